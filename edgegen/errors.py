@@ -1,0 +1,87 @@
+"""The error tree.
+
+    EdgegenError
+    ├── UsageError               the call cannot be right: an argument, an option, a combination
+    │   ├── OptionError          a generation or engine option is unknown, ill-typed or contradictory
+    │   └── PromptTooLongError   the prompt does not fit the model's context
+    ├── CheckpointError          the source checkpoint cannot be read
+    │   ├── UnsupportedModelError  the architecture, or something its config asks for, has no exporter
+    │   ├── TensorError          tensors are missing, extra, misshapen or not finite
+    │   └── HubError             the model hub refused, is unreachable, or lacks the files
+    ├── ExportError              the bundle could not be written
+    └── BundleError              the bundle cannot be used
+        ├── BundleNotFoundError  no bundle under that name or path
+        ├── ManifestError        edgegen.json is malformed or of another format version
+        └── VerificationError    a file is missing, of another size, or of another hash
+
+Every message is one sentence a user can act on: what is wrong, where, what to do. Only the command line turns
+errors into exit codes (``UsageError`` 2, any other 1).
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class EdgegenError(Exception):
+    """Base of every error that edgegen raises on purpose."""
+
+
+class UsageError(EdgegenError, ValueError):
+    """The call cannot be right, whatever the bundle holds."""
+
+
+class OptionError(UsageError):
+    """A generation or engine option is unknown, ill-typed or contradicts another."""
+
+
+class PromptTooLongError(UsageError):
+    """The prompt has more tokens than the model's context."""
+
+
+class CheckpointError(EdgegenError):
+    """The source checkpoint cannot be read."""
+
+
+class UnsupportedModelError(CheckpointError):
+    """The architecture, or something its config asks for, cannot be exported."""
+
+
+class TensorError(CheckpointError):
+    """Tensors are missing, extra, misshapen or not finite; the message lists them all."""
+
+
+class HubError(CheckpointError):
+    """The model hub refused, is unreachable, or lacks the files."""
+
+
+class ExportError(EdgegenError):
+    """The bundle could not be written."""
+
+
+class BundleError(EdgegenError):
+    """The bundle cannot be used."""
+
+
+class BundleNotFoundError(BundleError):
+    """No bundle under that name or path."""
+
+
+class ManifestError(BundleError):
+    """``edgegen.json`` is malformed or of another format version."""
+
+
+class VerificationError(BundleError):
+    """A bundle file is missing, of another size, or of another hash."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` for the nearest of ``known``, or an empty string when none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def one_or_list(problems: Sequence[str]) -> str:
+    """One problem as it is; several as an indented list, each on its line."""
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in problems)
