@@ -1,3 +1,79 @@
-"""Run language models from edgegen bundles."""
+"""edgegen: run a causal language model well on the machine you have.
+
+>>> from edgegen import LLM
+>>> llm = LLM.load()                                    # the embedded default model; or a bundle's name or path
+>>> llm.generate("Once upon a time", max_new_tokens=40).text
+
+Names are imported when they are first used, so that ``import edgegen`` costs nothing by itself.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgegen.bundle import Bundle
+    from edgegen.errors import (
+        BundleError,
+        BundleNotFoundError,
+        CheckpointError,
+        EdgegenError,
+        ExportError,
+        HubError,
+        ManifestError,
+        OptionError,
+        PromptTooLongError,
+        TensorError,
+        UnsupportedModelError,
+        UsageError,
+        VerificationError,
+    )
+    from edgegen.llm import LLM, GenerationChunk, GenerationResult, TextStream, Timings
+    from edgegen.options import EngineOptions, GenerationOptions
+    from edgegen.store import BundleStore
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Bundle": "bundle",
+    "BundleStore": "store",
+    "EngineOptions": "options",
+    "GenerationChunk": "llm",
+    "GenerationOptions": "options",
+    "GenerationResult": "llm",
+    "LLM": "llm",
+    "TextStream": "llm",
+    "Timings": "llm",
+}
+
+__all__ = [
+    "LLM",
+    "Bundle",
+    "BundleError",
+    "BundleNotFoundError",
+    "BundleStore",
+    "CheckpointError",
+    "EdgegenError",
+    "EngineOptions",
+    "ExportError",
+    "GenerationChunk",
+    "GenerationOptions",
+    "GenerationResult",
+    "HubError",
+    "ManifestError",
+    "OptionError",
+    "PromptTooLongError",
+    "TensorError",
+    "TextStream",
+    "Timings",
+    "UnsupportedModelError",
+    "UsageError",
+    "VerificationError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'edgegen' has no attribute {name!r}")
+    value = getattr(import_module(f"edgegen.{_HOME.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""Benchmarks: run them by hand (`python -m bench.decode`), they are never collected as tests."""

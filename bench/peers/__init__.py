@@ -1,0 +1,1 @@
+"""One adapter per runtime; each runs as a process of its own, in the Python that has its packages."""

@@ -1,0 +1,6 @@
+"""``python -m edgegen``."""
+
+from edgegen.cli import main
+
+if __name__ == "__main__":
+    main()

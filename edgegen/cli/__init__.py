@@ -1,0 +1,82 @@
+"""The command line: one file per verb; errors become one line and an exit code here, and only here.
+
+Exit codes: 0 done, 1 it failed, 2 the command cannot be right, 130 interrupted.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+import edgegen
+from edgegen.errors import EdgegenError, UsageError, did_you_mean
+
+VERBS = {
+    "export": "Export a checkpoint to a bundle.",
+    "generate": "Continue a prompt.",
+    "info": "Show what a bundle is.",
+    "list": "List the bundles you can name.",
+    "rm": "Delete a bundle from the store.",
+    "verify": "Check a bundle's files against its manifest.",
+}
+
+
+class _Verbs(click.Group):
+    """Imports a verb's file when it is run: listing the others costs nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        return import_module(f"edgegen.cli.{cmd_name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], VERBS)}.", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(edgegen.__version__, "--version", message="edgegen %(version)s")
+def app() -> None:
+    """Run a causal language model well on the machine you have."""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line; its exit code."""
+    try:
+        result = app.main(list(argv), prog_name="edgegen", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except EdgegenError as error:
+        click.echo(f"edgegen: error: {error}", err=True)
+        return 2 if isinstance(error, UsageError) else 1
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing more to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        click.echo(f"edgegen: error: {error.filename or 'system'}: {error.strerror or error}", err=True)
+        return 1

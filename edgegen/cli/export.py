@@ -1,0 +1,92 @@
+"""``edgegen export``: a checkpoint becomes a bundle."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgegen.store import BundleStore
+
+if TYPE_CHECKING:
+    from edgegen_export.parity import ParityReport
+
+
+@click.command("export")
+@click.argument("source")
+@click.option("--int8", "scheme", flag_value="int8", help="8-bit weight matrices (the default).")
+@click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
+@click.option("--revision", help="Branch, tag or commit of a hub repository.")
+@click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
+def command(
+    source: str, scheme: str | None, output: Path | None, revision: str | None, force: bool, quiet: bool
+) -> None:
+    """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
+
+    Without -o the bundle goes to the store, under the source's name and the scheme: `edgegen export gpt2 --int8`
+    makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. The bundle's folder is printed.
+    """
+    from edgegen_export.pipeline import export
+    from edgegen_export.quantize.recipe import RECIPES
+
+    chosen = next((known for known in RECIPES if known == scheme), "int8")
+    target = output or BundleStore().path(f"{source_name(source)}-{chosen}")
+    begin = time.perf_counter()
+    with _Terminal(quiet) as terminal:
+        bundle, report = export(
+            source, target, scheme=chosen, revision=revision, force=force, progress=terminal
+        )
+    if not quiet:
+        size = bundle.nbytes
+        click.echo(f"{bundle.manifest.name}: {size / 1e6:.1f} MB in {time.perf_counter() - begin:.1f} s", err=True)
+        click.echo(summary(report), err=True)
+    click.echo(str(target))
+
+
+def source_name(source: str) -> str:
+    """The last part of a path or a hub id."""
+    return Path(source).expanduser().resolve().name if Path(source).expanduser().is_dir() else source.rpartition("/")[2]
+
+
+def summary(report: "ParityReport") -> str:
+    """The parity report in two lines."""
+    return (
+        f"against the checkpoint ({report.tokens} tokens of {report.text}): "
+        f"top-1 agreement {report.top1_agreement:.1%}, mean KL {max(0.0, report.mean_kl):.1e} nats,\n"
+        f"perplexity {report.perplexity:.4g} against {report.perplexity_reference:.4g} ({report.perplexity_change:+.2%})"
+    )
+
+
+class _Terminal:
+    """Progress on standard error: a bar on a terminal, nothing where nobody looks but warnings."""
+
+    def __init__(self, quiet: bool) -> None:
+        from tqdm import tqdm
+
+        shown = sys.stderr.isatty() and not quiet
+        self._quiet = quiet
+        self._bar = tqdm(
+            total=1, disable=not shown, leave=False, unit="p", unit_scale=True, bar_format="{desc} {bar:30} {percentage:3.0f}%"
+        )
+
+    def __enter__(self) -> "_Terminal":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.close()
+
+    def stage(self, text: str) -> None:
+        self._bar.set_description_str(text)
+
+    def weights(self, done: int, total: int) -> None:
+        self._bar.total = total
+        self._bar.n = done
+        self._bar.refresh()
+
+    def warn(self, text: str) -> None:
+        if not self._quiet:
+            self._bar.clear()
+            click.echo(f"edgegen: warning: {text}", err=True)

@@ -1,0 +1,151 @@
+"""``edgegen generate``: continue a prompt, text on stdout."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any, cast
+
+import click
+
+from edgegen.errors import UsageError
+from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.store import DEFAULT_MODEL
+
+_DEFAULTS = GenerationOptions()
+
+
+@click.command("generate", context_settings={"ignore_unknown_options": False})
+@click.argument("prompt", required=False)
+@click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
+@click.option("-f", "--file", "prompt_file", help="Read the prompt from a file; - is standard input.")
+@click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
+@click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
+@click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
+@click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
+@click.option("--seed", type=int, help="Same seed, same text.  [random]")
+@click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
+@click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
+@click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
+@click.option("--no-use-cache", is_flag=True, help="Rebuild the KV cache at every step (slow, for debugging).")
+@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
+@click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{EngineOptions().prefill_chunk}]")
+@click.option("--sessions", type=click.Choice(["pair", "two"]), help="One shared copy of the weights, or a session per graph.")
+@click.option("--echo", is_flag=True, help="Print the prompt before its continuation.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of streaming text.")
+@click.option("--stats", is_flag=True, help="Print tokens, times and memory on standard error.")
+def command(
+    prompt: str | None,
+    model: str,
+    prompt_file: str | None,
+    max_new_tokens: int | None,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int | None,
+    do_sample: bool | None,
+    stop_strings: tuple[str, ...],
+    eos_token_id: tuple[int, ...],
+    no_use_cache: bool,
+    threads: int | None,
+    prefill_chunk: int | None,
+    sessions: str | None,
+    echo: bool,
+    as_json: bool,
+    stats: bool,
+) -> None:
+    """Continue PROMPT with a language model and stream the text to standard output.
+
+    The prompt is the argument, a file (-f), or standard input (- or a pipe). Defaults in brackets hold where the
+    bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
+    """
+    text = read_prompt(prompt, prompt_file)
+    overrides = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "do_sample": do_sample,
+        "stop_strings": stop_strings or None,
+        "eos_token_id": eos_token_id or None,
+        "use_cache": False if no_use_cache else None,
+    }
+    engine = {"threads": threads, "prefill_chunk": prefill_chunk, "sessions": sessions}
+    # Wrong values are told before the model is loaded.
+    given = cast(GenerationOverrides, _given(overrides))
+    GenerationOptions().override(given)
+    engine_options = EngineOptions(**_given(engine))
+
+    from edgegen.llm import LLM
+
+    begin = perf_counter()
+    llm = LLM.load(model, options=engine_options)
+    load_seconds = perf_counter() - begin
+    with llm.stream(text, **given) as stream:
+        if as_json:
+            for _ in stream:
+                pass
+        else:
+            _print_text(text if echo else "", (chunk.text for chunk in stream))
+        result = stream.result
+    if as_json:
+        timings = asdict(result.timings) | {"load_seconds": load_seconds}
+        record = {k: v for k, v in asdict(result).items() if k != "timings"}
+        prompt_text = {"prompt": text} if echo else {}
+        click.echo(json.dumps({**prompt_text, **record, "timings": timings}, ensure_ascii=False))
+    if stats:
+        t = result.timings
+        click.echo(
+            f"load {load_seconds:.2f} s · prompt {t.prompt_tokens} tokens in {t.prompt_seconds:.3f} s "
+            f"({t.prompt_tokens_per_second:.0f} tok/s) · {len(result.token_ids)} new tokens, decoded in "
+            f"{t.decode_seconds:.3f} s ({t.decode_tokens_per_second:.0f} tok/s) · ended by {result.finish_reason}"
+            + (f" ({result.matched!r})" if result.matched is not None else "")
+            + (f" · seed {result.seed}" if result.seed is not None else ""),
+            err=True,
+        )
+
+
+def read_prompt(argument: str | None, file: str | None) -> str:
+    """The prompt, from exactly one place.
+
+    Raises:
+        UsageError: from none, from two, or not UTF-8 text.
+    """
+    if argument is not None and file is not None:
+        raise UsageError("the prompt is given twice, as an argument and with -f: leave one out.")
+    source = "-" if argument == "-" or (argument is None and file is None) else file
+    if source is None:
+        return argument or ""
+    if source == "-":
+        if argument is None and file is None and sys.stdin.isatty():
+            raise UsageError("no prompt: give it as an argument, with -f FILE, or through a pipe.")
+        data = sys.stdin.buffer.read()
+    else:
+        try:
+            data = Path(source).read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read the prompt file {source}: {error.strerror}.") from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        where = "standard input" if source == "-" else source
+        raise UsageError(f"the prompt in {where} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}.") from None
+    # A shell's pipe ends in a newline that nobody meant; a model would go on after it as after a paragraph.
+    return text.removesuffix("\n").removesuffix("\r") if source == "-" else text
+
+
+def _print_text(before: str, pieces: Any) -> None:
+    last = before
+    sys.stdout.write(before)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+        last = piece or last
+    if not last.endswith("\n"):
+        sys.stdout.write("\n")
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

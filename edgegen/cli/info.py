@@ -1,0 +1,83 @@
+"""``edgegen info``: what a bundle is."""
+
+import json
+from typing import Any
+
+import click
+
+from edgegen.bundle import Bundle
+from edgegen.errors import UsageError
+from edgegen.store import DEFAULT_MODEL, BundleStore
+
+
+@click.command("info")
+@click.argument("bundle", default=DEFAULT_MODEL)
+@click.option("--context", type=int, help="Tokens of context to give the memory for.  [the model's most]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(bundle: str, context: int | None, as_json: bool) -> None:
+    """Show what BUNDLE (a name or a path) is, and the memory it needs."""
+    facts = describe(Bundle.open(BundleStore().resolve(bundle)), context)
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    memory, parity = facts["memory"], facts["parity"]
+    source = facts["source"]
+    rows = {
+        "name": facts["name"],
+        "path": facts["path"],
+        "source": f"{source['id']} ({source['kind']}{', ' + source['revision'][:12] if source['revision'] else ''})",
+        "model": f"{facts['family']}, {facts['parameters'] / 1e6:.1f}M parameters, {facts['num_layers']} layers, "
+        f"vocabulary {facts['vocab_size']}",
+        "quantization": facts["quantization"],
+        "on disk": _megabytes(facts["disk_bytes"]),
+        "context": f"{facts['max_context']} tokens",
+        "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} keys and values "
+        f"at {memory['context']} tokens ({memory['kv_bytes_per_token'] / 1024:.1f} KiB per token)",
+        "parity": f"top-1 agreement {parity['top1_agreement']:.1%}, perplexity {parity['perplexity_change']:+.2%} "
+        f"against the checkpoint ({parity['tokens']} tokens of {parity['text']})",
+    }
+    width = max(map(len, rows))
+    for key, value in rows.items():
+        click.echo(f"{key:>{width}}  {value}")
+
+
+def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
+    """The facts of a bundle; memory by the KV formula at ``context`` tokens, or at the most the model takes.
+
+    Raises:
+        UsageError: a context the model cannot have.
+    """
+    manifest, variant = bundle.manifest, bundle.variant
+    model, quantization = manifest.model, manifest.quantization
+    wanted = model.max_context if context is None else context
+    if not 1 <= wanted <= model.max_context:
+        raise UsageError(f"--context {wanted}: this model takes 1 to {model.max_context} tokens.")
+    scheme = quantization.scheme
+    if scheme != "fp32":
+        scheme += f", {quantization.bits}-bit blocks of {quantization.block_size}"
+    return {
+        "name": manifest.name,
+        "path": str(bundle.path),
+        "format_version": manifest.format_version,
+        "source": {"kind": manifest.source.kind, "id": manifest.source.id, "revision": manifest.source.revision},
+        "family": model.family,
+        "parameters": model.parameters,
+        "num_layers": model.num_layers,
+        "hidden_size": model.hidden_size,
+        "vocab_size": model.vocab_size,
+        "max_context": model.max_context,
+        "quantization": scheme,
+        "variants": [v.name for v in manifest.variants],
+        "disk_bytes": bundle.nbytes,
+        "memory": {
+            "context": wanted,
+            "weights_bytes": manifest.files[variant.weights].size,
+            "kv_bytes_per_token": variant.kv.bytes_per_token,
+            "kv_bytes": variant.kv.bytes_per_token * wanted,
+        },
+        "parity": bundle.json(manifest.parity),
+    }
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"

@@ -1,0 +1,34 @@
+"""``edgegen list``: the bundles that have a name."""
+
+import json
+
+import click
+
+from edgegen.store import BundleStore
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def command(as_json: bool) -> None:
+    """List the bundles you can name with -m: the embedded one and those in the store."""
+    entries = list(BundleStore())
+    if as_json:
+        for entry in entries:
+            size = entry.bundle.nbytes if entry.bundle else None
+            scheme = entry.bundle.manifest.quantization.scheme if entry.bundle else None
+            click.echo(
+                json.dumps(
+                    {"name": entry.name, "path": str(entry.path), "scheme": scheme, "bytes": size, "problem": entry.problem}
+                )
+            )
+        return
+    width = max([len(entry.name) for entry in entries], default=0)
+    for entry in entries:
+        if entry.bundle is None:
+            click.echo(f"{entry.name:<{width}}  unreadable: {entry.problem}")
+            continue
+        manifest = entry.bundle.manifest
+        click.echo(
+            f"{entry.name:<{width}}  {manifest.quantization.scheme:<5}  {manifest.model.parameters / 1e6:8.1f}M  "
+            f"{entry.bundle.nbytes / 1e6:8.1f} MB  {manifest.source.id}"
+        )

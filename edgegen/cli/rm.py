@@ -1,0 +1,14 @@
+"""``edgegen rm``: delete a bundle from the store."""
+
+import click
+
+from edgegen.store import BundleStore
+
+
+@click.command("rm")
+@click.argument("names", nargs=-1, required=True)
+def command(names: tuple[str, ...]) -> None:
+    """Delete the bundles NAMES from the store. Bundles elsewhere are folders: delete them as such."""
+    store = BundleStore()
+    for name in names:
+        click.echo(f"removed {store.remove(name)}", err=True)

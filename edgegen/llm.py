@@ -1,0 +1,335 @@
+"""LLM: a bundle, ready to generate from Python."""
+
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence as Ids
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import Self, Unpack, overload
+
+from edgegen.bundle import Bundle
+from edgegen.engine import Engine
+from edgegen.errors import PromptTooLongError, UsageError
+from edgegen.logits import LogitsPipeline
+from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.ort_session import PairedSession, TwoSessions
+from edgegen.runner import ModelRunner
+from edgegen.sampler import Sampler
+from edgegen.sequence import Sequence, SequenceGroup
+from edgegen.stopping import FinishReason, TextWatcher
+from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
+
+Prompt = str | Ids[int]
+"""A text, or the token ids it would have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds and tokens of one request.
+
+    ``prompt_seconds``: from the start of its first step to its first token; ``decode_seconds``: from then to its last.
+    """
+
+    prompt_tokens: int
+    prompt_seconds: float
+    decode_tokens: int
+    decode_seconds: float
+
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Tokens after the first, over the time they took."""
+        return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChunk:
+    """A piece of a streamed answer: final text, the ids since the last chunk, and, in the last, why it ended.
+
+    Text can lag behind its ids: part of a character or of a possible stop string is held back.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """A whole answer. ``matched``: the stop string or end-of-sequence id that ended it; ``seed``: the one drawn with."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    matched: str | int | None
+    seed: int | None
+    timings: Timings
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A group, the text of its sequence, and the chunks that wait for their reader."""
+
+    group: SequenceGroup
+    watcher: TextWatcher
+    seed: int | None
+    chunks: deque[GenerationChunk] = field(default_factory=deque[GenerationChunk])
+
+    @property
+    def sequence(self) -> Sequence:
+        return self.group.sequences[0]
+
+    def result(self, text: str) -> GenerationResult:
+        """The answer so far; the group has ended."""
+        sequence, finish = self.sequence, self.sequence.finish
+        assert finish is not None
+        generated = sequence.generated
+        timings = Timings(
+            prompt_tokens=sequence.prompt_length,
+            prompt_seconds=max(0.0, sequence.first_token - sequence.started),
+            decode_tokens=max(0, len(generated) - 1),
+            decode_seconds=max(0.0, sequence.last_token - sequence.first_token) if generated else 0.0,
+        )
+        return GenerationResult(text, tuple(generated), finish.reason, finish.matched, self.seed, timings)
+
+
+class LLM:
+    """A model of one bundle. Requests from several threads are served in the order of arrival."""
+
+    def __init__(self, bundle: Bundle, tokenizer: Tokenizer | None, runner: ModelRunner, options: EngineOptions) -> None:
+        self.bundle = bundle
+        self.tokenizer = tokenizer
+        self.max_context = bundle.manifest.model.max_context
+        config = bundle.json(bundle.manifest.generation_config)
+        self.generation_options = GenerationOptions.from_config(config)
+        self._bos_token_id: int | None = config.get("bos_token_id")
+        self._engine = Engine(runner, options.prefill_chunk)
+        self._requests: dict[Sequence, _Request] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def load(
+        cls, model: str | Path = DEFAULT_MODEL, *, options: EngineOptions | None = None, verify: bool = True
+    ) -> Self:
+        """Open a bundle by path or name; without one, the embedded default model.
+
+        Raises:
+            BundleNotFoundError: nothing under that name or path.
+            ManifestError: its ``edgegen.json`` is malformed.
+            VerificationError: a file is missing or damaged; ONNX Runtime never sees it.
+        """
+        options = options or EngineOptions()
+        bundle = Bundle.open(BundleStore().resolve(model))
+        if verify:
+            bundle.verify_once()
+        tokenizer = bundle.manifest.tokenizer
+        return cls(
+            bundle,
+            Tokenizer.from_file(bundle.file(tokenizer)) if tokenizer else None,
+            open_runner(bundle, options),
+            options,
+        )
+
+    @overload
+    def generate(
+        self, prompt: Prompt, options: GenerationOptions | None = None, **overrides: Unpack[GenerationOverrides]
+    ) -> GenerationResult: ...
+
+    @overload
+    def generate(
+        self, prompt: list[str], options: GenerationOptions | None = None, **overrides: Unpack[GenerationOverrides]
+    ) -> list[GenerationResult]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | list[str],
+        options: GenerationOptions | None = None,
+        **overrides: Unpack[GenerationOverrides],
+    ) -> GenerationResult | list[GenerationResult]:
+        """The whole answer to a prompt, or to each of a list of texts.
+
+        ``options`` replaces the bundle's own; keyword arguments override either, as in
+        ``generate("Once", max_new_tokens=40, temperature=0.8)``.
+
+        Raises:
+            OptionError: an option is unknown, wrong, or contradicts another.
+            PromptTooLongError: the prompt does not fit the model's context.
+        """
+        chosen = (options or self.generation_options).override(overrides)
+        if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+            requests = [self._request(text, chosen) for text in prompt]
+            for request in requests:
+                self._add(request)
+            return [self._finish(request) for request in requests]
+        request = self._request(prompt, chosen)
+        self._add(request)
+        return self._finish(request)
+
+    def stream(
+        self, prompt: Prompt, options: GenerationOptions | None = None, **overrides: Unpack[GenerationOverrides]
+    ) -> "TextStream":
+        """The answer in pieces, as it is made; arguments and errors are those of :meth:`generate`."""
+        request = self._request(prompt, (options or self.generation_options).override(overrides))
+        self._add(request)
+        return TextStream(self, request)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
+
+        Raises:
+            UsageError: a text without a tokenizer, an empty prompt without such an id, ids outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise UsageError("this bundle has no tokenizer: give the prompt as a list of token ids.")
+            ids = self.tokenizer.encode(prompt)
+        else:
+            ids = list(prompt)
+        vocabulary = self.bundle.manifest.model.vocab_size
+        outside = [token for token in ids if not 0 <= token < vocabulary]
+        if outside:
+            raise UsageError(f"token id {outside[0]} of the prompt is outside the model's vocabulary of {vocabulary}.")
+        if not ids:
+            if self._bos_token_id is None:
+                raise UsageError("the prompt is empty, and this model has no token to begin a text with: give some text.")
+            ids = [self._bos_token_id]
+        return ids
+
+    def _request(self, prompt: Prompt, options: GenerationOptions) -> _Request:
+        ids = self.encode(prompt)
+        # The last token generated is never fed back, so it needs no room.
+        room = self.max_context - len(ids) + 1
+        if room < 1:
+            raise PromptTooLongError(
+                f"the prompt has {len(ids)} tokens, but this model's context is {self.max_context}: shorten it."
+            )
+        if options.stop_strings and self.tokenizer is None:
+            raise UsageError("stop_strings need a tokenizer, and this bundle has none.")
+        seed = (secrets.randbits(63) if options.seed is None else options.seed) if options.do_sample else None
+        detokenizer = StreamingDetokenizer(self.tokenizer, prompt_ids=ids) if self.tokenizer else None
+        watcher = TextWatcher(detokenizer, options.stop_strings, options.eos_token_id)
+        sequence = Sequence(
+            ids=ids,
+            prompt_length=len(ids),
+            max_new_tokens=min(options.max_new_tokens, room),
+            pipeline=_pipeline(options),
+            sampler=Sampler(seed=seed or 0, do_sample=options.do_sample),
+            watch=watcher.watch,
+            use_cache=options.use_cache,
+        )
+        return _Request(SequenceGroup([sequence]), watcher, seed)
+
+    def _add(self, request: _Request) -> None:
+        with self._lock:
+            self._requests[request.sequence] = request
+            self._engine.add(request.group)
+
+    def _cancel(self, request: _Request) -> None:
+        # Without the lock: this may run in a finalizer, at any moment of any thread.
+        request.group.cancel()
+        self._requests.pop(request.sequence, None)
+
+    def _finish(self, request: _Request) -> GenerationResult:
+        text = "".join(chunk.text for chunk in TextStream(self, request))
+        return request.result(text)
+
+    def _advance(self, request: _Request) -> GenerationChunk | None:
+        """The next chunk of ``request``; steps, which may serve others first, until there is one."""
+        while not request.chunks:
+            if request.sequence.error is not None:
+                raise request.sequence.error
+            if request.group.finished:
+                return None
+            with self._lock:
+                # Another thread may have stepped for us while we waited.
+                if not request.chunks and not request.group.finished:
+                    self._step()
+        return request.chunks.popleft()
+
+    def _step(self) -> None:
+        for update in self._engine.step():
+            sequence = update.sequence
+            request = self._requests.get(sequence)
+            if request is None or sequence.error is not None:  # cancelled meanwhile, or failed
+                self._requests.pop(sequence, None)
+                continue
+            if sequence.finish is not None:
+                del self._requests[sequence]
+                # What the end releases may turn out to hold a stop string.
+                sequence.finish = request.watcher.finish() or sequence.finish
+            reason = sequence.finish.reason if sequence.finish else None
+            request.chunks.append(GenerationChunk(request.watcher.take_text(), update.new_ids, reason))
+
+
+class TextStream(Iterator[GenerationChunk]):
+    """The chunks of one answer. ``result`` is there once it has ended; ``close`` (or leaving ``with``) cancels it."""
+
+    def __init__(self, llm: LLM, request: _Request) -> None:
+        self._llm = llm
+        self._request = request
+        self._text: list[str] = []
+
+    def __next__(self) -> GenerationChunk:
+        try:
+            chunk = self._llm._advance(self._request)
+        except BaseException:
+            self.close()  # Ctrl-C or a failed step: this request ends, the model stays usable
+            raise
+        if chunk is None:
+            raise StopIteration
+        self._text.append(chunk.text)
+        return chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is left; does nothing after the end."""
+        if not self._request.group.finished:
+            self._llm._cancel(self._request)
+
+    @property
+    def text(self) -> str:
+        """The text given out so far."""
+        return "".join(self._text)
+
+    @property
+    def result(self) -> GenerationResult:
+        """
+        Raises:
+            UsageError: the answer has not ended yet.
+        """
+        if not self._request.group.finished:
+            raise UsageError("the stream has not ended: read it to its end, or close it, before asking for its result.")
+        return self._request.result(self.text)
+
+
+def open_runner(bundle: Bundle, options: EngineOptions) -> ModelRunner:
+    """The runner of the bundle's first variant, its weights loaded."""
+    variant = bundle.variant
+    if options.sessions == "pair":
+        graphs = PairedSession(bundle.file(variant.pair), variant.contract, options.threads)
+    else:
+        graphs = TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
+    model = bundle.manifest.model
+    return ModelRunner(graphs, variant, model.vocab_size, model.max_context)
+
+
+def _pipeline(options: GenerationOptions) -> LogitsPipeline:
+    if not options.do_sample:
+        return LogitsPipeline()
+    return LogitsPipeline.for_sampling(
+        temperature=options.temperature, top_k=options.top_k, top_p=options.top_p
+    )

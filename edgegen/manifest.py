@@ -1,0 +1,252 @@
+"""Manifest: what ``edgegen.json`` says, typed. The one contract between the exporter and the runtime.
+
+Reading is strict: an unknown key, a missing one or a value of the wrong type is a :class:`ManifestError` that lists
+every fault at once. ``docs/bundle-format.md`` describes each field.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from edgegen.errors import ManifestError, did_you_mean, one_or_list
+
+MANIFEST_NAME = "edgegen.json"
+FORMAT_VERSION = 1
+
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """Size in bytes and SHA-256 (hex) of one file of the bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the weights came from: a hub id or the name of a local folder, and the commit where known."""
+
+    kind: Literal["hub", "folder"]
+    id: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayer:
+    """One layer's cache: tensors [rows, kv_heads, capacity, head_dim] and their names in the graphs."""
+
+    cache_class: str
+    kv_heads: int
+    head_dim: int
+    past_key: str
+    past_value: str
+    present_key: str
+    present_value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheClass:
+    """Layers that keep the same positions: all of them, or the last ``window``.
+
+    ``seqlens``: name of the int32 [rows] input, valid length after the step less one;
+    ``total``: name of the int32 scalar input, the longest valid length after the step.
+    """
+
+    window: int | None
+    seqlens: str
+    total: str
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """The cache that a variant's graphs read and append to."""
+
+    dtype: Literal["float32"]
+    kind: Literal["in_place"]
+    classes: dict[str, CacheClass]
+    layers: tuple[KVLayer, ...]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of keys and values that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
+        return sum(2 * layer.kv_heads * layer.head_dim * 4 for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphContract:
+    """Names of the graphs' tensors besides the cache's.
+
+    ``input_ids``, ``position_ids``: int64 [rows, tokens]; ``logits_indices``: int64 [rows], for prefill, the position
+    in this step whose logits are wanted; ``run_prefill``: bool scalar, for the pair, which branch runs;
+    ``logits``: float32, prefill [rows, 1, vocab], decode [rows, tokens, vocab].
+    """
+
+    input_ids: str = "input_ids"
+    position_ids: str = "position_ids"
+    logits_indices: str = "logits_indices"
+    run_prefill: str = "run_prefill"
+    logits: str = "logits"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphVariant:
+    """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
+
+    ``prefill`` and ``decode`` are graphs of their own, ``pair`` holds both.
+    """
+
+    name: str
+    prefill: str
+    decode: str
+    pair: str
+    weights: str
+    linear: Literal["matmul_nbits", "matmul"]
+    activation_dtype: Literal["float32"]
+    device: Literal["cpu"]
+    kv: KVSpec
+    contract: GraphContract
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the model is, for people and planners."""
+
+    family: str
+    parameters: int
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    max_context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How the matrices are stored; ``block_size`` is the largest used."""
+
+    scheme: Literal["int8", "fp32"]
+    bits: int
+    block_size: int
+    accuracy_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The whole of ``edgegen.json``.
+
+    ``folder``: the versioned folder beside it that holds every other file; ``files`` names them all, and every path
+    here is relative to that folder.
+    """
+
+    format_version: int
+    name: str
+    folder: str
+    source: Source
+    model: Model
+    quantization: Quantization
+    variants: tuple[GraphVariant, ...]
+    minimum_onnxruntime: str
+    tokenizer: str | None
+    generation_config: str
+    parity: str
+    files: dict[str, FileEntry]
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def from_json(cls, text: str, where: str = MANIFEST_NAME) -> "Manifest":
+        """Parse and check.
+
+        Raises:
+            ManifestError: not JSON, another format version, or fields that are missing, unknown or ill-typed.
+        """
+        try:
+            raw = json.loads(text)
+        except ValueError as error:
+            raise ManifestError(f"{where} is not valid JSON: {error}") from None
+        if not isinstance(raw, dict):
+            raise ManifestError(f"{where} must be a JSON object.")
+        version = cast(dict[str, Any], raw).get("format_version")
+        if version != FORMAT_VERSION:
+            raise ManifestError(
+                f"{where} has format version {version!r}; this edgegen reads version {FORMAT_VERSION}: "
+                "export the model again, or use the edgegen that wrote it."
+            )
+        faults: list[str] = []
+        manifest = _decode(cls, raw, "", faults)
+        if not faults:
+            faults = _inconsistencies(cast(Manifest, manifest))
+        if faults:
+            raise ManifestError(f"{where} is malformed: {one_or_list(faults)}")
+        return cast(Manifest, manifest)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether ``path`` is relative, in plain POSIX form, and stays inside its folder."""
+    parts = path.split("/")
+    return bool(path) and "\\" not in path and ":" not in path and not any(p in ("", ".", "..") for p in parts)
+
+
+def _inconsistencies(manifest: Manifest) -> list[str]:
+    faults = [f"files: unsafe path {path!r}" for path in manifest.files if not is_safe_path(path)]
+    if not is_safe_path(manifest.folder):
+        faults.append(f"folder: unsafe path {manifest.folder!r}")
+    if not manifest.variants:
+        faults.append("variants: at least one is needed")
+    named = {"generation_config": manifest.generation_config, "parity": manifest.parity}
+    if manifest.tokenizer is not None:
+        named["tokenizer"] = manifest.tokenizer
+    for i, variant in enumerate(manifest.variants):
+        for key in ("prefill", "decode", "pair", "weights"):
+            named[f"variants[{i}].{key}"] = getattr(variant, key)
+        for j, layer in enumerate(variant.kv.layers):
+            if layer.cache_class not in variant.kv.classes:
+                faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
+    faults += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
+    return faults
+
+
+def _decode(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
+    """``value`` (parsed JSON) as ``kind``; what does not fit is appended to ``faults`` with its path."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return _decode_object(cast(type, kind), value, path, faults)
+    if origin in (Union, UnionType):
+        if value is None and NoneType in args:
+            return None
+        return _decode(next(a for a in args if a is not NoneType), value, path, faults)
+    if origin is Literal:
+        if value not in args:
+            faults.append(f"{path}: {value!r} is not one of {', '.join(map(repr, args))}")
+    elif origin is tuple and isinstance(value, list):
+        return tuple(_decode(args[0], v, f"{path}[{i}]", faults) for i, v in enumerate(cast(list[Any], value)))
+    elif origin is dict and isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {k: _decode(args[1], v, f"{path}.{k}", faults) for k, v in items}
+    elif not isinstance(value, origin or kind) or (kind is int and isinstance(value, bool)):
+        expected = {tuple: "list", dict: "object"}.get(cast(Any, origin), getattr(kind, "__name__", str(kind)))
+        faults.append(f"{path}: {expected} expected, found {type(value).__name__}")
+    return value
+
+
+def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
+    if not isinstance(value, dict):
+        faults.append(f"{path}: object expected, found {type(value).__name__}")
+        return None
+    raw = cast(Mapping[str, Any], value)
+    prefix = f"{path}." if path else ""
+    types = get_type_hints(kind)
+    known = [f.name for f in fields(kind)]
+    faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
+    required = [f.name for f in fields(kind) if f.name != "provenance"]
+    missing = [key for key in required if key not in raw]
+    faults += [f"{prefix}{key}: missing" for key in missing]
+    values = {key: _decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}
+    return None if missing else kind(**values)

@@ -1,0 +1,149 @@
+"""GenerationOptions and EngineOptions: frozen, validated, under Hugging Face's names."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypedDict, cast
+
+from edgegen.errors import OptionError, did_you_mean, one_or_list
+
+SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "seed")
+
+
+class GenerationOverrides(TypedDict, total=False):
+    """The keyword arguments of ``generate`` and ``stream``: any field of :class:`GenerationOptions`."""
+
+    max_new_tokens: int
+    do_sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int | None
+    eos_token_id: int | list[int] | tuple[int, ...] | None
+    stop_strings: str | list[str] | tuple[str, ...] | None
+    use_cache: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationOptions:
+    """How a text is generated. Defaults are Hugging Face's, but for ``max_new_tokens``.
+
+    Attributes:
+        max_new_tokens: most tokens to generate; clipped to what the model's context leaves.
+        do_sample: draw from the distribution; otherwise the most likely token is taken each time (greedy).
+        temperature: logits are divided by it; 0 is greedy.
+        top_k: only the k most likely tokens are drawn from; 0 is no limit.
+        top_p: only the smallest set of most likely tokens with at least this probability is drawn from.
+        seed: same seed, same text, on the same bundle and machine; None draws a new seed per request.
+        eos_token_id: ids that end a text, or one such id.
+        stop_strings: texts that end the generation; they are not part of the result.
+        use_cache: False rebuilds keys and values from the token ids at every step (slow; for debugging).
+    """
+
+    max_new_tokens: int = 256
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 50
+    top_p: float = 1.0
+    seed: int | None = None
+    eos_token_id: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
+    use_cache: bool = True
+
+    def __post_init__(self) -> None:
+        faults = [
+            fault
+            for fault in (
+                _number("max_new_tokens", self.max_new_tokens, int, 1),
+                _number("temperature", self.temperature, float, 0),
+                _number("top_k", self.top_k, int, 0),
+                _number("top_p", self.top_p, float, 0, 1),
+                None if self.seed is None else _number("seed", self.seed, int, 0, 2**64 - 1),
+                *(_number("eos_token_id", token, int, 0) for token in self.eos_token_id),
+                *(_boolean(name, getattr(self, name)) for name in ("do_sample", "use_cache")),
+                *(None if s else "stop_strings: an empty string would stop at once" for s in self.stop_strings),
+            )
+            if fault
+        ]
+        if faults:
+            raise OptionError(one_or_list(faults))
+
+    def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
+        """These options with ``changes``, as a caller means them.
+
+        Any sampling option implies ``do_sample=True``, but ``temperature=0`` is greedy.
+
+        Raises:
+            OptionError: a name is unknown, a value is wrong, or ``do_sample=False`` stands beside a sampling option.
+        """
+        known = [f.name for f in fields(self)]
+        unknown = [f"{name!r} is not an option{did_you_mean(name, known)}" for name in changes if name not in known]
+        if unknown:
+            raise OptionError(one_or_list(unknown))
+        values = {name: _normal(name, value) for name, value in changes.items()}
+        given = [name for name in SAMPLING_OPTIONS if values.get(name) is not None]
+        if values.get("temperature") == 0:
+            values["do_sample"] = False
+        elif given and values.get("do_sample") is False:
+            raise OptionError(f"do_sample=False contradicts {', '.join(given)}: leave one or the other out")
+        elif given:
+            values["do_sample"] = True
+        return replace(self, **values)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "GenerationOptions":
+        """From a ``generation_config.json``: the keys that are options here; all others are left alone."""
+        known = {f.name for f in fields(cls)}
+        values = {k: _normal(k, v) for k, v in config.items() if k in known and v is not None}
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """How a bundle is run.
+
+    Attributes:
+        threads: threads of ONNX Runtime; None is one per physical core, which is the fastest.
+        prefill_chunk: most prompt tokens per step; smaller chunks need less memory.
+        sessions: ``pair`` shares one packed copy of the weights, ``two`` opens a session per graph.
+    """
+
+    threads: int | None = None
+    prefill_chunk: int = 128
+    sessions: Literal["pair", "two"] = "pair"
+
+    def __post_init__(self) -> None:
+        faults = [
+            fault
+            for fault in (
+                None if self.threads is None else _number("threads", self.threads, int, 1),
+                _number("prefill_chunk", self.prefill_chunk, int, 2),
+                None if self.sessions in ("pair", "two") else f"sessions: 'pair' or 'two', not {self.sessions!r}",
+            )
+            if fault
+        ]
+        if faults:
+            raise OptionError(one_or_list(faults))
+
+
+def _normal(name: str, value: Any) -> Any:
+    """Callers and files write one id or a list of them, one stop string or several."""
+    if name in ("eos_token_id", "stop_strings"):
+        if value is None:
+            return ()
+        return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
+    return value
+
+
+def _number(name: str, value: object, kind: type, low: float, high: float = math.inf) -> str | None:
+    accepted = (int,) if kind is int else (int, float)
+    if not isinstance(value, accepted) or isinstance(value, bool):
+        return f"{name}: {kind.__name__} expected, found {value!r}"
+    if not low <= value <= high or math.isinf(value):
+        limits = f"at least {low}" if high == math.inf else f"between {low} and {high}"
+        return f"{name}: must be {limits}, found {value!r}"
+    return None
+
+
+def _boolean(name: str, value: object) -> str | None:
+    return None if isinstance(value, bool) else f"{name}: True or False expected, found {value!r}"

@@ -1,0 +1,117 @@
+"""The one place where ONNX Runtime is imported: telemetry off, threads, providers, and the two ways to hold a pair.
+
+A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`PairedSession` opens ``pair.onnx``:
+one session, one packed copy of the weights, one thread pool. :class:`TwoSessions` opens the two graphs as sessions of
+their own: twice the packed weights, for tools and for checking. Both give the same bits.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Wheels since 1.29 send telemetry by default; only this, before the import, switches all of it off.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import onnxruntime as ort
+
+from edgegen.board import physical_cores
+from edgegen.errors import BundleError
+from edgegen.manifest import GraphContract, Phase
+
+Sessions = Literal["pair", "two"]
+
+Array = NDArray[Any]
+
+
+class Buffer:
+    """NumPy memory that ONNX Runtime reads and writes in place."""
+
+    __slots__ = ("array", "ortvalue")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.ortvalue: Any = cast(Any, ort.OrtValue).ortvalue_from_numpy(array)
+
+
+class Binding:
+    """Inputs and outputs of one graph bound to buffers; kept alive between runs, changed where something changed."""
+
+    def __init__(self, session: Any, fixed: Mapping[str, Buffer]) -> None:
+        self._session = session
+        self._io = session.io_binding()
+        self._kept: dict[str, Buffer] = {}
+        for name, buffer in fixed.items():
+            self.input(name, buffer)
+
+    def input(self, name: str, buffer: Buffer) -> None:
+        self._kept[name] = buffer  # the native side does not own NumPy's memory
+        self._io.bind_ortvalue_input(name, buffer.ortvalue)
+
+    def output(self, name: str, buffer: Buffer) -> None:
+        self._kept["> " + name] = buffer
+        self._io.bind_ortvalue_output(name, buffer.ortvalue)
+
+    def run(self) -> None:
+        """Run the graph over what is bound; outputs are in their buffers when this returns."""
+        self._session.run_with_iobinding(self._io)
+
+
+class GraphPair(Protocol):
+    """A variant's two graphs, ready to be bound and run."""
+
+    def binding(self, phase: Phase) -> Binding:
+        """A new, empty binding for one of the graphs."""
+        ...
+
+
+class PairedSession:
+    """Both graphs as branches of one ``If`` in one session."""
+
+    def __init__(self, pair: Path, contract: GraphContract, threads: int | None = None) -> None:
+        self._session = open_session(pair, threads)
+        self._contract = contract
+
+    def binding(self, phase: Phase) -> Binding:
+        fixed = {self._contract.run_prefill: Buffer(np.array(phase == "prefill"))}
+        if phase == "decode":
+            # The pair's inputs are those of both graphs; the branch that runs does not read this one.
+            fixed[self._contract.logits_indices] = Buffer(np.zeros(1, np.int64))
+        return Binding(self._session, fixed)
+
+
+class TwoSessions:
+    """Each graph in a session of its own."""
+
+    def __init__(self, prefill: Path, decode: Path, threads: int | None = None) -> None:
+        # Idle threads of one session would spin on the cores that the other needs.
+        self._sessions: dict[Phase, Any] = {
+            "prefill": open_session(prefill, threads, keep_spinning=False),
+            "decode": open_session(decode, threads, keep_spinning=False),
+        }
+
+    def binding(self, phase: Phase) -> Binding:
+        return Binding(self._sessions[phase], {})
+
+
+def open_session(model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True) -> Any:
+    """An ``InferenceSession`` of a file or a serialized graph, on the CPU, one thread per physical core unless told.
+
+    Raises:
+        BundleError: ONNX Runtime cannot load the graph; its own words follow.
+    """
+    options: Any = cast(Any, ort.SessionOptions)()
+    options.intra_op_num_threads = threads or physical_cores()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    if not keep_spinning:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    try:
+        source = model if isinstance(model, bytes) else str(model)
+        return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
+        name = "a graph" if isinstance(model, bytes) else model.name
+        raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error

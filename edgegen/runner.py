@@ -1,0 +1,104 @@
+"""ModelRunner: prefill and decode over one graph variant, token ids in, logits out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.kv_cache import KVCache
+from edgegen.manifest import GraphVariant, Phase
+from edgegen.ort_session import Binding, Buffer, GraphPair
+
+Logits = NDArray[np.float32]
+
+
+class ModelRunner:
+    """Feeds the graphs of ``variant``. The logits it returns are its own buffer, valid until the next call."""
+
+    def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
+        self.vocab_size = vocab_size
+        self.max_context = max_context
+        self._graphs = graphs
+        self._variant = variant
+        self._steps: dict[Phase, _Step] = {}
+
+    def new_cache(self) -> KVCache:
+        return KVCache(self._variant.kv, self.max_context)
+
+    def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
+        """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
+        logits = self._step("prefill").run(cache, slot, np.asarray(ids, np.int64)[None])
+        return logits[0, 0]
+
+    def decode(self, cache: KVCache, ids: NDArray[np.int64]) -> Logits:
+        """Append ids [rows, tokens] to the first ``rows`` slots; logits float32 [rows, tokens, vocab].
+
+        Several tokens go with one row only: the attention operator refuses several of both.
+        """
+        return self._step("decode").run(cache, 0, ids)
+
+    def _step(self, phase: Phase) -> "_Step":
+        if phase not in self._steps:
+            self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size)
+        return self._steps[phase]
+
+
+class _Step:
+    """One graph, its inputs' buffers and the binding that joins them; rebinds only what changed since the last run."""
+
+    def __init__(self, binding: Binding, phase: Phase, variant: GraphVariant, vocab_size: int) -> None:
+        self._binding = binding
+        self._phase: Phase = phase
+        self._variant = variant
+        self._vocab_size = vocab_size
+        self._shape = (0, 0)
+        self._cache_key: tuple[int, int, int, int] | None = None
+        self._ids = self._positions = self._indices = self._logits = np.zeros(0)
+        self._seqlens = np.zeros(0, np.int32)
+        self._total = np.zeros((), np.int32)
+        for kv_class in variant.kv.classes.values():
+            binding.input(kv_class.total, Buffer(self._total))
+
+    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+        rows, tokens = ids.shape
+        after = int(cache.lengths[first : first + rows].max(initial=0)) + tokens
+        cache.reserve(first + rows, after)
+        lengths = cache.lengths[first : first + rows]
+        if ids.shape != self._shape:
+            self._bind_shape(rows, tokens)
+        key = (id(cache), cache.version, first, rows)
+        if key != self._cache_key:
+            self._bind_cache(cache, first, rows)
+            self._cache_key = key
+
+        self._ids[...] = ids
+        np.add(lengths[:, None], np.arange(tokens), out=self._positions, casting="unsafe")
+        np.add(lengths, tokens - 1, out=self._seqlens)
+        self._total[...] = after
+        self._binding.run()
+        lengths += tokens
+        return self._logits
+
+    def _bind_shape(self, rows: int, tokens: int) -> None:
+        names, bind = self._variant.contract, self._binding
+        wanted = tokens if self._phase == "decode" else 1
+        self._ids = np.zeros((rows, tokens), np.int64)
+        self._positions = np.zeros((rows, tokens), np.int64)
+        self._seqlens = np.zeros(rows, np.int32)
+        self._logits = np.zeros((rows, wanted, self._vocab_size), np.float32)
+        bind.input(names.input_ids, Buffer(self._ids))
+        bind.input(names.position_ids, Buffer(self._positions))
+        for kv_class in self._variant.kv.classes.values():
+            bind.input(kv_class.seqlens, Buffer(self._seqlens))
+        if self._phase == "prefill":
+            bind.input(names.logits_indices, Buffer(np.full(rows, tokens - 1, np.int64)))
+        bind.output(names.logits, Buffer(self._logits))
+        self._shape = (rows, tokens)
+
+    def _bind_cache(self, cache: KVCache, first: int, rows: int) -> None:
+        buffers = iter(cache.buffers(first, rows))
+        for layer in self._variant.kv.layers:
+            for past, present in ((layer.past_key, layer.present_key), (layer.past_value, layer.present_value)):
+                buffer = next(buffers)
+                self._binding.input(past, buffer)
+                self._binding.output(present, buffer)

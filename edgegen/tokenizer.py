@@ -1,0 +1,276 @@
+"""Text to token ids and back, whole or one token at a time.
+
+``Tokenizer`` wraps the ``tokenizers`` library around one ``tokenizer.json``. ``StreamingDetokenizer`` gives
+out text while ids arrive: whole characters only, nothing that a later token could change, and put together
+exactly what ``Tokenizer.decode`` says of all the ids.
+
+Most vocabularies spell bytes: byte-level BPE (GPT-2, Llama 3, Qwen) writes each byte as a letter of its own,
+and SentencePiece with byte fallback (Llama 2, Mistral, Phi-3) writes ``<0xE2>`` for a byte that no token
+covers. There a token is so many bytes whatever stands around it, and streaming is incremental UTF-8 decoding.
+Tokens of other vocabularies are whole text that depends at most on its neighbours, and are decoded behind a
+few of these.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import tokenizers
+
+from edgegen.errors import BundleError
+
+_NEIGHBOURS = 4
+"""Tokens to look back at: no UTF-8 character has more bytes, and no decoder's influence reaches further."""
+
+
+class _AddedToken(Protocol):
+    special: bool
+
+
+class _Encoding(Protocol):
+    ids: list[int]
+
+
+class _Backend(Protocol):
+    """What is used of ``tokenizers.Tokenizer``, whose own stubs carry no types."""
+
+    decoder: Any
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> _Encoding: ...
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+    def get_vocab_size(self) -> int: ...
+    def get_added_tokens_decoder(self) -> dict[int, _AddedToken]: ...
+    def id_to_token(self, id: int) -> str | None: ...  # noqa: A002 (the library's own name)
+    def token_to_id(self, token: str) -> int | None: ...
+    def no_padding(self) -> None: ...
+    def no_truncation(self) -> None: ...
+
+
+class Tokenizer:
+    """One ``tokenizer.json``, ready to encode and decode; may be shared between threads.
+
+    Padding and truncation that the file asks for are switched off: lengths are the runtime's business, which
+    says so when a prompt is too long.
+    """
+
+    def __init__(self, backend: _Backend) -> None:
+        self._backend = backend
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        added = self._backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(i for i, token in added.items() if token.special)
+        self._spelling = _spelling_of(self._backend.decoder)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """Read a ``tokenizer.json``.
+
+        Raises:
+            BundleError: the file cannot be read, or is not a tokenizer.
+        """
+        try:
+            return cls(cast(Any, tokenizers.Tokenizer).from_buffer(path.read_bytes()))
+        except OSError as error:
+            raise BundleError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+        except Exception as error:  # the library promises no narrower class
+            raise BundleError(f"{path} is not a readable tokenizer.json: {error}") from error
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """How many tokens there are, added ones included; a model may have padded its logits beyond them."""
+        return self._backend.get_vocab_size()
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The ids of ``text``, by default between the tokens the file puts around a text (``<s>``)."""
+        return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of ``ids``; ids outside the vocabulary have none, broken characters become U+FFFD."""
+        text = self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        if "\ufffd" not in text or self._spelling is None:
+            return text
+        # The library's byte fallback gives up all characters beside a bad byte; the stream keeps the good
+        # ones.
+        stream = StreamingDetokenizer(self, skip_special_tokens=skip_special_tokens)
+        return "".join([stream.push(i) for i in ids]) + stream.finish()
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of ``token`` as the vocabulary spells it, or None."""
+        return self._backend.token_to_id(token)
+
+    def visible_token(self, token_id: int, *, skip_special_tokens: bool) -> str | None:
+        """The token as the vocabulary spells it; None when it has no part in the text."""
+        if skip_special_tokens and token_id in self._special_ids:
+            return None
+        return self._backend.id_to_token(token_id)
+
+    def open_stream(self, prompt: Sequence[tuple[int, str]]) -> "_TextStream":
+        """A stream that continues the last tokens of a prompt, given as ids and spellings."""
+        if self._spelling is None:
+            return _WindowedText(self._backend, [token_id for token_id, _ in prompt])
+        return _SpelledText(self._spelling, [token for _, token in prompt])
+
+
+class StreamingDetokenizer:
+    """Text of one sequence, given out as its ids arrive.
+
+    ``"".join(push(i) for i in ids) + finish()`` equals ``tokenizer.decode(ids)``. After ``prompt_ids`` it
+    equals what ``tokenizer.decode(prompt_ids + ids)`` has beyond ``tokenizer.decode(prompt_ids)``: the
+    vocabularies which drop the space before the first word keep it here. A token costs the same however many
+    came before.
+
+    tokenizers' own ``DecodeStream`` will not do: with byte fallback it raises "Invalid prefix encountered" on
+    runs of bytes, it never gives out an unfinished last character, and slows down for as long as bytes stay
+    invalid.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        visible = ((i, token) for i in reversed(prompt_ids) if (token := self._visible_token(i)) is not None)
+        self._stream = tokenizer.open_stream([*islice(visible, _NEIGHBOURS)][::-1])
+        self._pieces: list[str] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that became certain with this token; empty while a character is incomplete."""
+        token = self._visible_token(token_id)
+        return "" if token is None else self._give_out(self._stream.push(token_id, token))
+
+    def finish(self) -> str:
+        """What was held back, an incomplete character as U+FFFD. Nothing may be pushed after this."""
+        return self._give_out(self._stream.finish())
+
+    @property
+    def text(self) -> str:
+        """All text given out so far."""
+        return "".join(self._pieces)
+
+    def _visible_token(self, token_id: int) -> str | None:
+        return self._tokenizer.visible_token(token_id, skip_special_tokens=self._skip_special_tokens)
+
+    def _give_out(self, text: str) -> str:
+        if text:
+            self._pieces.append(text)
+        return text
+
+
+class _TextStream(Protocol):
+    def push(self, token_id: int, token: str) -> str: ...
+    def finish(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """How the tokens of a vocabulary spell bytes, and whether a text loses the space it begins with."""
+
+    spell: Callable[[str], bytes]
+    drops_first_space: bool = False
+
+
+class _SpelledText:
+    """Tokens as bytes, bytes as characters."""
+
+    def __init__(self, spelling: _Spelling, prompt: Iterable[str]) -> None:
+        self._spell = spelling.spell
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._at_start = spelling.drops_first_space
+        self._overlap = 0
+        for token in prompt:
+            self._settle(self._utf8.decode(self._spell(token)))
+        # A prompt that ends inside a character has shown it as U+FFFD; what becomes of it is not shown again.
+        self._overlap = len(self._utf8.getstate()[0].decode("utf-8", "replace"))
+
+    def push(self, token_id: int, token: str) -> str:
+        return self._settle(self._utf8.decode(self._spell(token)))
+
+    def finish(self) -> str:
+        return self._settle(self._utf8.decode(b"", final=True))
+
+    def _settle(self, text: str) -> str:
+        if self._at_start and text:
+            self._at_start = False
+            text = text.removeprefix(" ")
+        if self._overlap and text:
+            text, self._overlap = text[self._overlap :], max(0, self._overlap - len(text))
+        return text
+
+
+class _WindowedText:
+    """Tokens as whole text, each decoded behind its last few neighbours."""
+
+    def __init__(self, backend: _Backend, prompt: Sequence[int]) -> None:
+        self._backend = backend
+        self._before = list(prompt)
+        self._pending: list[int] = []
+
+    def push(self, token_id: int, token: str) -> str:
+        self._pending.append(token_id)
+        text = self._pending_text()
+        if text.endswith("\ufffd") and len(self._pending) < _NEIGHBOURS:
+            return ""  # an unusual decoder that splits characters after all: wait for the rest of this one
+        self._before = [*self._before, *self._pending][-_NEIGHBOURS:]
+        self._pending.clear()
+        return text
+
+    def finish(self) -> str:
+        return self._pending_text() if self._pending else ""
+
+    def _pending_text(self) -> str:
+        before = self._backend.decode(self._before, skip_special_tokens=False)
+        whole = self._backend.decode([*self._before, *self._pending], skip_special_tokens=False)
+        return whole[len(before) :]
+
+
+_DROP_FIRST_SPACE = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+def _spelling_of(decoder: Any) -> _Spelling | None:
+    """How tokens with this decoder spell bytes; None when they do not, each by itself."""
+    spec: dict[str, Any] = {} if decoder is None else json.loads(decoder.__getstate__())
+    match spec.get("decoders", [spec]):
+        case [{"type": "ByteLevel"}]:
+            return _Spelling(_byte_level_speller())
+        case [
+            {"type": "Replace", "pattern": {"String": str(mark)}, "content": str(space)},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            *rest,
+        ] if rest in ([], [_DROP_FIRST_SPACE]):
+            return _Spelling(_byte_fallback_speller(mark, space), drops_first_space=bool(rest))
+        case _:
+            return None
+
+
+def _byte_level_speller() -> Callable[[str], bytes]:
+    """GPT-2's alphabet: visible Latin-1 letters for themselves, the other bytes from U+0100 on, in order."""
+    visible = [b for b in range(256) if ord("!") <= b <= ord("~") or (b >= ord("¡") and b != 0xAD)]
+    hidden = [b for b in range(256) if b not in visible]
+    byte_of = {chr(b): b for b in visible} | {chr(0x100 + n): b for n, b in enumerate(hidden)}
+
+    def spell(token: str) -> bytes:
+        try:
+            return bytes([byte_of[letter] for letter in token])
+        except KeyError:  # an added token, written as plain text
+            return token.encode()
+
+    return spell
+
+
+def _byte_fallback_speller(mark: str, space: str) -> Callable[[str], bytes]:
+    """SentencePiece: ``mark`` (U+2581) stands for a space, ``<0xNN>`` for a byte, all else for itself."""
+    byte_token = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+    def spell(token: str) -> bytes:
+        token = token.replace(mark, space)
+        byte = byte_token.fullmatch(token)
+        return bytes.fromhex(byte[1]) if byte else token.encode()
+
+    return spell

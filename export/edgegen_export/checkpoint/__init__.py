@@ -1,0 +1,11 @@
+"""Checkpoints: where the weights of a model lie, opened without reading them.
+
+``Checkpoint.open`` takes a local folder or a hub id and gives config, files and ``LazyTensor``s by name. Only
+the safetensors format is read; pickled weights are refused, never opened.
+"""
+
+from edgegen_export.checkpoint.checkpoint import Checkpoint
+from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.source import Source
+
+__all__ = ["Checkpoint", "LazyTensor", "Source"]

@@ -1,0 +1,200 @@
+"""The model hub: the files that an export needs, and no other, through huggingface_hub and its cache.
+
+huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, when it is first needed.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from edgegen.errors import HubError
+from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
+from edgegen_export.checkpoint.weight_files import WEIGHTS, find_weights, listed, read_index
+
+_NEEDED = frozenset(
+    {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.model",
+        "chat_template.jinja",
+        "README.md",
+    }
+)
+
+
+class Snapshot(NamedTuple):
+    """A commit's files in the hub cache."""
+
+    path: Path
+    revision: str
+
+
+def fetch(repo: str, revision: str | None, progress: Callable[[str], None]) -> Snapshot:
+    """The needed files of a hub repository, from the cache where they are there.
+
+    Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
+    with _quiet():
+        try:
+            # First, since it fails at once: file downloads are tried again for half a minute.
+            commit, sizes = _list_files(repo, revision)
+        except Exception as error:  # of whichever HTTP client this version uses
+            return _cached(repo, revision, error, progress)
+        if "config.json" not in sizes:
+            found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
+            raise HubError(adapter_refusal(sizes, repo) or found)
+        # By the revision's name, so that the cache knows the name when it is offline.
+        path = _download(repo, "config.json", revision).parent
+        if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
+            return fetch(repo, path.name, progress)
+        for name in _wanted(repo, path, sizes):
+            if not (path / name).exists():
+                progress(f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else ""))
+                _download(repo, name, commit)
+        return Snapshot(path, commit)
+
+
+def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
+    """The files to have, the small ones first; an index is fetched on the way to the shards that it names."""
+    yield from sorted(n for n in names if n in _NEEDED or (n.upper().startswith("LICEN") and "/" not in n))
+    weights = find_weights(names)
+    if weights is None:
+        raise HubError(weights_refusal(names, repo, hub=True, revision=folder.name))
+    yield weights
+    if weights.endswith(".json"):
+        shards = sorted(set(read_index(folder / weights).values()))
+        if absent := [shard for shard in shards if shard not in names]:
+            raise HubError(f"{repo} lacks shards that its {weights} names: {listed(absent)}")
+        yield from shards
+
+
+def _cached(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
+    """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
+    from huggingface_hub import hf_hub_download  # pyright: ignore[reportUnknownVariableType]
+
+    try:
+        config = Path(hf_hub_download(repo, "config.json", revision=revision, local_files_only=True))
+    except Exception:
+        raise HubError(_explain(error, repo, revision)) from error
+    if missing := _missing(config.parent):
+        reason = f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}"
+        raise HubError(reason) from error
+    progress(f"using the cached files of {repo}")
+    return Snapshot(config.parent, config.parent.name)
+
+
+def _missing(folder: Path) -> list[str]:
+    """What the cached files of a commit lack for an export."""
+    weights = find_weights({path.name for path in folder.iterdir() if path.exists()})
+    if weights is None:
+        return [WEIGHTS]
+    if not weights.endswith(".json"):
+        return []
+    return sorted(
+        shard for shard in set(read_index(folder / weights).values()) if not (folder / shard).exists()
+    )
+
+
+def _download(repo: str, name: str, revision: str | None) -> Path:
+    from huggingface_hub import hf_hub_download  # pyright: ignore[reportUnknownVariableType]
+
+    try:
+        return Path(hf_hub_download(repo, name, revision=revision))
+    except Exception as error:
+        raise HubError(f"{name}: {_explain(error, repo, revision)}") from error
+
+
+def _list_files(repo: str, revision: str | None) -> tuple[str, dict[str, int | None]]:
+    """The commit of a revision, and every file name in it with its size where the hub tells it."""
+    from huggingface_hub import HfApi
+
+    info = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)
+    return info.sha or "", {file.rfilename: file.size for file in info.siblings or ()}
+
+
+def _explain(error: Exception, repo: str, revision: str | None) -> str:
+    """One sentence for what huggingface_hub raised: what is wrong and what to do."""
+    from huggingface_hub import constants, errors
+
+    endpoint = constants.ENDPOINT
+    at = f"{repo} at revision {revision}" if revision else repo
+    status = _status(error)
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"{repo} is gated: accept its terms at {endpoint}/{repo}, then set HF_TOKEN to a token of that "
+            "account"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"there is no folder {repo!r}, and {endpoint} shows no model of that id: check the name, and set "
+            "HF_TOKEN to a token that may read it if the model is private"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{repo} has no revision {revision!r}: name a branch, a tag or a commit"
+    if status in (401, 403):
+        return (
+            f"{endpoint} refused access to {repo} (HTTP {status}): set HF_TOKEN to a token that may read it"
+        )
+    if constants.HF_HUB_OFFLINE:
+        return (
+            f"{at} is not in the hub cache and HF_HUB_OFFLINE is set: unset it to download, or export a "
+            "local folder"
+        )
+    if status is not None:
+        return f"{endpoint} answered HTTP {status} for {at}: try again later, or export a local folder"
+    if isinstance(error, errors.LocalEntryNotFoundError) or _is_network(error):
+        return (
+            f"{endpoint} cannot be reached and {at} is not in the cache: check the network, or export a "
+            "local folder (HF_HUB_OFFLINE=1 uses the cache alone)"
+        )
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"fetching {at} failed: {first_line}"
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The HTTP status behind an error, where there was an answer."""
+    while error is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__
+    return None
+
+
+def _is_network(error: BaseException) -> bool:
+    """Whether an HTTP client (requests, or httpx in newer versions) failed to get through."""
+    modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(
+        modules & {"requests", "httpx", "httpx2", "httpcore"}
+    )
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Progress bars on a terminal only, unless HF_HUB_DISABLE_PROGRESS_BARS already says what to do."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import (  # re-exported without saying so
+        are_progress_bars_disabled,  # pyright: ignore[reportPrivateImportUsage]
+        disable_progress_bars,  # pyright: ignore[reportPrivateImportUsage]
+        enable_progress_bars,  # pyright: ignore[reportPrivateImportUsage]
+    )
+
+    settled = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled()
+    if settled or sys.stderr.isatty():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

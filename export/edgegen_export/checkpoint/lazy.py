@@ -1,0 +1,290 @@
+"""LazyTensor: a tensor described now and read later, in row slabs, always as float32."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import CheckpointError
+from edgegen_export.checkpoint.mapped_file import MappedFile, byte_span
+
+_BLOCK = 4 << 20  # bytes of a mapped file that one copy step may touch before its pages are given back
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class LazyTensor(ABC):
+    """An immutable description of a tensor.
+
+    ``shape`` and ``dtype`` (as stored: ``"float32"``, ``"bfloat16"``, …) are known; values are read by
+    ``rows``, ``read`` and ``slabs``, as float32 whatever is stored. ``transposed``, ``take`` and ``concat``
+    describe another tensor and read nothing. Arrays may be views of the file: do not write into them.
+
+    Reading raises ``CheckpointError`` for a stored dtype without a float32 meaning (FP8 and others).
+    """
+
+    __slots__ = ("_dtype", "_shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self._shape = shape
+        self._dtype = dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self._shape
+
+    @property
+    def dtype(self) -> str:
+        """Name of the stored dtype."""
+        return self._dtype
+
+    def __repr__(self) -> str:
+        return f"LazyTensor(shape={self._shape}, dtype={self._dtype!r})"
+
+    # Reading.
+
+    def rows(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Rows ``start:stop`` of axis 0, float32, C-contiguous ``[stop - start, *shape[1:]]``.
+
+        Raises ``IndexError`` outside ``0 ≤ start ≤ stop ≤ shape[0]``.
+        """
+        if not self._shape:
+            raise IndexError("a 0-d tensor has no rows; use read()")
+        _check_range(start, stop, self._shape[0])
+        return self._slab(start, stop)
+
+    def read(self) -> NDArray[np.float32]:
+        """The whole tensor, float32, C-contiguous."""
+        return self._slab(0, self._shape[0] if self._shape else 1)
+
+    def slabs(self, max_bytes: int = 8 << 20) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+        """``(start, stop, rows)`` over axis 0, each at most ``max_bytes`` of float32 (one row at least).
+
+        The mapped pages of a slab are given back when the next one is asked for: about one slab is resident.
+        Raises ``IndexError`` for a 0-d tensor.
+        """
+        if not self._shape:
+            raise IndexError("a 0-d tensor has no rows; use read()")
+        count = self._shape[0]
+        row_bytes = 4 * math.prod(self._shape[1:])
+        step = max(1, max_bytes // row_bytes) if row_bytes else max(1, count)
+        for start in range(0, count, step):
+            stop = min(start + step, count)
+            try:
+                yield start, stop, self._slab(start, stop)
+            finally:
+                self._release(start, stop)
+
+    def release(self) -> None:
+        """Give the mapped pages of this tensor back to the system; reading again maps them again."""
+        self._release(0, self._shape[0] if self._shape else 1)
+
+    # Describing other tensors.
+
+    @abstractmethod
+    def transposed(self) -> LazyTensor:
+        """The 2-D tensor with its axes swapped. Raises ``ValueError`` unless 2-D."""
+
+    @abstractmethod
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        """``start:stop`` of ``axis``. Raises ``IndexError`` outside the axis."""
+
+    @staticmethod
+    def concat(parts: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
+        """``parts`` one after the other along ``axis``; the dtype is theirs, or float32 where they differ.
+
+        Raises ``ValueError`` when there is no part, or when shapes differ in another axis.
+        """
+        if not parts:
+            raise ValueError("nothing to concatenate")
+        first = parts[0].shape
+        if not 0 <= axis < len(first):
+            raise IndexError(f"axis {axis} of a tensor of shape {first}")
+        for part in parts:
+            if _without(part.shape, axis) != _without(first, axis) or len(part.shape) != len(first):
+                raise ValueError(f"shapes {first} and {part.shape} do not concatenate along axis {axis}")
+        return parts[0] if len(parts) == 1 else _Concat(tuple(parts), axis)
+
+    @staticmethod
+    def from_array(array: NDArray[Any]) -> LazyTensor:
+        """A tensor over an array in memory (not copied). Raises ``TypeError`` for non-numeric dtypes."""
+        if array.dtype.kind not in "biuf" and array.dtype != _BFLOAT16:
+            raise TypeError(f"{array.dtype} has no float32 reading")
+        return ArrayTensor(array, name="array")
+
+    # What the two kinds of tensor provide; the range is valid, and 0, 1 for a 0-d tensor.
+
+    def _slab(self, start: int, stop: int) -> NDArray[np.float32]:
+        borrowed = self._borrow(start, stop)
+        if borrowed is not None:
+            return borrowed
+        out = np.empty((stop - start, *self._shape[1:]) if self._shape else (), np.float32)
+        self._fill(out, start, stop)
+        return out
+
+    @abstractmethod
+    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        """The rows without a copy, where they already lie as aligned C-contiguous float32."""
+
+    @abstractmethod
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        """Copy the rows into ``out``, touching a bounded part of the file at a time."""
+
+    @abstractmethod
+    def _release(self, start: int, stop: int) -> None: ...
+
+
+class ArrayTensor(LazyTensor):
+    """A tensor over one array, usually a view of a mapped file; transposing and taking give other views."""
+
+    __slots__ = ("_array", "_file", "_name", "_unreadable")
+
+    def __init__(
+        self,
+        array: NDArray[Any],
+        *,
+        name: str,
+        file: MappedFile | None = None,
+        dtype: str | None = None,
+        unreadable: str | None = None,
+    ) -> None:
+        """``unreadable`` names a stored format that is not read; ``array`` then only carries the shape."""
+        super().__init__(array.shape, dtype or array.dtype.name)
+        self._array = array.view()
+        self._array.flags.writeable = False
+        self._name = name
+        self._file = file
+        self._unreadable = unreadable
+
+    def transposed(self) -> LazyTensor:
+        _check_2d(self)
+        return self._over(self._array.T)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        _check_take(self, start, stop, axis)
+        return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
+
+    def _over(self, array: NDArray[Any]) -> LazyTensor:
+        return ArrayTensor(
+            array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable
+        )
+
+    def _rows_view(self, start: int, stop: int) -> NDArray[Any]:
+        if self._unreadable is not None:
+            raise CheckpointError(
+                f"tensor {self._name!r} is stored as {self._unreadable}, which is not read: "
+                "export a float32, float16 or bfloat16 checkpoint of this model"
+            )
+        return self._array[start:stop] if self._shape else self._array
+
+    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        view = self._rows_view(start, stop)
+        plain = view.dtype == np.float32 and view.dtype.isnative
+        return view if plain and view.flags.c_contiguous and view.flags.aligned else None
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
+            _copy(out, self._rows_view(start, stop), self._file)
+
+    def _release(self, start: int, stop: int) -> None:
+        if self._file is not None and self._unreadable is None:
+            self._file.release(self._rows_view(start, stop))
+
+
+class _Concat(LazyTensor):
+    """Tensors one after the other along one axis."""
+
+    __slots__ = ("_axis", "_parts")
+
+    def __init__(self, parts: tuple[LazyTensor, ...], axis: int) -> None:
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        dtypes = {part.dtype for part in parts}
+        super().__init__(tuple(shape), dtypes.pop() if len(dtypes) == 1 else "float32")
+        self._parts = parts
+        self._axis = axis
+
+    def transposed(self) -> LazyTensor:
+        _check_2d(self)
+        return _Concat(tuple(part.transposed() for part in self._parts), 1 - self._axis)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        _check_take(self, start, stop, axis)
+        if axis != self._axis:
+            return _Concat(tuple(part.take(start, stop, axis) for part in self._parts), self._axis)
+        met = [part.take(a, b, axis) for part, a, b, _ in self._overlaps(start, stop)]
+        return LazyTensor.concat(met or [self._parts[0].take(0, 0, axis)], axis)
+
+    def _overlaps(self, start: int, stop: int) -> Iterator[tuple[LazyTensor, int, int, int]]:
+        """``(part, start, stop, offset)``: the ranges of the parts that make ``start:stop`` of the axis."""
+        begin = 0
+        for part in self._parts:
+            end = begin + part.shape[self._axis]
+            a, b = max(start, begin), min(stop, end)
+            if a < b:
+                yield part, a - begin, b - begin, a - start
+            begin = end
+
+    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        if self._axis == 0:
+            for part, a, b, _ in self._overlaps(start, stop):
+                return part._borrow(a, b) if b - a == stop - start else None
+        return None
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        if self._axis == 0:
+            for part, a, b, at in self._overlaps(start, stop):
+                part._fill(out[at : at + b - a], a, b)
+            return
+        for part, _, count, at in self._overlaps(0, self._shape[self._axis]):
+            part._fill(out[(slice(None),) * self._axis + (slice(at, at + count),)], start, stop)
+
+    def _release(self, start: int, stop: int) -> None:
+        if self._axis == 0:
+            for part, a, b, _ in self._overlaps(start, stop):
+                part._release(a, b)
+            return
+        for part in self._parts:
+            part._release(start, stop)
+
+
+def _copy(out: NDArray[np.float32], view: NDArray[Any], file: MappedFile | None) -> None:
+    """Copy ``view`` into ``out`` of its shape, in steps along the widest stride that stay in ``_BLOCK``."""
+    span = byte_span(view)
+    if file is None or span <= _BLOCK:
+        np.copyto(out, view, casting="unsafe")
+        if file is not None:
+            file.release(view)
+        return
+    axis = max((a for a in range(view.ndim) if view.shape[a] > 1), key=lambda a: view.strides[a])
+    count, stride = view.shape[axis], view.strides[axis]
+    step = min(max(1, _BLOCK // stride), (count + 1) // 2)
+    for start in range(0, count, step):
+        cut = (slice(None),) * axis + (slice(start, start + step),)
+        _copy(out[cut], view[cut], file)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _check_range(start: int, stop: int, count: int) -> None:
+    if not 0 <= start <= stop <= count:
+        raise IndexError(f"{start}:{stop} of an axis of {count}")
+
+
+def _check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+    if not 0 <= axis < len(tensor.shape):
+        raise IndexError(f"axis {axis} of a tensor of shape {tensor.shape}")
+    _check_range(start, stop, tensor.shape[axis])
+
+
+def _check_2d(tensor: LazyTensor) -> None:
+    if len(tensor.shape) != 2:
+        raise ValueError(f"only 2-D tensors are transposed, this one has shape {tensor.shape}")

@@ -1,0 +1,92 @@
+"""ConfigReader: typed, strict access to a ``config.json``."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
+
+T = TypeVar("T")
+
+# Keys that say nothing about the mathematics of a causal language model at inference.
+NEUTRAL_KEYS = frozenset(
+    """
+    _commit_hash _name_or_path architectures attn_pdrop auto_map bad_words_ids begin_suppress_tokens bos_token_id
+    chunk_size_feed_forward custom_pipelines decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    embd_pdrop encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+    forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_range is_decoder
+    is_encoder_decoder label2id length_penalty max_length max_new_tokens min_length model_type no_repeat_ngram_size
+    num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states output_past
+    output_scores pad_token_id prefix problem_type remove_invalid_values repetition_penalty resid_pdrop
+    return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p
+    unsloth_version use_bfloat16 use_cache
+    """.split()
+)
+
+
+class ConfigReader:
+    """Reads a config key by key and remembers which; what nobody read or knows as neutral is an error at the end."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._read: set[str] = set()
+        self._problems: list[str] = []
+
+    def get(self, key: str, kind: type[T], default: T) -> T:
+        """The value of ``key``; the class default where the key is absent or null."""
+        self._read.add(key)
+        value = self._config.get(key)
+        if value is None:
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            self._problems.append(f"{key}: {kind.__name__} expected, found {value!r}")
+            return default
+        return value
+
+    def positive(self, key: str, default: int) -> int:
+        value = self.get(key, int, default)
+        if value <= 0:
+            self._problems.append(f"{key}: must be positive, found {value}")
+            return default
+        return value
+
+    def choice(self, key: str, choices: Mapping[str, T], default: str) -> T:
+        """The meaning of the string under ``key`` among ``choices``."""
+        value = self.get(key, str, default)
+        if value not in choices:
+            self._problems.append(f"{key}: {value!r} is not supported{did_you_mean(value, choices)}")
+        return choices.get(value, choices[default])
+
+    def refuse(self, key: str, harmless: Iterable[object], reason: str) -> None:
+        """Anything but ``harmless`` (or null) under ``key`` cannot be exported, for ``reason``."""
+        self._read.add(key)
+        value = self._config.get(key)
+        if value is not None and value not in harmless:
+            self._problems.append(f"{key} = {value!r}: {reason}")
+
+    def ignore(self, *keys: str) -> None:
+        """Keys of this family that do not change the result."""
+        self._read.update(keys)
+
+    def problem(self, text: str) -> None:
+        self._problems.append(text)
+
+    def finish(self) -> None:
+        """
+        Raises:
+            UnsupportedModelError: everything found wrong, and every key nobody understood.
+        """
+        self.refuse("quantization_config", (), "already quantized checkpoints cannot be exported; use the original one")
+        self.refuse("add_cross_attention", (False,), "cross-attention is not part of a decoder-only model")
+        self.refuse("pruned_heads", ({},), "pruned heads are not supported")
+        unknown = cast(set[str], set(self._config)) - self._read - NEUTRAL_KEYS
+        problems = self._problems + [
+            f"{key} = {self._config[key]!r}: not understood, and it may change the result"
+            f"{did_you_mean(key, self._read)}"
+            for key in sorted(unknown)
+            if self._config[key] is not None
+        ]
+        if problems:
+            raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")

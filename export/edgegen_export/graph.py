@@ -1,0 +1,194 @@
+"""GraphBuilder: ONNX graphs written the way the formula reads.
+
+``g.op.Add(residual, attention)`` emits one node and returns its output; ``g.ms`` does the same for ONNX Runtime's
+own operators (domain ``com.microsoft``). Weights are ``Tensor``s: a name, a dtype, a shape and a place in the
+bundle's weights file; the same ``Tensor`` may be used by any number of graphs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NewType, cast
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+Value = NewType("Value", str)
+"""The name of a tensor in a graph."""
+
+NONE = Value("")
+"""An optional input or output that is left out."""
+
+OPSET = 21
+IR_VERSION = 10
+MICROSOFT = "com.microsoft"
+
+_DTYPES: dict[str, int] = {
+    "float32": TensorProto.FLOAT,
+    "uint8": TensorProto.UINT8,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+    "bool": TensorProto.BOOL,
+}
+
+Dimension = int | str
+AttributeValue = int | float | str | Sequence[int] | GraphProto
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A weight: ``length`` bytes at ``offset`` of the weights file, or, with no ``offset``, a graph input."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None = None
+    length: int = 0
+
+
+class _Operators:
+    """``ops.Add(a, b, axis=0)``: one node of ``domain``; the attribute's name is the operator's."""
+
+    def __init__(self, graph: "GraphBuilder", domain: str) -> None:
+        self._graph = graph
+        self._domain = domain
+
+    def __getattr__(self, op_type: str) -> Callable[..., Value]:
+        def emit(*inputs: Value, **attributes: AttributeValue) -> Value:
+            return self._graph.node(op_type, inputs, 1, domain=self._domain, attributes=attributes)[0]
+
+        return emit
+
+
+class GraphBuilder:
+    """One graph in the making. ``prefix`` keeps the names of two graphs apart that will share a scope."""
+
+    def __init__(self, name: str, prefix: str = "") -> None:
+        self.name = name
+        self.op = _Operators(self, "")
+        self.ms = _Operators(self, MICROSOFT)
+        self.inputs: dict[str, ValueInfoProto] = {}
+        self.outputs: dict[str, ValueInfoProto] = {}
+        self.weights: dict[str, Tensor] = {}
+        self._prefix = prefix
+        self._scope: list[str] = []
+        self._nodes: list[NodeProto] = []
+        self._constants: dict[str, TensorProto] = {}
+        self._counts: dict[str, int] = {}
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Nodes emitted inside are named ``…/name/…``, so that a profile reads like the model."""
+        self._scope.append(name)
+        yield
+        self._scope.pop()
+
+    def input(self, name: str, dtype: str, shape: Sequence[Dimension]) -> Value:
+        self.inputs[name] = helper.make_tensor_value_info(name, _DTYPES[dtype], list(shape))
+        return Value(name)
+
+    def output(self, name: str, value: Value, dtype: str, shape: Sequence[Dimension]) -> None:
+        """Declare ``value`` as the graph output ``name``."""
+        for node in self._nodes:
+            for position, existing in enumerate(node.output):
+                if existing == value:
+                    node.output[position] = self._prefix + name
+        self.outputs[name] = helper.make_tensor_value_info(self._prefix + name, _DTYPES[dtype], list(shape))
+
+    def weight(self, tensor: Tensor) -> Value:
+        if tensor.offset is None:
+            return self.input(tensor.name, tensor.dtype, tensor.shape)
+        self.weights[tensor.name] = tensor
+        return Value(tensor.name)
+
+    def constant(self, array: NDArray[np.generic]) -> Value:
+        """A small constant, stored in the graph itself and once per value."""
+        key = f"{self._prefix}constant/{array.dtype}{list(array.shape)}/{array.tobytes().hex()}"
+        self._constants[key] = numpy_helper.from_array(array, key)
+        return Value(key)
+
+    def axes(self, *axes: int) -> Value:
+        return self.constant(np.array(axes, np.int64))
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[Value],
+        num_outputs: int,
+        *,
+        domain: str = "",
+        attributes: dict[str, AttributeValue],
+    ) -> tuple[Value, ...]:
+        """Emit one node with ``num_outputs`` outputs and return their names."""
+        path = "/".join([*self._scope, op_type])
+        count = self._counts[path] = self._counts.get(path, -1) + 1
+        name = self._prefix + (f"{path}.{count}" if count else path)
+        outputs = [Value(name if k == 0 else f"{name}:{k}") for k in range(num_outputs)]
+        node = helper.make_node(op_type, list(inputs), list(outputs), name=name, domain=domain or None)
+        node.attribute.extend(_attribute(key, value) for key, value in attributes.items())
+        self._nodes.append(node)
+        return tuple(outputs)
+
+    def body(self) -> GraphProto:
+        """The graph as the branch of an ``If``: no inputs, no weights; both come from the scope around it."""
+        return helper.make_graph(self._nodes, self.name, [], list(self.outputs.values()), list(self._constants.values()))
+
+    def model(self, weights_file: str | None = None) -> ModelProto:
+        """The graph as a model whose weights lie in ``weights_file`` beside it."""
+        initializers = [_external(tensor, weights_file) for tensor in self.weights.values() if weights_file]
+        graph = helper.make_graph(
+            self._nodes,
+            self.name,
+            list(self.inputs.values()),
+            list(self.outputs.values()),
+            [*initializers, *self._constants.values()],
+        )
+        return _model(graph)
+
+
+def join_pair(
+    condition: str, then: GraphBuilder, otherwise: GraphBuilder, weights_file: str
+) -> ModelProto:
+    """One model with two graphs as the branches of one ``If`` and the weights in the scope around both.
+
+    ONNX Runtime packs a weight once per session and scope: this is how two graphs share one packed copy.
+    Both graphs must have the same outputs and distinct name prefixes.
+    """
+    inputs = {condition: helper.make_tensor_value_info(condition, TensorProto.BOOL, []), **then.inputs, **otherwise.inputs}
+    weights = {**then.weights, **otherwise.weights}
+    outputs = [
+        helper.make_tensor_value_info(key, info.type.tensor_type.elem_type, _shape(otherwise.outputs[key]))
+        for key, info in then.outputs.items()
+    ]
+    branch = helper.make_node("If", [condition], list(then.outputs), name="pair")
+    branch.attribute.extend([_attribute("then_branch", then.body()), _attribute("else_branch", otherwise.body())])
+    initializers = [_external(tensor, weights_file) for tensor in weights.values()]
+    return _model(helper.make_graph([branch], "pair", list(inputs.values()), outputs, initializers))
+
+
+def _model(graph: GraphProto) -> ModelProto:
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="edgegen")
+
+
+def _attribute(name: str, value: AttributeValue) -> AttributeProto:
+    return helper.make_attribute(name, value)
+
+
+def _shape(info: ValueInfoProto) -> list[Dimension]:
+    dims = info.type.tensor_type.shape.dim
+    return [cast(Dimension, d.dim_param or d.dim_value) for d in dims]
+
+
+def _external(tensor: Tensor, location: str) -> TensorProto:
+    proto = TensorProto(
+        name=tensor.name,
+        data_type=cast(TensorProto.DataType, _DTYPES[tensor.dtype]),
+        dims=tensor.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
+    entries = {"location": location, "offset": tensor.offset, "length": tensor.length}
+    proto.external_data.extend(onnx.StringStringEntryProto(key=k, value=str(v)) for k, v in entries.items())
+    return proto

@@ -1,0 +1,170 @@
+"""The parity report: what a bundle computes, against what its checkpoint computes.
+
+Made at every export, without torch: the checkpoint runs layer by layer in float32 (:mod:`reference`), the bundle's
+own graphs run in ONNX Runtime one after the other, and both are compared position by position on a short text.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle import Bundle
+from edgegen.errors import ExportError
+from edgegen.kv_cache import KVCache
+from edgegen.manifest import Phase
+from edgegen.ort_session import Binding, open_session
+from edgegen.runner import ModelRunner
+from edgegen_export.reference import LayerwiseReference
+
+WINDOW = 256
+WINDOWS = 2
+_BLOCK = 64
+_SINGLE_STEPS = 16
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class ParityReport:
+    """Two models side by side. Logit differences are absolute; divergences (KL, from the reference) are in nats.
+
+    ``decode_step_max_diff``: logits of single decode steps against those of the same positions decoded together;
+    ``prefill_max_diff``: logits of the prefill graph against the decode graph's, at the end of each window.
+    """
+
+    text: str
+    tokens: int
+    max_abs_diff: float
+    mean_abs_diff: float
+    mean_kl: float
+    max_kl: float
+    top1_agreement: float
+    perplexity_reference: float
+    perplexity: float
+    decode_step_max_diff: float
+    prefill_max_diff: float
+
+    @property
+    def perplexity_change(self) -> float:
+        """Relative: 0.01 is one per cent worse than the reference."""
+        return self.perplexity / self.perplexity_reference - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, rounded to six significant digits."""
+        report = asdict(self) | {"perplexity_change": self.perplexity_change}
+        return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in report.items()}
+
+
+def measure_parity(bundle: Bundle, reference: LayerwiseReference, ids: NDArray[np.int64], text: str) -> ParityReport:
+    """Compare ``bundle`` with ``reference`` on ids [windows, t]; ``text`` says where they come from.
+
+    Raises:
+        ExportError: the bundle's logits are not finite.
+    """
+    comparison = _Comparison()
+    hidden = reference.hidden(ids)
+    decode = _runner(bundle, "decode")
+    step_diff = 0.0
+    ends: list[Logits] = []
+    for window, states in zip(ids, hidden, strict=True):
+        cache = decode.new_cache()
+        cache.reserve(1, len(window))
+        for start in range(0, len(window), _BLOCK):
+            logits = decode.decode(cache, window[None, start : start + _BLOCK])[0]
+            stop = start + len(logits)
+            comparison.add(reference.logits(states[start:stop]), logits, window[start + 1 : stop + 1])
+        together, difference = _single_steps(decode, cache, window)
+        ends.append(together)
+        step_diff = max(step_diff, difference)
+    del decode  # its packed weights, before the other graph's
+    prefill = _runner(bundle, "prefill")
+    prefill_diff = max(_difference(_prefilled(prefill, window), end) for window, end in zip(ids, ends, strict=True))
+    return comparison.report(text, int(ids.size), step_diff, prefill_diff)
+
+
+class _Comparison:
+    """Sums over positions."""
+
+    def __init__(self) -> None:
+        self._positions = self._predicted = self._agree = 0
+        self._max_diff = self._sum_diff = self._sum_kl = self._max_kl = 0.0
+        self._nll = np.zeros(2)
+
+    def add(self, expected: Logits, found: Logits, next_ids: NDArray[np.int64]) -> None:
+        """Logits [n, vocab] of both at the same positions, and the ids that follow them where the text goes on."""
+        if not np.isfinite(found).all():
+            raise ExportError("the exported graphs give logits that are not finite; please report this model.")
+        difference = np.abs(expected - found)
+        self._max_diff = max(self._max_diff, float(difference.max()))
+        self._sum_diff += float(difference.mean(axis=1, dtype=np.float64).sum())
+        p, q = _log_softmax(expected), _log_softmax(found)
+        kl = np.einsum("nv,nv->n", np.exp(p), p - q, dtype=np.float64)
+        self._sum_kl += float(kl.sum())
+        self._max_kl = max(self._max_kl, float(kl.max()))
+        self._agree += int((expected.argmax(axis=1) == found.argmax(axis=1)).sum())
+        self._positions += len(expected)
+        rows = np.arange(len(next_ids))
+        self._nll -= [float(p[rows, next_ids].sum()), float(q[rows, next_ids].sum())]
+        self._predicted += len(next_ids)
+
+    def report(self, text: str, tokens: int, step_diff: float, prefill_diff: float) -> ParityReport:
+        perplexities = np.exp(self._nll / max(1, self._predicted))
+        return ParityReport(
+            text=text,
+            tokens=tokens,
+            max_abs_diff=self._max_diff,
+            mean_abs_diff=self._sum_diff / self._positions,
+            mean_kl=self._sum_kl / self._positions,
+            max_kl=self._max_kl,
+            top1_agreement=self._agree / self._positions,
+            perplexity_reference=float(perplexities[0]),
+            perplexity=float(perplexities[1]),
+            decode_step_max_diff=step_diff,
+            prefill_max_diff=prefill_diff,
+        )
+
+
+class _OneGraph:
+    """A graph pair of which only one is opened, to hold one copy of the packed weights at a time."""
+
+    def __init__(self, bundle: Bundle, phase: Phase) -> None:
+        variant = bundle.variant
+        self._session = open_session(bundle.file(variant.prefill if phase == "prefill" else variant.decode))
+
+    def binding(self, phase: Phase) -> Binding:
+        return Binding(self._session, {})
+
+
+def _runner(bundle: Bundle, phase: Phase) -> ModelRunner:
+    model = bundle.manifest.model
+    return ModelRunner(_OneGraph(bundle, phase), bundle.variant, model.vocab_size, model.max_context)
+
+
+def _single_steps(runner: ModelRunner, cache: KVCache, window: NDArray[np.int64]) -> tuple[Logits, float]:
+    """Decode the last positions of a cached window again, together and one by one.
+
+    Returns the logits [vocab] of the very last position, decoded together, and the largest difference of any.
+    """
+    first = max(0, len(window) - _SINGLE_STEPS)
+    cache.truncate(0, first)
+    together = runner.decode(cache, window[None, first:])[0].copy()
+    cache.truncate(0, first)
+    singles = (runner.decode(cache, window[None, at : at + 1])[0, 0] for at in range(first, len(window)))
+    return together[-1], max(_difference(single, row) for single, row in zip(singles, together, strict=True))
+
+
+def _prefilled(runner: ModelRunner, window: NDArray[np.int64]) -> Logits:
+    cache = runner.new_cache()
+    cache.reserve(1, len(window))
+    return runner.prefill(cache, 0, window.tolist())
+
+
+def _difference(a: Logits, b: Logits) -> float:
+    return float(np.abs(a - b).max())
+
+
+def _log_softmax(logits: Logits) -> Logits:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -1,0 +1,221 @@
+"""export(): a checkpoint becomes a bundle. The whole pipeline on one page."""
+
+import json
+import math
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import edgegen
+from edgegen.bundle import Bundle
+from edgegen.errors import TensorError, one_or_list
+from edgegen.manifest import FORMAT_VERSION, GraphContract, GraphVariant, KVSpec, Manifest, Model, Quantization
+from edgegen.tokenizer import Tokenizer
+from edgegen_export.architecture import bind, find_architecture
+from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.config import DecoderConfig
+from edgegen_export.decoder import build_decode, build_prefill, kv_spec
+from edgegen_export.families import FAMILIES
+from edgegen_export.generation_config import generation_config
+from edgegen_export.graph import join_pair
+from edgegen_export.parameters import StoredParameters
+from edgegen_export.parity import WINDOW, WINDOWS, ParityReport, measure_parity
+from edgegen_export.quantize.recipe import RECIPES, Recipe, Scheme
+from edgegen_export.reference import LayerwiseReference
+from edgegen_export.sample_text import SAMPLE_TEXT
+from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
+from edgegen_export.writer import BundleWriter
+
+WEIGHTS = "weights.data"
+MINIMUM_ONNXRUNTIME = "1.23.2"
+
+
+class Progress(Protocol):
+    """Hears how an export goes on."""
+
+    def stage(self, text: str) -> None:
+        """A new stage begins."""
+        ...
+
+    def weights(self, done: int, total: int) -> None:
+        """So many of the model's parameters are written."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something the user should know."""
+        ...
+
+
+class Silent:
+    """No progress."""
+
+    def stage(self, text: str) -> None: ...
+
+    def weights(self, done: int, total: int) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+
+def export(
+    source: str,
+    target: Path,
+    *,
+    scheme: Scheme = "int8",
+    revision: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Bundle, ParityReport]:
+    """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
+
+    Raises:
+        CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
+        ExportError: the target is taken (see ``force``) or cannot be written.
+    """
+    progress = progress or Silent()
+    progress.stage(f"opening {source}")
+    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage)
+    architecture = find_architecture(checkpoint.config, FAMILIES)
+    config = architecture.read_config(checkpoint.config)
+    tensors = bind(architecture, config, checkpoint.tensors)
+    settings, ignored = generation_config(_json(checkpoint, "generation_config.json"), checkpoint.config)
+    if ignored:
+        progress.warn(f"generation_config.json asks for what is not honoured: {', '.join(ignored)}")
+    recipe, kv = RECIPES[scheme], kv_spec(config)
+
+    with BundleWriter(target, force=force) as writer:
+        progress.stage(f"writing {scheme} weights")
+        graphs = _write_weights(writer, tensors, config, recipe, kv, progress)
+        for name, graph in graphs.items():
+            writer.add(name, graph)
+        tokenizer = tokenizer_files(checkpoint)
+        for name, data in {**tokenizer, **_papers(checkpoint)}.items():
+            writer.add(name, data)
+        writer.add("generation_config.json", _to_json(settings))
+
+        manifest = Manifest(
+            format_version=FORMAT_VERSION,
+            name=target.name,
+            folder=writer.version,
+            source=checkpoint.source,
+            model=_describe(checkpoint, config, tensors),
+            quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
+            variants=(_variant(recipe, kv),),
+            minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
+            tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
+            generation_config="generation_config.json",
+            parity="parity.json",
+            files=writer.files,
+            provenance={"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__},
+        )
+        progress.stage("comparing with the checkpoint")
+        draft = Bundle(target, manifest, writer.folder)
+        ids, text = _sample_ids(draft, progress)
+        report = measure_parity(draft, LayerwiseReference(tensors, config, kv), ids, text)
+        writer.add("parity.json", _to_json(report.to_json()))
+        writer.commit(manifest)
+    return Bundle.open(target), report
+
+
+def _write_weights(
+    writer: BundleWriter,
+    tensors: Mapping[str, LazyTensor],
+    config: DecoderConfig,
+    recipe: Recipe,
+    kv: KVSpec,
+    progress: Progress,
+) -> dict[str, bytes]:
+    """Write every weight once and return the graphs that use them, serialized, by file name."""
+    total = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    done = 0
+
+    def on_tensor(elements: int) -> None:
+        nonlocal done
+        done += elements
+        progress.weights(done, total)
+
+    sink = writer.weights(WEIGHTS)
+    params = StoredParameters(tensors, recipe, sink, on_tensor)
+    prefill = build_prefill(config, params, kv).model(WEIGHTS)
+    decode = build_decode(config, params, kv).model(WEIGHTS)
+    pair = join_pair(
+        "run_prefill",
+        build_prefill(config, params, kv, prefix="prefill/"),
+        build_decode(config, params, kv, prefix="decode/"),
+        WEIGHTS,
+    )
+    writer.files[WEIGHTS] = sink.close()
+    if params.not_finite:
+        names = [f"{name}: has values that are NaN or infinite" for name in params.not_finite]
+        raise TensorError(f"the checkpoint is broken: {one_or_list(names)}")
+    graphs = {"prefill.onnx": prefill, "decode.onnx": decode, "pair.onnx": pair}
+    return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
+
+
+def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
+    return GraphVariant(
+        name=recipe.scheme,
+        prefill="prefill.onnx",
+        decode="decode.onnx",
+        pair="pair.onnx",
+        weights=WEIGHTS,
+        linear="matmul_nbits" if recipe.quantized else "matmul",
+        activation_dtype="float32",
+        device="cpu",
+        kv=kv,
+        contract=GraphContract(),
+    )
+
+
+def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> Model:
+    return Model(
+        family=checkpoint.config["model_type"],
+        parameters=sum(math.prod(tensor.shape) for tensor in tensors.values()),
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        max_context=config.max_positions,
+    )
+
+
+def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """Licence and model card, which travel with the weights."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(checkpoint.path.iterdir())
+        if path.is_file() and path.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "README"))
+    }
+
+
+def _sample_ids(bundle: Bundle, progress: Progress) -> tuple[NDArray[np.int64], str]:
+    """Ids [windows, t] to compare on, and what they are: the sample text, or random ids without a usable tokenizer."""
+    model = bundle.manifest.model
+    length = min(WINDOW, model.max_context)
+    ids: list[int] = []
+    if bundle.manifest.tokenizer is None:
+        progress.warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
+    else:
+        tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
+        ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
+        if tokenizer.vocab_size > model.vocab_size:
+            progress.warn(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {model.vocab_size}: "
+                "prompts with the others will be refused"
+            )
+    if len(ids) >= length * WINDOWS:
+        return np.array(ids[: length * WINDOWS], np.int64).reshape(WINDOWS, length), "sample text"
+    if len(ids) >= WINDOW // 4:
+        return np.array(ids[:length], np.int64)[None], "sample text"
+    return np.random.default_rng(0).integers(0, model.vocab_size, (WINDOWS, length)), "random ids"
+
+
+def _json(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+    path = checkpoint.file(name)
+    return json.loads(path.read_text("utf-8")) if path else {}
+
+
+def _to_json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,24 @@
+"""The text on which a bundle is compared with its checkpoint, when no other is given. Written for this purpose."""
+
+SAMPLE_TEXT = """\
+Once upon a time there was a lighthouse keeper who lived with an old grey cat. Every evening she climbed the narrow \
+stairs, lit the lamp, and watched the ships go by. The cat slept on the warm stones beside the glass. One night the \
+wind was so strong that the windows shook. "Do not be afraid," said the keeper. "The walls are thick, and the light \
+is on." Far away a small boat turned towards the shore. Two children sat in it with their father. They saw the light \
+between the waves, and they knew where the harbour was. In the morning they came up the hill with bread and a basket \
+of plums. "You saved us," the father said. The keeper laughed and put the kettle on the stove. "It was the lamp, and \
+the cat who reminded me to light it."
+
+A lever is one of the simplest machines. It is a bar that can turn around a fixed point, which is called the fulcrum. \
+When a force acts at one end, the other end moves in the opposite direction. If the distance from the fulcrum to the \
+hand is longer than the distance from the fulcrum to the load, a small force can lift a large weight, but the hand \
+must travel further than the load does. Nothing is gained for free: the work done on both sides is the same. People \
+have used levers for thousands of years to move stones, to press oil from olives, and to draw water from wells. A \
+seesaw, a pair of scissors and a wheelbarrow are levers too, although they look quite different from each other.
+
+The committee met on Tuesday to discuss the new railway timetable. Several members asked why the first train to the \
+coast had been moved to half past seven, and whether the students of the technical school could still arrive on time. \
+The director answered that the bridge near the old mill would be repaired during the summer, and that every train had \
+to cross it slowly until September. After a long discussion it was decided to add one more train at a quarter past \
+six, to publish the changes in the newspaper, and to meet again before the end of the month.
+"""

@@ -1,0 +1,147 @@
+"""BundleWriter: a bundle appears whole or not at all.
+
+Everything is written into a hidden folder inside the target, synced, renamed to the next version folder (``v1``,
+``v2``, …); replacing ``edgegen.json``, which names that folder, is the one step that makes it the bundle. A reader sees
+the old bundle or the new one; a crash leaves the old one, or a folder without ``edgegen.json``, which is no bundle.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import ExportError
+from edgegen.manifest import MANIFEST_NAME, FileEntry, Manifest
+
+PAGE = 4096
+SMALL = 64
+_ABANDONED_AFTER_S = 24 * 3600
+
+
+class WeightsFile:
+    """The one file of all weights, hashed as it is written. Tensors of a page or more start on a page."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("xb")
+        self._hash = hashlib.sha256()
+        self.size = 0
+        self._start = 0
+
+    def begin(self, nbytes: int) -> int:
+        """Start a tensor of ``nbytes``; returns its offset."""
+        alignment = PAGE if nbytes >= PAGE else SMALL
+        self._write(bytes(-self.size % alignment))
+        return self.size
+
+    def append(self, array: NDArray[np.generic]) -> None:
+        self._write(np.ascontiguousarray(array).data.cast("B"))
+
+    def close(self) -> FileEntry:
+        _sync(self._file)
+        self._file.close()
+        return FileEntry(self.size, self._hash.hexdigest())
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+        self.size += len(data)
+
+
+class BundleWriter:
+    """Writes one bundle; used as a context, it removes what it wrote unless :meth:`commit` was reached.
+
+    Raises:
+        ExportError: the target holds a bundle (without ``force``) or something else.
+    """
+
+    def __init__(self, target: Path, *, force: bool = False) -> None:
+        self.target = target
+        self._refuse_wrong_target(force)
+        self._made_target = not target.exists()
+        target.mkdir(parents=True, exist_ok=True)
+        self._remove_abandoned()
+        self.folder = target / f".partial-{os.getpid()}-{secrets.token_hex(4)}"
+        self.folder.mkdir()
+        self.files: dict[str, FileEntry] = {}
+        self.version = self._next_version()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._made_target and not (self.target / MANIFEST_NAME).exists():
+            shutil.rmtree(self.target, ignore_errors=True)
+
+    def weights(self, name: str) -> WeightsFile:
+        return WeightsFile(self.folder / name)
+
+    def add(self, name: str, data: bytes) -> None:
+        with (self.folder / name).open("xb") as file:
+            file.write(data)
+            _sync(file)
+        self.files[name] = FileEntry(len(data), hashlib.sha256(data).hexdigest())
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make what was written the bundle, then remove the version it replaces."""
+        _sync_folder(self.folder)
+        os.rename(self.folder, self.target / manifest.folder)
+        _sync_folder(self.target)
+        draft = self.target / f".{MANIFEST_NAME}-{secrets.token_hex(4)}"
+        with draft.open("xb") as file:
+            file.write(manifest.to_json().encode())
+            _sync(file)
+        os.replace(draft, self.target / MANIFEST_NAME)
+        _sync_folder(self.target)
+        for other in self.target.glob("v*"):
+            if other.name != manifest.folder:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _refuse_wrong_target(self, force: bool) -> None:
+        if not self.target.exists():
+            return
+        if not self.target.is_dir():
+            raise ExportError(f"{self.target} is a file; give -o a folder that does not exist yet.")
+        if (self.target / MANIFEST_NAME).exists():
+            if not force:
+                raise ExportError(f"{self.target} already holds a bundle; replace it with --force, or give another -o.")
+        elif any(not (p.name.startswith(".partial-") or _is_version(p)) for p in self.target.iterdir()):
+            raise ExportError(f"{self.target} holds other files and no bundle; give -o a new or an empty folder.")
+
+    def _next_version(self) -> str:
+        taken = [int(p.name[1:]) for p in self.target.glob("v*") if _is_version(p)]
+        return f"v{max(taken, default=0) + 1}"
+
+    def _remove_abandoned(self) -> None:
+        """Remains of killed exports; recent ones may belong to an export that is still running."""
+        for partial in self.target.glob(".partial-*"):
+            if time.time() - partial.stat().st_mtime > _ABANDONED_AFTER_S:
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def _is_version(path: Path) -> bool:
+    return path.is_dir() and path.name[:1] == "v" and path.name[1:].isdecimal()
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return  # Windows has no handle of a folder to sync
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,198 @@
+"""The hub, stood in for: which files are fetched, how the cache serves, and what each failure says.
+
+huggingface_hub reads its environment when it is imported, so each case runs in a process of its own.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.checkpoint.layouts import write_gpt2
+from tests.standin_hub import StandInHub
+
+SMALL: dict[str, Any] = {"n_embd": 8, "n_head": 2, "vocab_size": 11, "n_positions": 6}
+OPEN = """
+import json, sys
+from edgegen.errors import EdgegenError
+from edgegen_export.checkpoint import Checkpoint
+said = []
+try:
+    c = Checkpoint.open(sys.argv[1], revision=sys.argv[2] or None, progress=said.append)
+    sums = {name: float(t.read().sum()) for name, t in c.tensors.items()}
+    print(json.dumps({"kind": c.source.kind, "id": c.source.id, "revision": c.source.revision, "sums": sums,
+        "files": sorted(p.name for p in c.path.rglob("*") if p.is_file()), "said": said}))
+except EdgegenError as error:
+    print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+"""
+# Contents differ, as the cache fetches equal files once.
+COMPANION = {"tokenizer.json": "{}", "vocab.json": "{ }", "merges.txt": "a b", "LICENSE": "MIT"}
+COMPANION |= {"chat_template.jinja": "{{ messages }}"}
+
+
+class Outcome(NamedTuple):
+    answer: dict[str, Any]
+    stderr: str
+
+    @property
+    def message(self) -> str:
+        """The one-line error; there was no trace of the libraries below it."""
+        assert self.answer.get("error") == "HubError", self
+        assert self.stderr == ""
+        return self.answer["message"]
+
+
+Opener = Callable[..., Outcome]
+
+
+@pytest.fixture
+def repos(tmp_path: Path) -> dict[str, Path]:
+    original = write_gpt2(tmp_path / "original", layout="original", **SMALL)
+    for name, text in COMPANION.items():
+        (original / name).write_text(text)
+    trainer = write_gpt2(tmp_path / "trainer", layout="trainer", shards=2, **SMALL)
+    (trainer / "checkpoint-100").mkdir()
+    shutil.copyfile(original / "model.safetensors", trainer / "checkpoint-100" / "model.safetensors")
+    write_gpt2(tmp_path / "other", layout="untied", seed=5, **SMALL)
+    pickled = tmp_path / "pickled"
+    shutil.copytree(original, pickled, ignore=shutil.ignore_patterns("*.safetensors"))
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "README.md").write_text("nothing")
+    return {
+        "openai-community/gpt2": original,
+        "org/tuned": trainer,
+        "org/tuned@v2": tmp_path / "other",
+        "org/pickled": pickled,
+        "org/adapter": tmp_path / "adapter",
+        "org/empty": tmp_path / "empty",
+        "org/secret": original,
+        "org/terms": original,
+    }
+
+
+@pytest.fixture
+def hub(repos: dict[str, Path]) -> Iterator[StandInHub]:
+    aliases = {"gpt2": "openai-community/gpt2"}
+    with StandInHub(repos, aliases=aliases, private={"org/secret"}, gated={"org/terms"}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def open_at(hub: StandInHub, tmp_path: Path) -> Opener:
+    root = Path(__file__).parents[2]
+
+    def open_at(source: str, revision: str = "", **env: str) -> Outcome:
+        base = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()}
+        base |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
+        base |= {
+            "PYTHONPATH": os.pathsep.join([str(root), str(root / "export")]),
+            "PYTHONWARNINGS": "default",
+        }
+        command = [sys.executable, "-c", OPEN, source, revision]
+        # Run where no local folder has the name of a repository.
+        done = subprocess.run(
+            command, env=base | env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        return Outcome(json.loads(done.stdout), done.stderr)
+
+    return open_at
+
+
+def test_only_needed_files_are_fetched(hub: StandInHub, open_at: Opener) -> None:
+    first = open_at("gpt2")
+    answer = first.answer
+    wanted = {"README.md", "config.json", "generation_config.json", "model.safetensors", *COMPANION}
+    assert (answer["kind"], answer["id"]) == ("hub", "gpt2")
+    assert answer["revision"] == hub.commit("openai-community/gpt2")
+    assert set(answer["files"]) == wanted
+    assert sorted(hub.downloads) == sorted(f"openai-community/gpt2/{name}" for name in wanted)
+    assert "wte.weight" in answer["sums"]
+    assert any("downloading model.safetensors (" in said for said in answer["said"])
+    assert first.stderr == ""  # no progress bars, no warnings
+    assert all("torch" not in agent for agent in hub.user_agents)
+    hub.downloads.clear()
+    again = open_at("gpt2").answer
+    assert again["sums"] == answer["sums"]
+    assert not again["said"]
+    assert not hub.downloads
+
+
+def test_shards_and_revisions(hub: StandInHub, open_at: Opener) -> None:
+    answer = open_at("org/tuned").answer
+    index = [name for name in hub.downloads if "safetensors" in name]
+    shards = [f"org/tuned/model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    assert index == ["org/tuned/model.safetensors.index.json", *shards]
+    assert not [name for name in hub.downloads if name.endswith((".bin", ".pt", ".pth"))]
+    other = open_at("org/tuned", "v2").answer
+    assert other["revision"] == hub.commit("org/tuned", "v2") != answer["revision"]
+    assert "lm_head.weight" in other["sums"]
+    by_commit = open_at("org/tuned", answer["revision"]).answer
+    assert by_commit["sums"] == answer["sums"]
+
+
+def test_a_local_folder_wins(hub: StandInHub, open_at: Opener, tmp_path: Path) -> None:
+    write_gpt2(tmp_path / "gpt2", layout="untied", **SMALL)
+    assert open_at("gpt2").answer["kind"] == "folder"
+    assert not hub.requests
+
+
+def test_the_cache_serves_offline_and_without_network(hub: StandInHub, open_at: Opener) -> None:
+    online = open_at("org/tuned").answer
+    hub.requests.clear()
+    offline = open_at("org/tuned", HF_HUB_OFFLINE="1")
+    assert offline.answer["sums"] == online["sums"]
+    assert offline.answer["revision"] == online["revision"]
+    assert offline.stderr == ""
+    assert not hub.requests
+    hub.down = 501  # 503 and the like are asked again for half a minute
+    assert open_at("org/tuned").answer["sums"] == online["sums"]
+    hub.stop()
+    assert open_at("org/tuned").answer["sums"] == online["sums"]
+    message = open_at("org/tuned", "v2").message
+    assert "cannot be reached" in message
+    assert "org/tuned at revision v2" in message
+    assert "HF_HUB_OFFLINE" in message
+
+
+def test_offline_and_not_in_the_cache(hub: StandInHub, open_at: Opener, tmp_path: Path) -> None:
+    assert "not in the hub cache and HF_HUB_OFFLINE is set" in open_at("gpt2", HF_HUB_OFFLINE="1").message
+    assert not hub.requests
+    open_at("org/tuned")
+    (lost,) = (tmp_path / "hf").rglob("snapshots/*/model-00002-of-00002.safetensors")
+    lost.unlink()
+    message = open_at("org/tuned", HF_HUB_OFFLINE="1").message
+    assert message.endswith("the cache has no model-00002-of-00002.safetensors")
+    assert open_at("org/tuned").answer["sums"]  # online, it is fetched again
+
+
+def test_tokens(open_at: Opener, hub: StandInHub) -> None:
+    for source, said in (
+        ("org/secret", "set HF_TOKEN"),
+        ("org/terms", "org/terms is gated: accept its terms"),
+    ):
+        assert said in open_at(source).message
+        assert said in open_at(source, HF_TOKEN="hf_wrong").message
+        assert open_at(source, HF_TOKEN=hub.token).answer["sums"]
+
+
+def test_each_failure_has_its_sentence(open_at: Opener, hub: StandInHub) -> None:
+    message = open_at("org/absent").message
+    assert "no folder 'org/absent'" in message
+    assert "check the name" in message
+    assert "org/tuned has no revision 'v3'" in open_at("org/tuned", "v3").message
+    message = open_at("org/pickled").message
+    assert "pickled weights only (pytorch_model.bin)" in message
+    assert "org/pickled pickled-safetensors" in message
+    assert not [name for name in hub.downloads if name.endswith((".bin", ".h5"))]
+    assert "holds an adapter only" in open_at("org/adapter").message
+    assert "no config.json (found: README.md)" in open_at("org/empty").message
+    hub.down = 501  # 503 and the like are asked again for half a minute
+    assert "answered HTTP 501" in open_at("org/tuned").message
