@@ -36,7 +36,8 @@ class StandInHub:
     do the files, but not the listing, of ``gated`` ones. ``down`` (settable at any time) makes every answer
     that HTTP status, an error.
 
-    ``requests`` lists all requests, ``downloads`` the files whose content was sent, as ``"org/name/file"``.
+    ``requests`` lists all requests, ``downloads`` the files whose content was sent, as ``"org/name/file"``;
+    ``tokens_at_store`` counts the tokens that were shown to the store of large files, where none belongs.
     """
 
     def __init__(
@@ -57,18 +58,27 @@ class StandInHub:
         self.requests: list[Request] = []
         self.downloads: list[str] = []
         self.user_agents: set[str] = set()
-        self._server = _Server(self)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
+        self.tokens_at_store = 0
+        # Large files come from an origin of their own, as from the hub's content network.
+        self._servers = (_Server(self), _Server(self))
+        self._threads = [
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+            for server in self._servers
+        ]
 
     @property
     def url(self) -> str:
         """What HF_ENDPOINT is set to."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return _url(self._servers[0])
+
+    @property
+    def store_url(self) -> str:
+        """Where large files lie."""
+        return _url(self._servers[1])
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -78,10 +88,11 @@ class StandInHub:
 
     def stop(self) -> None:
         """No longer answer; connections are refused from here on."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            if thread.is_alive():
+                server.shutdown()
+                thread.join()
+            server.server_close()
 
     def commit(self, repo: str, revision: str = "main") -> str | None:
         """The commit id of a revision, made from the folder's content; None without such a revision."""
@@ -197,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
                 302,
                 b"",
                 {
-                    "Location": f"{self.hub.url}/large/{repo}/{commit}/{name}",
+                    "Location": f"{self.hub.store_url}/large/{repo}/{commit}/{name}",
                     "X-Repo-Commit": commit,
                     "X-Linked-Size": str(file.stat().st_size),
                     "X-Linked-ETag": f'"{hashlib.sha256(file.read_bytes()).hexdigest()}"',
@@ -209,6 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_large(self, path: str) -> None:
         match = re.fullmatch(r"/large/(?P<repo>.+)/(?P<commit>[0-9a-f]{40})/(?P<name>.+)", path)
         assert match is not None
+        self.hub.tokens_at_store += "Authorization" in self.headers
         file = self.hub.folder(match["repo"], match["commit"]) / match["name"]
         self._send_content(f"{match['repo']}/{match['name']}", file, {})
 
@@ -232,6 +244,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _url(server: _Server) -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}"
 
 
 def _files(folder: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """StopStringMatcher and TextWatcher."""
 
 import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -108,7 +108,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     visible = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))]
     hidden = [chr(256 + n) for n in range(256 - len(visible))]
     tokens = ["<eos>", *visible, *hidden, "ab", "abc", "c.Ġd", "ĊĊ"]
-    model = {
+    model: dict[str, Any] = {
         "type": "BPE",
         "dropout": None,
         "unk_token": None,
@@ -120,7 +120,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         "merges": [],
     }
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    spec = {
+    spec: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

@@ -15,7 +15,7 @@ class TopP:
     """Keeps the likeliest tokens that together reach probability ``p``, one at least.
 
     From the least likely on, tokens go while all that went have at most probability 1 - p; of equally likely
-    ones the lower id goes first. This is what transformers does.
+    ones the lower id goes first. So does transformers, whose sort leaves the order of equals open.
 
     Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019 (arXiv:1904.09751).
     """

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import ExportError
 from edgegen.kv_cache import KVCache
@@ -20,7 +21,7 @@ from edgegen_export.reference import LayerwiseReference
 
 WINDOW = 256
 WINDOWS = 2
-_BLOCK = 64
+_BLOCK = 32
 _SINGLE_STEPS = 16
 
 Logits = NDArray[np.float32]
@@ -65,49 +66,57 @@ def measure_parity(bundle: Bundle, reference: LayerwiseReference, ids: NDArray[n
     """
     comparison = _Comparison()
     hidden = reference.hidden(ids)
+    trim_memory()
     decode = _runner(bundle, "decode")
+    cache = decode.new_cache()
+    cache.reserve(1, ids.shape[1])
     step_diff = 0.0
     ends: list[Logits] = []
     for window, states in zip(ids, hidden, strict=True):
-        cache = decode.new_cache()
-        cache.reserve(1, len(window))
+        cache.truncate(0, 0)
         for start in range(0, len(window), _BLOCK):
             logits = decode.decode(cache, window[None, start : start + _BLOCK])[0]
-            stop = start + len(logits)
-            comparison.add(reference.logits(states[start:stop]), logits, window[start + 1 : stop + 1])
+            expected = reference.logits(states[start : start + len(logits)])
+            next_ids = [*window[start + 1 : start + 1 + len(logits)].tolist(), None]
+            for positions in zip(expected, logits, next_ids, strict=False):
+                comparison.add(*positions)
         together, difference = _single_steps(decode, cache, window)
         ends.append(together)
         step_diff = max(step_diff, difference)
     del decode  # its packed weights, before the other graph's
+    trim_memory()
     prefill = _runner(bundle, "prefill")
-    prefill_diff = max(_difference(_prefilled(prefill, window), end) for window, end in zip(ids, ends, strict=True))
+    prefill_diff = 0.0
+    for window, end in zip(ids, ends, strict=True):
+        cache.truncate(0, 0)
+        prefill_diff = max(prefill_diff, _difference(prefill.prefill(cache, 0, window.tolist()), end))
     return comparison.report(text, int(ids.size), step_diff, prefill_diff)
 
 
 class _Comparison:
-    """Sums over positions."""
+    """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
 
     def __init__(self) -> None:
         self._positions = self._predicted = self._agree = 0
         self._max_diff = self._sum_diff = self._sum_kl = self._max_kl = 0.0
         self._nll = np.zeros(2)
 
-    def add(self, expected: Logits, found: Logits, next_ids: NDArray[np.int64]) -> None:
-        """Logits [n, vocab] of both at the same positions, and the ids that follow them where the text goes on."""
+    def add(self, expected: Logits, found: Logits, next_id: int | None) -> None:
+        """Logits [vocab] of both at one position, and the id that follows it where the text goes on."""
         if not np.isfinite(found).all():
             raise ExportError("the exported graphs give logits that are not finite; please report this model.")
         difference = np.abs(expected - found)
         self._max_diff = max(self._max_diff, float(difference.max()))
-        self._sum_diff += float(difference.mean(axis=1, dtype=np.float64).sum())
+        self._sum_diff += float(difference.mean(dtype=np.float64))
         p, q = _log_softmax(expected), _log_softmax(found)
-        kl = np.einsum("nv,nv->n", np.exp(p), p - q, dtype=np.float64)
-        self._sum_kl += float(kl.sum())
-        self._max_kl = max(self._max_kl, float(kl.max()))
-        self._agree += int((expected.argmax(axis=1) == found.argmax(axis=1)).sum())
-        self._positions += len(expected)
-        rows = np.arange(len(next_ids))
-        self._nll -= [float(p[rows, next_ids].sum()), float(q[rows, next_ids].sum())]
-        self._predicted += len(next_ids)
+        kl = float(np.dot(np.exp(p), p - q))
+        self._sum_kl += kl
+        self._max_kl = max(self._max_kl, kl)
+        self._agree += int(expected.argmax() == found.argmax())
+        self._positions += 1
+        if next_id is not None:
+            self._nll -= [p[next_id], q[next_id]]
+            self._predicted += 1
 
     def report(self, text: str, tokens: int, step_diff: float, prefill_diff: float) -> ParityReport:
         perplexities = np.exp(self._nll / max(1, self._predicted))
@@ -155,16 +164,10 @@ def _single_steps(runner: ModelRunner, cache: KVCache, window: NDArray[np.int64]
     return together[-1], max(_difference(single, row) for single, row in zip(singles, together, strict=True))
 
 
-def _prefilled(runner: ModelRunner, window: NDArray[np.int64]) -> Logits:
-    cache = runner.new_cache()
-    cache.reserve(1, len(window))
-    return runner.prefill(cache, 0, window.tolist())
-
-
 def _difference(a: Logits, b: Logits) -> float:
     return float(np.abs(a - b).max())
 
 
-def _log_softmax(logits: Logits) -> Logits:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+def _log_softmax(logits: Logits) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return shifted - np.log(np.exp(shifted).sum())

@@ -32,8 +32,13 @@ except EdgegenError as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}))
 """
 # Contents differ, as the cache fetches equal files once.
-COMPANION = {"tokenizer.json": "{}", "vocab.json": "{ }", "merges.txt": "a b", "LICENSE": "MIT"}
-COMPANION |= {"chat_template.jinja": "{{ messages }}"}
+COMPANION = {
+    "tokenizer.json": "{}",
+    "vocab.json": "{ }",
+    "merges.txt": "a b",
+    "LICENSE": "MIT",
+    "chat_template.jinja": "{{ messages }}",
+}
 
 
 class Outcome(NamedTuple):
@@ -181,6 +186,7 @@ def test_tokens(open_at: Opener, hub: StandInHub) -> None:
         assert said in open_at(source).message
         assert said in open_at(source, HF_TOKEN="hf_wrong").message
         assert open_at(source, HF_TOKEN=hub.token).answer["sums"]
+    assert hub.tokens_at_store == 0
 
 
 def test_each_failure_has_its_sentence(open_at: Opener, hub: StandInHub) -> None:

@@ -152,6 +152,8 @@ def _explain(error: Exception, repo: str, revision: str | None) -> str:
         )
     if status is not None:
         return f"{endpoint} answered HTTP {status} for {at}: try again later, or export a local folder"
+    if isinstance(error, errors.FileMetadataError) or isinstance(error.__cause__, errors.FileMetadataError):
+        return f"{endpoint} does not answer as a model hub: check HF_ENDPOINT and the proxy"
     if isinstance(error, errors.LocalEntryNotFoundError) or _is_network(error):
         return (
             f"{endpoint} cannot be reached and {at} is not in the cache: check the network, or export a "
