@@ -66,9 +66,7 @@ class Shape:
         yield "ln_f.bias", (w,)
 
 
-def write_checkpoint(
-    folder: Path, shape: Shape = Shape(), *, seed: int = 0, tokenizer: Path | None = None
-) -> None:
+def write_checkpoint(folder: Path, shape: Shape = Shape(), *, seed: int = 0, tokenizer: Path | None = None) -> None:
     """Write config, weights and tokenizer; the same arguments give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -81,9 +79,7 @@ def write_checkpoint(
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     _write_json(folder / "config.json", _config(shape))
-    _write_json(
-        folder / "generation_config.json", {"bos_token_id": shape.vocab - 1, "eos_token_id": shape.vocab - 1}
-    )
+    _write_json(folder / "generation_config.json", {"bos_token_id": shape.vocab - 1, "eos_token_id": shape.vocab - 1})
     if tokenizer is not None:
         shutil.copyfile(tokenizer / "tokenizer.json", folder / "tokenizer.json")
     else:

@@ -123,9 +123,7 @@ class Benchmark:
                 result.failure = f"its logits are {result.agreement.error:.0%} off: not the same model"
 
 
-def agreement(
-    expected: Mapping[str, NDArray[np.float32]], actual: Mapping[str, NDArray[np.float32]]
-) -> Agreement:
+def agreement(expected: Mapping[str, NDArray[np.float32]], actual: Mapping[str, NDArray[np.float32]]) -> Agreement:
     errors = [np.linalg.norm(actual[n] - e) / np.linalg.norm(e) for n, e in expected.items()]
     same = [int(actual[n].argmax()) == int(e.argmax()) for n, e in expected.items()]
     return Agreement(float(np.median(errors)), sum(same), len(same))
@@ -136,9 +134,7 @@ def machine() -> dict[str, Any]:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         lines = cpuinfo.read_text().splitlines()
-        model = next(
-            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
-        )
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
     return {
         "cpu": model,
         "cpus": os.cpu_count(),
@@ -160,29 +156,17 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Compare edgegen with its peers on a random-weight GPT-2 small."
-    )
-    parser.add_argument(
-        "--work", type=Path, required=True, help="folder for checkpoints and conversions (2 GB)"
-    )
-    parser.add_argument(
-        "--checkpoint", type=Path, help="a GPT-2 checkpoint folder; default: a random one in WORK"
-    )
-    parser.add_argument(
-        "--tokenizer", type=Path, help="folder whose tokenizer.json the random checkpoint takes"
-    )
+    parser = argparse.ArgumentParser(description="Compare edgegen with its peers on a random-weight GPT-2 small.")
+    parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and conversions (2 GB)")
+    parser.add_argument("--checkpoint", type=Path, help="a GPT-2 checkpoint folder; default: a random one in WORK")
+    parser.add_argument("--tokenizer", type=Path, help="folder whose tokenizer.json the random checkpoint takes")
     parser.add_argument("--threads", type=int, help="default: the physical cores")
     parser.add_argument("--contexts", type=int, nargs="+", default=list(Settings.contexts))
     for name in ("prefill", "repeats", "steps", "rounds"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
     parser.add_argument("--peers", default="edgegen,llama.cpp,optimum", help=f"of {','.join(CONTESTANTS)}")
-    parser.add_argument(
-        "--python", action="append", default=[], metavar="PEER=PATH", help="a peer's own Python"
-    )
-    parser.add_argument(
-        "--reuse", action="store_true", help="keep the conversions that an earlier run left in WORK"
-    )
+    parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="a peer's own Python")
+    parser.add_argument("--reuse", action="store_true", help="keep the conversions that an earlier run left in WORK")
     parser.add_argument("--json", type=Path, help="write every single measurement here")
     args = parser.parse_args()
 

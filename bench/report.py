@@ -98,7 +98,7 @@ class Report:
         speed = self._columns()[0]
         notes = [
             f"{self.machine['cpu']}, {self.settings['threads']} threads, {self.machine['system']}.",
-            f"{self.settings['rounds']} rounds, medians; in brackets the median ratio to the first line.",
+            f"Medians of {self.settings['rounds']} rounds; in brackets the median ratio to the first line in a round.",
         ]
         if self.bandwidth:
             notes.append(

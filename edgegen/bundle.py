@@ -86,7 +86,9 @@ class Bundle:
     def verify_once(self) -> None:
         """:meth:`verify`, unless these very files have passed it before."""
         before = self._identities()
-        memory = home_folder() / "verified" / f"{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:32]}.json"
+        memory = (
+            home_folder() / "verified" / f"{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:32]}.json"
+        )
         with suppress(OSError, ValueError):
             if before and json.loads(memory.read_text()) == before:
                 return
@@ -96,7 +98,7 @@ class Bundle:
                 memory.parent.mkdir(parents=True, exist_ok=True)
                 draft = memory.with_suffix(f".{os.getpid()}")
                 draft.write_text(json.dumps(before))
-                os.replace(draft, memory)
+                draft.replace(memory)
 
     def _misplaced(self, name: str) -> str | None:
         path = self.file(name)
@@ -112,7 +114,9 @@ class Bundle:
     def _differs(self, name: str) -> str | None:
         with self.file(name).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return None if digest == self.manifest.files[name].sha256 else f"{name}: contents differ from the manifest's hash"
+        return (
+            None if digest == self.manifest.files[name].sha256 else f"{name}: contents differ from the manifest's hash"
+        )
 
     def _identities(self) -> dict[str, Any]:
         """What makes each file the one that was verified; empty where one cannot be read."""

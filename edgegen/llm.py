@@ -2,12 +2,12 @@
 
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence as Ids
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from time import perf_counter
-from typing import Self, Unpack, overload
+from typing import Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle import Bundle
 from edgegen.engine import Engine
@@ -62,7 +62,10 @@ class GenerationChunk:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """A whole answer. ``matched``: the stop string or end-of-sequence id that ended it; ``seed``: the one drawn with."""
+    """A whole answer.
+
+    ``matched``: the stop string or end-of-sequence id that ended it; ``seed``: the one drawn with, if any.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -102,7 +105,9 @@ class _Request:
 class LLM:
     """A model of one bundle. Requests from several threads are served in the order of arrival."""
 
-    def __init__(self, bundle: Bundle, tokenizer: Tokenizer | None, runner: ModelRunner, options: EngineOptions) -> None:
+    def __init__(
+        self, bundle: Bundle, tokenizer: Tokenizer | None, runner: ModelRunner, options: EngineOptions
+    ) -> None:
         self.bundle = bundle
         self.tokenizer = tokenizer
         self.max_context = bundle.manifest.model.max_context
@@ -162,12 +167,12 @@ class LLM:
             PromptTooLongError: the prompt does not fit the model's context.
         """
         chosen = (options or self.generation_options).override(overrides)
-        if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+        if _is_batch(prompt):
             requests = [self._request(text, chosen) for text in prompt]
             for request in requests:
                 self._add(request)
             return [self._finish(request) for request in requests]
-        request = self._request(prompt, chosen)
+        request = self._request(cast(Prompt, prompt), chosen)
         self._add(request)
         return self._finish(request)
 
@@ -177,7 +182,7 @@ class LLM:
         """The answer in pieces, as it is made; arguments and errors are those of :meth:`generate`."""
         request = self._request(prompt, (options or self.generation_options).override(overrides))
         self._add(request)
-        return TextStream(self, request)
+        return self._open_stream(request)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
@@ -197,7 +202,9 @@ class LLM:
             raise UsageError(f"token id {outside[0]} of the prompt is outside the model's vocabulary of {vocabulary}.")
         if not ids:
             if self._bos_token_id is None:
-                raise UsageError("the prompt is empty, and this model has no token to begin a text with: give some text.")
+                raise UsageError(
+                    "the prompt is empty, and this model has no token to begin a text with: give some text."
+                )
             ids = [self._bos_token_id]
         return ids
 
@@ -236,8 +243,13 @@ class LLM:
         self._requests.pop(request.sequence, None)
 
     def _finish(self, request: _Request) -> GenerationResult:
-        text = "".join(chunk.text for chunk in TextStream(self, request))
-        return request.result(text)
+        stream = self._open_stream(request)
+        for _ in stream:
+            pass
+        return stream.result
+
+    def _open_stream(self, request: _Request) -> "TextStream":
+        return TextStream(request, self._advance, self._cancel)
 
     def _advance(self, request: _Request) -> GenerationChunk | None:
         """The next chunk of ``request``; steps, which may serve others first, until there is one."""
@@ -270,14 +282,20 @@ class LLM:
 class TextStream(Iterator[GenerationChunk]):
     """The chunks of one answer. ``result`` is there once it has ended; ``close`` (or leaving ``with``) cancels it."""
 
-    def __init__(self, llm: LLM, request: _Request) -> None:
-        self._llm = llm
+    def __init__(
+        self,
+        request: _Request,
+        advance: Callable[[_Request], GenerationChunk | None],
+        cancel: Callable[[_Request], None],
+    ) -> None:
         self._request = request
+        self._advance = advance
+        self._cancel = cancel
         self._text: list[str] = []
 
     def __next__(self) -> GenerationChunk:
         try:
-            chunk = self._llm._advance(self._request)
+            chunk = self._advance(self._request)
         except BaseException:
             self.close()  # Ctrl-C or a failed step: this request ends, the model stays usable
             raise
@@ -298,7 +316,7 @@ class TextStream(Iterator[GenerationChunk]):
     def close(self) -> None:
         """Cancel what is left; does nothing after the end."""
         if not self._request.group.finished:
-            self._llm._cancel(self._request)
+            self._cancel(self._request)
 
     @property
     def text(self) -> str:
@@ -327,9 +345,11 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> ModelRunner:
     return ModelRunner(graphs, variant, model.vocab_size, model.max_context)
 
 
+def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
+    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], str)
+
+
 def _pipeline(options: GenerationOptions) -> LogitsPipeline:
     if not options.do_sample:
         return LogitsPipeline()
-    return LogitsPipeline.for_sampling(
-        temperature=options.temperature, top_k=options.top_k, top_p=options.top_p
-    )
+    return LogitsPipeline.for_sampling(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)

@@ -103,7 +103,7 @@ def open_session(model: Path | bytes, threads: int | None = None, *, keep_spinni
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
     """
-    options: Any = cast(Any, ort.SessionOptions)()
+    options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = threads or physical_cores()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3

@@ -53,7 +53,10 @@ class _Step:
         self._vocab_size = vocab_size
         self._shape = (0, 0)
         self._cache_key: tuple[int, int, int, int] | None = None
-        self._ids = self._positions = self._indices = self._logits = np.zeros(0)
+        self._ids = np.zeros((0, 0), np.int64)
+        self._positions = np.zeros((0, 0), np.int64)
+        self._logits = np.zeros((0, 0, 0), np.float32)
+        self._offsets = np.zeros(0, np.int64)
         self._seqlens = np.zeros(0, np.int32)
         self._total = np.zeros((), np.int32)
         for kv_class in variant.kv.classes.values():
@@ -72,7 +75,7 @@ class _Step:
             self._cache_key = key
 
         self._ids[...] = ids
-        np.add(lengths[:, None], np.arange(tokens), out=self._positions, casting="unsafe")
+        np.add(lengths[:, None], self._offsets, out=self._positions)
         np.add(lengths, tokens - 1, out=self._seqlens)
         self._total[...] = after
         self._binding.run()
@@ -84,6 +87,7 @@ class _Step:
         wanted = tokens if self._phase == "decode" else 1
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
+        self._offsets = np.arange(tokens, dtype=np.int64)
         self._seqlens = np.zeros(rows, np.int32)
         self._logits = np.zeros((rows, wanted, self._vocab_size), np.float32)
         bind.input(names.input_ids, Buffer(self._ids))

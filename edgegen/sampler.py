@@ -27,8 +27,7 @@ class Sampler:
         if not self.do_sample:
             return candidates.id_at(candidates.best())
         sums = RunningSum(candidates.weights())
-        # Below the total even where the product is rounded, so an index is always found, and never one of
-        # weight 0.
+        # Below the total even when rounded, so there always is an index, and its weight is never 0.
         return candidates.id_at(sums.first_beyond(uniform(self.seed, position) * sums.total))
 
 
@@ -38,9 +37,7 @@ def uniform(seed: int, position: int, stream: int = 0) -> float:
     Independent of those at other positions, under other seeds and in other streams, which are for a second
     random number at one position.
     """
-    words = philox4x64(
-        counter=(position & _WORD, stream & _WORD, 0, 0), key=(seed & _WORD, (seed >> 64) & _WORD)
-    )
+    words = philox4x64(counter=(position & _WORD, stream & _WORD, 0, 0), key=(seed & _WORD, (seed >> 64) & _WORD))
     return (words[0] >> 11) * 2.0**-53
 
 

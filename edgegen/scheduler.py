@@ -38,7 +38,9 @@ class Scheduler:
         running = [sequence for sequence in self._queue[0] if sequence.finish is None]
         for sequence in running:
             if not sequence.prefilled:
-                return Work(prefill=sequence, stop=chunk_end(sequence.cached, sequence.prompt_length, self._prefill_chunk))
+                return Work(
+                    prefill=sequence, stop=chunk_end(sequence.cached, sequence.prompt_length, self._prefill_chunk)
+                )
         return Work(decode=tuple(running))
 
 

@@ -1,6 +1,7 @@
 """Sequence and SequenceGroup: what the engine works on. Token ids only; text lives above."""
 
-from collections.abc import Callable, Iterator, Sequence as Ids
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from time import perf_counter
 

@@ -13,7 +13,7 @@ from edgegen.manifest import MANIFEST_NAME, is_safe_path
 DEFAULT_MODEL = "stories"
 """The name of the embedded bundle."""
 
-_EMBEDDED = Path(__file__).parent / "default_model"
+_EMBEDDED = Path(__file__).parent / "embedded" / DEFAULT_MODEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,8 +95,7 @@ class Tokenizer:
         text = self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
         if "\ufffd" not in text or self._spelling is None:
             return text
-        # The library's byte fallback gives up all characters beside a bad byte; the stream keeps the good
-        # ones.
+        # The library's byte fallback gives up every character beside a bad byte; the stream keeps the good ones.
         stream = StreamingDetokenizer(self, skip_special_tokens=skip_special_tokens)
         return "".join([stream.push(i) for i in ids]) + stream.finish()
 

@@ -6,6 +6,7 @@ API, file heads with commit and etag, redirects of large files elsewhere, ranges
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Collection, Mapping
@@ -59,7 +60,7 @@ class StandInHub:
         self.downloads: list[str] = []
         self.user_agents: set[str] = set()
         self.tokens_at_store = 0
-        # Large files come from an origin of their own, as from the hub's content network.
+        # Large files come from another host, as from the hub's content network.
         self._servers = (_Server(self), _Server(self))
         self._threads = [
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -69,12 +70,17 @@ class StandInHub:
     @property
     def url(self) -> str:
         """What HF_ENDPOINT is set to."""
-        return _url(self._servers[0])
+        return f"http://127.0.0.1:{self._servers[0].server_address[1]}"
 
     @property
     def store_url(self) -> str:
         """Where large files lie."""
-        return _url(self._servers[1])
+        return f"http://localhost:{self._servers[1].server_address[1]}"
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """What a process needs to use this hub, with its cache in ``home``, in place of every HF_ variable."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()}
+        return kept | {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1,localhost"}
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -107,9 +113,7 @@ class StandInHub:
     def folder(self, repo: str, commit: str) -> Path:
         """The folder behind a commit."""
         return next(
-            folder
-            for key, folder in self.repos.items()
-            if key.partition("@")[0] == repo and _commit(folder) == commit
+            folder for key, folder in self.repos.items() if key.partition("@")[0] == repo and _commit(folder) == commit
         )
 
     def is_known(self, repo: str) -> bool:
@@ -244,10 +248,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def _url(server: _Server) -> str:
-    return f"http://127.0.0.1:{server.server_address[1]}"
 
 
 def _files(folder: Path) -> list[str]:

@@ -140,9 +140,7 @@ def word_piece() -> dict[str, Any]:
         "vocab": {word: i for i, word in enumerate(words)},
     }
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-    return tokenizer_json(
-        model, decoder=decoder, specials=((0, "[UNK]"),), pre_tokenizer={"type": "Whitespace"}
-    )
+    return tokenizer_json(model, decoder=decoder, specials=((0, "[UNK]"),), pre_tokenizer={"type": "Whitespace"})
 
 
 def suffixed() -> dict[str, Any]:

@@ -61,9 +61,7 @@ class LlamaCppModel(Model):
 
     def _logits(self) -> Logits:
         pointer = self._api.llama_get_logits_ith(self._context, -1)
-        return np.ctypeslib.as_array(
-            ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),)
-        )
+        return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),))
 
 
 class LlamaCpp(Peer):
@@ -86,11 +84,7 @@ class LlamaCpp(Peer):
 
         names = {"token_embd.weight": "wte.weight", "position_embd.weight": "wpe.weight"}
         blocks = [
-            *(
-                (f"blk.{i}.{ours}", f"h.{i}.{theirs}")
-                for i in range(layers)
-                for ours, theirs in BLOCK_TENSORS.items()
-            )
+            *((f"blk.{i}.{ours}", f"h.{i}.{theirs}") for i in range(layers) for ours, theirs in BLOCK_TENSORS.items())
         ]
         for ours, theirs in [*blocks, ("output_norm", "ln_f")]:
             names |= {f"{ours}.{part}": f"{theirs}.{part}" for part in ("weight", "bias")}

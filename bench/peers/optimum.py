@@ -59,9 +59,7 @@ class Optimum(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         package = importlib.import_module("optimum.onnxruntime")
         exported = out / "fp32"
-        package.ORTModelForCausalLM.from_pretrained(checkpoint, export=True, use_cache=True).save_pretrained(
-            exported
-        )
+        package.ORTModelForCausalLM.from_pretrained(checkpoint, export=True, use_cache=True).save_pretrained(exported)
         configs = importlib.import_module("optimum.onnxruntime.configuration").AutoQuantizationConfig
         arm = platform.machine().lower() in ("aarch64", "arm64")
         config = (configs.arm64 if arm else configs.avx512_vnni)(is_static=False, per_channel=True)

@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -11,6 +11,7 @@ from edgegen.store import BundleStore
 
 if TYPE_CHECKING:
     from edgegen_export.parity import ParityReport
+    from edgegen_export.quantize.recipe import Scheme
 
 
 @click.command("export")
@@ -30,25 +31,23 @@ def command(
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. The bundle's folder is printed.
     """
     from edgegen_export.pipeline import export
-    from edgegen_export.quantize.recipe import RECIPES
 
-    chosen = next((known for known in RECIPES if known == scheme), "int8")
+    chosen: Scheme = "fp32" if scheme == "fp32" else "int8"
     target = output or BundleStore().path(f"{source_name(source)}-{chosen}")
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
-        bundle, report = export(
-            source, target, scheme=chosen, revision=revision, force=force, progress=terminal
-        )
-    if not quiet:
-        size = bundle.nbytes
-        click.echo(f"{bundle.manifest.name}: {size / 1e6:.1f} MB in {time.perf_counter() - begin:.1f} s", err=True)
+        bundle, report = export(source, target, scheme=chosen, revision=revision, force=force, progress=terminal)
+    if terminal.shown:
+        seconds = time.perf_counter() - begin
+        click.echo(f"{bundle.manifest.name}: {bundle.nbytes / 1e6:.1f} MB in {seconds:.1f} s", err=True)
         click.echo(summary(report), err=True)
     click.echo(str(target))
 
 
 def source_name(source: str) -> str:
     """The last part of a path or a hub id."""
-    return Path(source).expanduser().resolve().name if Path(source).expanduser().is_dir() else source.rpartition("/")[2]
+    folder = Path(source).expanduser()
+    return folder.resolve().name if folder.is_dir() else source.rpartition("/")[2]
 
 
 def summary(report: "ParityReport") -> str:
@@ -66,10 +65,15 @@ class _Terminal:
     def __init__(self, quiet: bool) -> None:
         from tqdm import tqdm
 
-        shown = sys.stderr.isatty() and not quiet
+        self.shown = sys.stderr.isatty() and not quiet
         self._quiet = quiet
-        self._bar = tqdm(
-            total=1, disable=not shown, leave=False, unit="p", unit_scale=True, bar_format="{desc} {bar:30} {percentage:3.0f}%"
+        self._bar: tqdm[NoReturn] = tqdm(
+            total=1,
+            disable=not self.shown,
+            leave=False,
+            unit="p",
+            unit_scale=True,
+            bar_format="{desc} {bar:30} {percentage:3.0f}%",
         )
 
     def __enter__(self) -> "_Terminal":

@@ -31,7 +31,9 @@ _DEFAULTS = GenerationOptions()
 @click.option("--no-use-cache", is_flag=True, help="Rebuild the KV cache at every step (slow, for debugging).")
 @click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
 @click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{EngineOptions().prefill_chunk}]")
-@click.option("--sessions", type=click.Choice(["pair", "two"]), help="One shared copy of the weights, or a session per graph.")
+@click.option(
+    "--sessions", type=click.Choice(["pair", "two"]), help="One shared copy of the weights, or a session per graph."
+)
 @click.option("--echo", is_flag=True, help="Print the prompt before its continuation.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of streaming text.")
 @click.option("--stats", is_flag=True, help="Print tokens, times and memory on standard error.")
@@ -131,7 +133,9 @@ def read_prompt(argument: str | None, file: str | None) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         where = "standard input" if source == "-" else source
-        raise UsageError(f"the prompt in {where} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}.") from None
+        raise UsageError(
+            f"the prompt in {where} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}."
+        ) from None
     # A shell's pipe ends in a newline that nobody meant; a model would go on after it as after a paragraph.
     return text.removesuffix("\n").removesuffix("\r") if source == "-" else text
 

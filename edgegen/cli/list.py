@@ -18,7 +18,13 @@ def command(as_json: bool) -> None:
             scheme = entry.bundle.manifest.quantization.scheme if entry.bundle else None
             click.echo(
                 json.dumps(
-                    {"name": entry.name, "path": str(entry.path), "scheme": scheme, "bytes": size, "problem": entry.problem}
+                    {
+                        "name": entry.name,
+                        "path": str(entry.path),
+                        "scheme": scheme,
+                        "bytes": size,
+                        "problem": entry.problem,
+                    }
                 )
             )
         return

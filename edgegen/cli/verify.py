@@ -12,4 +12,6 @@ def command(bundle: str) -> None:
     """Read every file of BUNDLE (a name or a path) and compare it with size and SHA-256 in the manifest."""
     opened = Bundle.open(BundleStore().resolve(bundle))
     opened.verify()
-    click.echo(f"{opened.path}: {len(opened.manifest.files)} files, {opened.nbytes / 1e6:.1f} MB, all as the manifest says")
+    click.echo(
+        f"{opened.path}: {len(opened.manifest.files)} files, {opened.nbytes / 1e6:.1f} MB, all as the manifest says"
+    )

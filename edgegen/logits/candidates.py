@@ -75,8 +75,7 @@ class Candidates:
 def _check_highest(logit: float) -> None:
     if math.isnan(logit) or logit == math.inf:
         raise EdgegenError(
-            "the model's logits are NaN or infinite: "
-            "export it with --fp32 to see whether quantization is to blame"
+            "the model's logits are NaN or infinite: export it with --fp32 to see whether quantization is to blame"
         )
     if logit == -math.inf:
         raise EdgegenError("no token is left to choose from: all of them are masked")

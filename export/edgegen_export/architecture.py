@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
-
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
 from edgegen_export.cuts import Cut, Same, Shape
@@ -40,7 +39,10 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         layer = f"layers.{i}"
         matrices |= {f"{layer}.attn.q": (q, d), f"{layer}.attn.k": (kv, d), f"{layer}.attn.v": (kv, d)}
         matrices |= {f"{layer}.attn.o": (d, q)}
-        matrices |= {f"{layer}.mlp.up": (config.intermediate_size, d), f"{layer}.mlp.down": (d, config.intermediate_size)}
+        matrices |= {
+            f"{layer}.mlp.up": (config.intermediate_size, d),
+            f"{layer}.mlp.down": (d, config.intermediate_size),
+        }
         norms += [f"{layer}.attn_norm", f"{layer}.mlp_norm"]
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, d)
@@ -53,9 +55,7 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     return required, optional
 
 
-def bind(
-    architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]
-) -> dict[str, LazyTensor]:
+def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
     """Our names → lazy tensors. Every tensor of the checkpoint is used exactly once or ignored by name.
 
     Raises:
@@ -113,14 +113,8 @@ def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[
         names = (ours,) if isinstance(ours, str) else ours
         cut = Same(theirs) if isinstance(theirs, str) else theirs
         layers = range(config.num_layers) if "{i}" in cut.theirs else range(1)
-        instances += [(tuple(n.format(i=i) for n in names), _filled(cut, i)) for i in layers]
+        instances += [(tuple(n.format(i=i) for n in names), cut.for_layer(i)) for i in layers]
     return instances
-
-
-def _filled(cut: Cut, layer: int) -> Cut:
-    from dataclasses import replace
-
-    return replace(cut, theirs=cut.theirs.format(i=layer))  # type: ignore[type-var]
 
 
 def find_architecture(config: Mapping[str, Any], families: tuple[Architecture, ...]) -> Architecture:

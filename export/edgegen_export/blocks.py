@@ -6,7 +6,6 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, v vocabulary.
 from dataclasses import dataclass, replace
 
 from edgegen.manifest import KVLayer
-
 from edgegen_export.config import Activation, DecoderConfig
 from edgegen_export.graph import NONE, GraphBuilder, Tensor, Value
 from edgegen_export.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
@@ -63,7 +62,9 @@ def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
             return g.op.Slice(gathered, g.axes(0), g.axes(table.columns), g.axes(2))
 
 
-def norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream, module: str) -> tuple[Value, Value]:
+def norm(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream, module: str
+) -> tuple[Value, Value]:
     """Add up the stream and normalize it: (normalized, sum), both [b, t, d]."""
     normalized, _, _, total = g.node(
         "SkipLayerNormalization",

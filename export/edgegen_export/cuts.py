@@ -4,33 +4,37 @@ Ours are always [out, in] for matrices. A cut says which shape the checkpoint's 
 tensors as lazy views of it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from edgegen_export.checkpoint import LazyTensor
 
 Shape = tuple[int, ...]
 
 
-class Cut(Protocol):
-    @property
-    def theirs(self) -> str:
-        """The checkpoint's name, a template with ``{i}`` for the layer."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Cut(ABC):
+    """``theirs``: the checkpoint's name, a template with ``{i}`` for the layer."""
 
+    theirs: str
+
+    @abstractmethod
     def shape(self, ours: Sequence[Shape]) -> Shape:
         """The shape the checkpoint's tensor must have for our tensors to have theirs."""
-        ...
 
-    def apply(self, tensor: LazyTensor, ours: Sequence[Shape]) -> list[LazyTensor]: ...
+    @abstractmethod
+    def apply(self, tensor: LazyTensor, ours: Sequence[Shape]) -> list[LazyTensor]:
+        """Our tensors, as views of the checkpoint's."""
+
+    def for_layer(self, layer: int) -> "Cut":
+        """The cut with its template filled in."""
+        return replace(self, theirs=self.theirs.format(i=layer))
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
+class Same(Cut):
     """One tensor, as it is."""
-
-    theirs: str
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
         return ours[0]
@@ -40,10 +44,9 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True)
-class Concatenated:
+class Concatenated(Cut):
     """Several of ours, one after the other along the output axis; ``transposed`` if stored as [in, out]."""
 
-    theirs: str
     transposed: bool = False
 
     def shape(self, ours: Sequence[Shape]) -> Shape:

@@ -1,7 +1,6 @@
 """build_prefill, build_decode: the two graphs of a decoder, from the same blocks."""
 
 from edgegen.manifest import CacheClass, GraphContract, KVLayer, KVSpec, Phase
-
 from edgegen_export.blocks import CacheLengths, embedding, linear, norm, sequential_block
 from edgegen_export.config import DecoderConfig
 from edgegen_export.graph import GraphBuilder, Value

@@ -5,7 +5,7 @@ own operators (domain ``com.microsoft``). Weights are ``Tensor``s: a name, a dty
 bundle's weights file; the same ``Tensor`` may be used by any number of graphs.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NewType, cast
@@ -79,7 +79,7 @@ class GraphBuilder:
         self._counts: dict[str, int] = {}
 
     @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> Generator[None]:
         """Nodes emitted inside are named ``…/name/…``, so that a profile reads like the model."""
         self._scope.append(name)
         yield
@@ -133,7 +133,9 @@ class GraphBuilder:
 
     def body(self) -> GraphProto:
         """The graph as the branch of an ``If``: no inputs, no weights; both come from the scope around it."""
-        return helper.make_graph(self._nodes, self.name, [], list(self.outputs.values()), list(self._constants.values()))
+        return helper.make_graph(
+            self._nodes, self.name, [], list(self.outputs.values()), list(self._constants.values())
+        )
 
     def model(self, weights_file: str | None = None) -> ModelProto:
         """The graph as a model whose weights lie in ``weights_file`` beside it."""
@@ -148,15 +150,17 @@ class GraphBuilder:
         return _model(graph)
 
 
-def join_pair(
-    condition: str, then: GraphBuilder, otherwise: GraphBuilder, weights_file: str
-) -> ModelProto:
+def join_pair(condition: str, then: GraphBuilder, otherwise: GraphBuilder, weights_file: str) -> ModelProto:
     """One model with two graphs as the branches of one ``If`` and the weights in the scope around both.
 
     ONNX Runtime packs a weight once per session and scope: this is how two graphs share one packed copy.
     Both graphs must have the same outputs and distinct name prefixes.
     """
-    inputs = {condition: helper.make_tensor_value_info(condition, TensorProto.BOOL, []), **then.inputs, **otherwise.inputs}
+    inputs = {
+        condition: helper.make_tensor_value_info(condition, TensorProto.BOOL, []),
+        **then.inputs,
+        **otherwise.inputs,
+    }
     weights = {**then.weights, **otherwise.weights}
     outputs = [
         helper.make_tensor_value_info(key, info.type.tensor_type.elem_type, _shape(otherwise.outputs[key]))
@@ -179,7 +183,7 @@ def _attribute(name: str, value: AttributeValue) -> AttributeProto:
 
 def _shape(info: ValueInfoProto) -> list[Dimension]:
     dims = info.type.tensor_type.shape.dim
-    return [cast(Dimension, d.dim_param or d.dim_value) for d in dims]
+    return [d.dim_param or d.dim_value for d in dims]
 
 
 def _external(tensor: Tensor, location: str) -> TensorProto:

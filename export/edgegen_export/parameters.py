@@ -8,7 +8,6 @@ every weight a float32 graph input, which lets the unquantized model run layer b
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Protocol
 
 import numpy as np
@@ -183,8 +182,8 @@ class FedParameters:
 
 def fused_name(modules: Sequence[str]) -> str:
     """``layers.0.attn.q``, ``layers.0.attn.k`` → ``layers.0.attn.q+k``."""
-    shared = commonprefix(list(modules)).rpartition(".")[0] + "." if len(modules) > 1 else ""
-    return shared + "+".join(m.removeprefix(shared) for m in modules)
+    parent = modules[0].rpartition(".")[0]
+    return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
 
 
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> NDArray[np.float32] | None:

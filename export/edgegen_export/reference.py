@@ -54,7 +54,7 @@ class LayerwiseReference:
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
-        positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (ids.shape[0], 1))
         return _run(g, _sum(g, stream), params, {"ids": renumbered.reshape(ids.shape), "at": positions})
 
     def _layer(self, layer: int, x: Hidden) -> Hidden:
@@ -62,9 +62,7 @@ class LayerwiseReference:
         cache = self._kv.layers[layer]
         kv_class = self._kv.classes[cache.cache_class]
         g = GraphBuilder(f"layer {layer}")
-        stream = sequential_block(
-            g, params, self._config, layer, _inputs(g), cache, cache_lengths(g, kv_class)
-        )
+        stream = sequential_block(g, params, self._config, layer, _inputs(g), cache, cache_lengths(g, kv_class))
         batch, tokens, _ = x.shape
         past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), np.float32)
         lengths = {kv_class.seqlens: np.full(batch, tokens - 1, np.int32), kv_class.total: np.array(tokens, np.int32)}
@@ -102,5 +100,3 @@ def _run(g: GraphBuilder, result: Value, params: FedParameters, feeds: Mapping[s
     g.output("result", result, "float32", _SHAPE)
     session = open_session(g.model().SerializeToString())
     return session.run(["result"], {**feeds, **params.feeds()})[0]
-
-

@@ -1,6 +1,7 @@
 """The tokenizer's files of a checkpoint, carried into the bundle."""
 
 import json
+from typing import Any, cast
 
 from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint import Checkpoint
@@ -41,5 +42,5 @@ def _byte_level_bpe(vocabulary: str, merges: str, files: dict[str, bytes]) -> by
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     if "<|endoftext|>" in vocab:
-        tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=True)])
-    return tokenizer.to_str().encode()
+        cast(Any, tokenizer).add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=True)])
+    return cast(str, cast(Any, tokenizer).to_str()).encode()

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -23,6 +24,7 @@ from edgegen.manifest import MANIFEST_NAME, FileEntry, Manifest
 PAGE = 4096
 SMALL = 64
 _ABANDONED_AFTER_S = 24 * 3600
+_DRAFT = f".{MANIFEST_NAME}"
 
 
 class WeightsFile:
@@ -48,6 +50,11 @@ class WeightsFile:
         self._file.close()
         return FileEntry(self.size, self._hash.hexdigest())
 
+    def abandon(self) -> None:
+        """Let go of the file, whatever state it is in; after ``close``, nothing is left to do."""
+        with suppress(OSError):  # what is buffered may not fit the disk
+            self._file.close()
+
     def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self._hash.update(data)
@@ -63,14 +70,19 @@ class BundleWriter:
 
     def __init__(self, target: Path, *, force: bool = False) -> None:
         self.target = target
-        self._refuse_wrong_target(force)
-        self._made_target = not target.exists()
-        target.mkdir(parents=True, exist_ok=True)
-        self._remove_abandoned()
-        self.folder = target / f".partial-{os.getpid()}-{secrets.token_hex(4)}"
-        self.folder.mkdir()
         self.files: dict[str, FileEntry] = {}
-        self.version = self._next_version()
+        self._committed = False
+        self._weights: list[WeightsFile] = []
+        try:
+            self._refuse_wrong_target(force)
+            self._made_target = not target.exists()
+            target.mkdir(parents=True, exist_ok=True)
+            self._remove_abandoned()
+            self.folder = target / f".partial-{os.getpid()}-{secrets.token_hex(4)}"
+            self.folder.mkdir(parents=True)
+            self.version = self._next_version()
+        except OSError as error:
+            raise ExportError(f"{target} cannot be written: {error}.") from error
 
     def __enter__(self) -> Self:
         return self
@@ -78,12 +90,19 @@ class BundleWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._made_target and not (self.target / MANIFEST_NAME).exists():
-            shutil.rmtree(self.target, ignore_errors=True)
+        if not self._committed:
+            for weights in self._weights:
+                weights.abandon()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if self._made_target:
+                with suppress(OSError):  # another export may be at work in it
+                    self.target.rmdir()
+        if isinstance(error, OSError):
+            raise ExportError(f"the bundle {self.target} was not written: {error}.") from error
 
     def weights(self, name: str) -> WeightsFile:
-        return WeightsFile(self.folder / name)
+        self._weights.append(WeightsFile(self.folder / name))
+        return self._weights[-1]
 
     def add(self, name: str, data: bytes) -> None:
         with (self.folder / name).open("xb") as file:
@@ -93,17 +112,28 @@ class BundleWriter:
 
     def commit(self, manifest: Manifest) -> None:
         """Make what was written the bundle, then remove the version it replaces."""
-        _sync_folder(self.folder)
-        os.rename(self.folder, self.target / manifest.folder)
-        _sync_folder(self.target)
-        draft = self.target / f".{MANIFEST_NAME}-{secrets.token_hex(4)}"
-        with draft.open("xb") as file:
+        with (self.folder / _DRAFT).open("xb") as file:
             file.write(manifest.to_json().encode())
             _sync(file)
-        os.replace(draft, self.target / MANIFEST_NAME)
+        _sync_folder(self.folder)
+        version = self.target / self.version
+        try:
+            self.folder.rename(version)
+        except OSError:
+            if version.exists():
+                raise ExportError(f"another export has written {self.target} meanwhile; that one is kept.") from None
+            raise
+        self.folder = version  # to be removed, should the last step fail
         _sync_folder(self.target)
-        for other in self.target.glob("v*"):
-            if other.name != manifest.folder:
+        self._committed = True  # before it is so: interrupted in between, an orphan is better than a hole
+        try:
+            (version / _DRAFT).replace(self.target / MANIFEST_NAME)
+        except OSError:
+            self._committed = False
+            raise
+        _sync_folder(self.target)
+        for number, other in self._versions().items():
+            if number < int(self.version[1:]):
                 shutil.rmtree(other, ignore_errors=True)
 
     def _refuse_wrong_target(self, force: bool) -> None:
@@ -118,8 +148,10 @@ class BundleWriter:
             raise ExportError(f"{self.target} holds other files and no bundle; give -o a new or an empty folder.")
 
     def _next_version(self) -> str:
-        taken = [int(p.name[1:]) for p in self.target.glob("v*") if _is_version(p)]
-        return f"v{max(taken, default=0) + 1}"
+        return f"v{max(self._versions(), default=0) + 1}"
+
+    def _versions(self) -> dict[int, Path]:
+        return {int(p.name[1:]): p for p in self.target.glob("v*") if _is_version(p)}
 
     def _remove_abandoned(self) -> None:
         """Remains of killed exports; recent ones may belong to an export that is still running."""

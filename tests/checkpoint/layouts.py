@@ -156,9 +156,7 @@ def write_gpt2(
     ``tokenizer.json`` or a folder with one, copied as it is. The last id of the vocabulary ends a text.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    bare = gpt2_tensors(
-        n_layer=n_layer, n_embd=n_embd, vocab_size=vocab_size, n_positions=n_positions, seed=seed
-    )
+    bare = gpt2_tensors(n_layer=n_layer, n_embd=n_embd, vocab_size=vocab_size, n_positions=n_positions, seed=seed)
     bare = {name: array.astype(numpy_dtype(dtype)) for name, array in bare.items()}
     prefix = "" if layout == "original" else "transformer."
     tensors = {prefix + name: array for name, array in bare.items()}

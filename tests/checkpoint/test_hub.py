@@ -95,12 +95,8 @@ def open_at(hub: StandInHub, tmp_path: Path) -> Opener:
     root = Path(__file__).parents[2]
 
     def open_at(source: str, revision: str = "", **env: str) -> Outcome:
-        base = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()}
-        base |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
-        base |= {
-            "PYTHONPATH": os.pathsep.join([str(root), str(root / "export")]),
-            "PYTHONWARNINGS": "default",
-        }
+        path = os.pathsep.join([str(root), str(root / "export")])
+        base = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "PYTHONWARNINGS": "default"}
         command = [sys.executable, "-c", OPEN, source, revision]
         # Run where no local folder has the name of a repository.
         done = subprocess.run(

@@ -43,9 +43,7 @@ def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTen
             other = np.zeros_like(array).astype(numpy_dtype(draw(st.sampled_from(("float32", "float16")))))
             parts = [tensor, LazyTensor.from_array(other), tensor]
             tensor = LazyTensor.concat(parts, axis)
-            array = np.concatenate(
-                [array.astype(np.float32), other.astype(np.float32), array.astype(np.float32)], axis
-            )
+            array = np.concatenate([array.astype(np.float32), other.astype(np.float32), array.astype(np.float32)], axis)
     return tensor, array
 
 

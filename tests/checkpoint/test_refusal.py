@@ -47,9 +47,7 @@ def bare_folder(folder: Path, *names: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "names", [("pytorch_model.bin",), ("pytorch_model.bin.index.json", "pytorch_model-1.bin")]
-)
+@pytest.mark.parametrize("names", [("pytorch_model.bin",), ("pytorch_model.bin.index.json", "pytorch_model-1.bin")])
 def test_pickled_weights_are_refused_with_a_command(tmp_path: Path, names: tuple[str, ...]) -> None:
     folder = bare_folder(tmp_path / "it's a $model", *names, *TRAINER_COMPANY)
     message = refusal(folder)
@@ -60,9 +58,7 @@ def test_pickled_weights_are_refused_with_a_command(tmp_path: Path, names: tuple
     compile(words[2], "command", "exec")
 
 
-@pytest.mark.parametrize(
-    ("name", "option"), [("tf_model.h5", "from_tf"), ("flax_model.msgpack", "from_flax")]
-)
+@pytest.mark.parametrize(("name", "option"), [("tf_model.h5", "from_tf"), ("flax_model.msgpack", "from_flax")])
 def test_other_frameworks_are_refused_with_a_command(tmp_path: Path, name: str, option: str) -> None:
     message = refusal(bare_folder(tmp_path / "a", name))
     assert f"another framework only ({name})" in message

@@ -203,9 +203,7 @@ def test_any_header_opens_or_is_refused(
 
 @given(data=st.data())
 @settings(deadline=None, max_examples=200)
-def test_any_damage_opens_or_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_damage_opens_or_is_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.safetensors"
     write_safetensors(path, {"a": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)})
     content = bytearray(path.read_bytes())

@@ -48,9 +48,7 @@ LOGITS = st.one_of(
 def transformers() -> Warp:
     """``warp(name, parameter, logits)``: what transformers makes of ``[V]`` logits."""
     torch: Any = pytest.importorskip("torch", reason="the oracle needs torch")
-    process: Any = pytest.importorskip(
-        "transformers.generation.logits_process", reason="the oracle is transformers"
-    )
+    process: Any = pytest.importorskip("transformers.generation.logits_process", reason="the oracle is transformers")
 
     def warp(name: str, parameter: float, logits: Logits) -> Logits:
         warper = getattr(process, f"{name}LogitsWarper")(parameter)
@@ -84,9 +82,7 @@ class TestTemperature:
 
     def test_a_finite_mask_may_overflow(self) -> None:
         masked = array([1.0, float(np.finfo(np.float32).min)])
-        np.testing.assert_array_equal(
-            Temperature(0.5)(Candidates(masked), CONTEXT).logits, array([2.0, -np.inf])
-        )
+        np.testing.assert_array_equal(Temperature(0.5)(Candidates(masked), CONTEXT).logits, array([2.0, -np.inf]))
 
     @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf"), 1e-40])
     def test_refuses_what_is_no_temperature(self, temperature: float) -> None:
@@ -190,9 +186,7 @@ def test_llama_cpps_golden_values() -> None:
         off = case["sampler"] in ("temp", "top_k") and case["params"] == [0.0]
         if case["sampler"] not in processor or off:
             continue
-        left = processor[case["sampler"]](case["params"][0])(
-            Candidates(np.log(array(case["probs"]))), CONTEXT
-        )
+        left = processor[case["sampler"]](case["params"][0])(Candidates(np.log(array(case["probs"]))), CONTEXT)
         probabilities = left.weights() / left.weights().sum()
         np.testing.assert_allclose(np.sort(probabilities), np.sort(case["expected"]), atol=1e-5)
         checked += 1

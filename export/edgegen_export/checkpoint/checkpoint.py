@@ -43,9 +43,7 @@ class Checkpoint:
             snapshot = hub.fetch(source, revision, progress or _silent)
             return cls._in(snapshot.path, Source("hub", source, snapshot.revision))
         if revision is not None:
-            raise UsageError(
-                f"{source} is a local folder and has no revision {revision!r}: leave --revision out"
-            )
+            raise UsageError(f"{source} is a local folder and has no revision {revision!r}: leave --revision out")
         return cls._in(folder, Source("folder", folder.resolve().name))
 
     @classmethod
@@ -65,10 +63,8 @@ class Checkpoint:
         if weights is None or faults:
             raise CheckpointError(one_or_list(faults))
         config = cast(dict[str, Any], read_json_object(folder / "config.json"))
-        if weights.endswith(".json"):
-            tensors = _open_shards(folder, weights)
-        else:
-            tensors = open_safetensors(folder / weights)
+        is_index = weights.endswith(".json")
+        tensors = _open_shards(folder, weights) if is_index else open_safetensors(folder / weights)
         return cls(folder, source, config, MappingProxyType(tensors))
 
     def file(self, name: str) -> Path | None:
@@ -93,8 +89,7 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
             continue
         expected = {name for name, place in weight_map.items() if place == shard}
         faults += [
-            f"tensor {name!r} is not in {shard}, where the index has it"
-            for name in sorted(expected - set(found))
+            f"tensor {name!r} is not in {shard}, where the index has it" for name in sorted(expected - set(found))
         ]
         for name in sorted(set(found) - expected):
             place = weight_map.get(name)

@@ -100,9 +100,7 @@ def _missing(folder: Path) -> list[str]:
         return [WEIGHTS]
     if not weights.endswith(".json"):
         return []
-    return sorted(
-        shard for shard in set(read_index(folder / weights).values()) if not (folder / shard).exists()
-    )
+    return sorted(shard for shard in set(read_index(folder / weights).values()) if not (folder / shard).exists())
 
 
 def _download(repo: str, name: str, revision: str | None) -> Path:
@@ -130,10 +128,7 @@ def _explain(error: Exception, repo: str, revision: str | None) -> str:
     at = f"{repo} at revision {revision}" if revision else repo
     status = _status(error)
     if isinstance(error, errors.GatedRepoError):
-        return (
-            f"{repo} is gated: accept its terms at {endpoint}/{repo}, then set HF_TOKEN to a token of that "
-            "account"
-        )
+        return f"{repo} is gated: accept its terms at {endpoint}/{repo}, then set HF_TOKEN to a token of that account"
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
             f"there is no folder {repo!r}, and {endpoint} shows no model of that id: check the name, and set "
@@ -142,14 +137,9 @@ def _explain(error: Exception, repo: str, revision: str | None) -> str:
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{repo} has no revision {revision!r}: name a branch, a tag or a commit"
     if status in (401, 403):
-        return (
-            f"{endpoint} refused access to {repo} (HTTP {status}): set HF_TOKEN to a token that may read it"
-        )
+        return f"{endpoint} refused access to {repo} (HTTP {status}): set HF_TOKEN to a token that may read it"
     if constants.HF_HUB_OFFLINE:
-        return (
-            f"{at} is not in the hub cache and HF_HUB_OFFLINE is set: unset it to download, or export a "
-            "local folder"
-        )
+        return f"{at} is not in the hub cache and HF_HUB_OFFLINE is set: unset it to download, or export a local folder"
     if status is not None:
         return f"{endpoint} answered HTTP {status} for {at}: try again later, or export a local folder"
     if isinstance(error, errors.FileMetadataError) or isinstance(error.__cause__, errors.FileMetadataError):

@@ -171,9 +171,7 @@ class ArrayTensor(LazyTensor):
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
 
     def _over(self, array: NDArray[Any]) -> LazyTensor:
-        return ArrayTensor(
-            array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable
-        )
+        return ArrayTensor(array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable)
 
     def _rows_view(self, start: int, stop: int) -> NDArray[Any]:
         if self._unreadable is not None:

@@ -15,9 +15,7 @@ def byte_span(array: NDArray[Any]) -> int:
     """Bytes from the first to the last element of ``array`` in memory (strides are not negative here)."""
     if array.size == 0:
         return 0
-    return array.itemsize + sum(
-        (n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)
-    )
+    return array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
 
 
 class MappedFile:

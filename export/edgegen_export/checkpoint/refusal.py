@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
-from edgegen_export.checkpoint.weight_files import ADAPTER_WEIGHTS, listed, safetensors_names
+from edgegen_export.checkpoint.weight_files import ADAPTER_WEIGHTS, WEIGHTS, listed, safetensors_names
 
 _TRAINER_STATE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)")
 _PICKLE = re.compile(r"[^/]+\.(bin|pt|pth|ckpt)")
@@ -69,9 +69,8 @@ def weights_refusal(names: Collection[str], where: str, *, hub: bool, revision: 
         if name in names:
             return _pickled(where, [name], option, hub=hub, revision=revision)
     if len(candidates) == 1 and not hub:
-        command = _command(
-            _CONVERT_STATE_DICT, str(Path(where, candidates[0])), str(Path(where, "model.safetensors"))
-        )
+        folder = Path(where).resolve()
+        command = _command(_CONVERT_STATE_DICT, str(folder / candidates[0]), str(folder / WEIGHTS))
         return (
             f"{where} holds pickled weights only ({candidates[0]}), which are not opened; write them as "
             "safetensors in an environment with torch and safetensors, then export the same folder:\n"
@@ -82,16 +81,15 @@ def weights_refusal(names: Collection[str], where: str, *, hub: bool, revision: 
 
 
 def _pickled(where: str, found: list[str], option: str, *, hub: bool, revision: str | None) -> str:
-    target = f"{where.rstrip('/').rsplit('/', 1)[-1] if hub else where.rstrip(os.sep)}-safetensors"
+    origin = where if hub else str(Path(where).resolve())
+    target = f"{where.rpartition('/')[2] if hub else origin}-safetensors"
     options = f", {option}=True" if option else ""
     at = f', revision="{revision}"' if revision else ""
-    code = (
-        _CONVERT_HUB.format(options=options, revision=at) if hub else _CONVERT_FOLDER.format(options=options)
-    )
+    code = _CONVERT_HUB.format(options=options, revision=at) if hub else _CONVERT_FOLDER.format(options=options)
     kind = "weights of another framework" if option else "pickled weights"
     return (
         f"{where} holds {kind} only ({listed(found)}), which are not opened; write them as safetensors in an "
-        f"environment with {_ENVIRONMENT[option]}, then export {target}:\n  {_command(code, where, target)}"
+        f"environment with {_ENVIRONMENT[option]}, then export {target}:\n  {_command(code, origin, target)}"
     )
 
 

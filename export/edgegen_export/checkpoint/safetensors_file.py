@@ -86,14 +86,11 @@ def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
     """The checked entries of the header, and where the data starts."""
     where = file.path
     if file.raw(0, len(_LFS_POINTER)) == _LFS_POINTER:
-        raise CheckpointError(
-            f"{where} is a Git LFS pointer, not the weights: run `git lfs pull` in {where.parent}"
-        )
+        raise CheckpointError(f"{where} is a Git LFS pointer, not the weights: run `git lfs pull` in {where.parent}")
     length = int.from_bytes(file.raw(0, 8), "little")
     if length > MAX_HEADER:
         raise CheckpointError(
-            f"{where} is not a safetensors file: its header would be {length} bytes long, the limit is "
-            f"{MAX_HEADER}"
+            f"{where} is not a safetensors file: its header would be {length} bytes long, the limit is {MAX_HEADER}"
         )
     if 8 + length > file.size:
         raise CheckpointError(
@@ -136,9 +133,7 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _is_metadata(value: object) -> bool:
     if value is None:
         return True
-    return isinstance(value, dict) and all(
-        isinstance(v, str) for v in cast(dict[str, object], value).values()
-    )
+    return isinstance(value, dict) and all(isinstance(v, str) for v in cast(dict[str, object], value).values())
 
 
 def _entry(value: object) -> _Entry | str:
@@ -192,7 +187,5 @@ def _layout_faults(entries: dict[str, _Entry], start: int, size: int) -> list[st
     if start + at > size:
         faults.append(f"the file is truncated: its header describes {start + at} bytes, it has {size}")
     elif start + at < size:
-        faults.append(
-            f"its header describes {start + at} bytes, the file has {size}: the rest belongs to no tensor"
-        )
+        faults.append(f"its header describes {start + at} bytes, the file has {size}: the rest belongs to no tensor")
     return faults

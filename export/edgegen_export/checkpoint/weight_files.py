@@ -24,9 +24,7 @@ def find_weights(names: Collection[str]) -> str | None:
 def safetensors_names(names: Collection[str]) -> list[str]:
     """The names that may be whole weights: safetensors files at the top, adapters apart."""
     return sorted(
-        name
-        for name in names
-        if name.endswith(".safetensors") and "/" not in name and name != ADAPTER_WEIGHTS
+        name for name in names if name.endswith(".safetensors") and "/" not in name and name != ADAPTER_WEIGHTS
     )
 
 
@@ -43,9 +41,7 @@ def read_index(path: Path) -> dict[str, str]:
     placed = cast(dict[str, object], weight_map)
     faults = [
         f"{shard!r} is not the name of a shard in the folder"
-        for shard in sorted(
-            {s if isinstance(s, str) else repr(s) for s in placed.values() if not _is_inside(s)}
-        )
+        for shard in sorted({s if isinstance(s, str) else repr(s) for s in placed.values() if not _is_inside(s)})
     ]
     if faults:
         raise CheckpointError(f"{path}: {one_or_list(faults)}")

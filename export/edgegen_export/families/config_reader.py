@@ -1,7 +1,7 @@
 """ConfigReader: typed, strict access to a ``config.json``."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
 
@@ -38,12 +38,11 @@ class ConfigReader:
         value = self._config.get(key)
         if value is None:
             return default
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
             self._problems.append(f"{key}: {kind.__name__} expected, found {value!r}")
             return default
-        return value
+        return kind(value)  # type: ignore[call-arg]
 
     def positive(self, key: str, default: int) -> int:
         value = self.get(key, int, default)
@@ -81,7 +80,7 @@ class ConfigReader:
         self.refuse("quantization_config", (), "already quantized checkpoints cannot be exported; use the original one")
         self.refuse("add_cross_attention", (False,), "cross-attention is not part of a decoder-only model")
         self.refuse("pruned_heads", ({},), "pruned heads are not supported")
-        unknown = cast(set[str], set(self._config)) - self._read - NEUTRAL_KEYS
+        unknown = set(self._config) - self._read - NEUTRAL_KEYS
         problems = self._problems + [
             f"{key} = {self._config[key]!r}: not understood, and it may change the result"
             f"{did_you_mean(key, self._read)}"

@@ -59,7 +59,9 @@ GPT2 = Architecture(
         "positions.weight": "wpe.weight",
         "layers.{i}.attn_norm.weight": "h.{i}.ln_1.weight",
         "layers.{i}.attn_norm.bias": "h.{i}.ln_1.bias",
-        tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.weight", transposed=True),
+        tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qkv"): Concatenated(
+            "h.{i}.attn.c_attn.weight", transposed=True
+        ),
         tuple(f"layers.{{i}}.attn.{x}.bias" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.bias"),
         "layers.{i}.attn.o.weight": transposed("h.{i}.attn.c_proj.weight"),
         "layers.{i}.attn.o.bias": "h.{i}.attn.c_proj.bias",

@@ -25,4 +25,7 @@ class Recipe:
         return self.scheme != "fp32"
 
 
-RECIPES: dict[Scheme, Recipe] = {"int8": Recipe(), "fp32": Recipe(scheme="fp32", bits=32, block_size=0, accuracy_level=0)}
+RECIPES: dict[Scheme, Recipe] = {
+    "int8": Recipe(),
+    "fp32": Recipe(scheme="fp32", bits=32, block_size=0, accuracy_level=0),
+}
