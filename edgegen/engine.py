@@ -31,6 +31,7 @@ class Engine:
         self._prefill_chunk = prefill_chunk
         self._scheduler = Scheduler(prefill_chunk)
         self._cache = runner.new_cache()
+        self._rows: list[Sequence] = []  # by cache slot
 
     def add(self, group: SequenceGroup) -> None:
         self._scheduler.add(group)
@@ -40,21 +41,28 @@ class Engine:
 
         What fails, fails the sequences it was done for (``Sequence.error``) and nobody else.
         """
+        self._retire()
         work = self._scheduler.schedule()
         if work is None:
             return []
-        updates: list[Update] = []
         try:
-            for sequence, logits in self._run(work):
-                candidates = sequence.pipeline(Candidates(logits), LogitsContext(sequence.ids))
-                token_id = sequence.sampler.sample(candidates, len(sequence.ids))
-                sequence.append(token_id)
-                updates.append(Update(sequence, (token_id,)))
+            rows = self._run(work)
         except Exception as error:
             for sequence in work.sequences:
                 sequence.fail(error)
-            updates = [Update(sequence, ()) for sequence in work.sequences]
-        return updates
+            return [Update(sequence, ()) for sequence in work.sequences]
+        return [self._extend(sequence, logits) for sequence, logits in rows]
+
+    def _extend(self, sequence: Sequence, logits: Logits) -> Update:
+        """Process, sample, watch: one more id for ``sequence`` from its logits [vocab]."""
+        try:
+            candidates = sequence.pipeline(Candidates(logits), LogitsContext(sequence.ids))
+            token_id = sequence.sampler.sample(candidates, len(sequence.ids))
+            sequence.append(token_id)
+        except Exception as error:
+            sequence.fail(error)
+            return Update(sequence, ())
+        return Update(sequence, (token_id,))
 
     def _run(self, work: Work) -> list[tuple[Sequence, Logits]]:
         """Run the graphs; the sequences that get a token in this step, each with its logits [vocab]."""
@@ -67,15 +75,26 @@ class Engine:
         for sequence in work.decode:
             if not sequence.use_cache:
                 self._rebuild(sequence)
-        return list(zip(work.decode, self._decode(work.decode), strict=True))
+        rows = sorted(work.decode, key=lambda sequence: sequence.slot)
+        return list(zip(rows, self._decode(rows), strict=True))
 
     def _admit(self, sequence: Sequence) -> None:
-        """Give ``sequence`` the slot and room for its prompt and the first part of its answer."""
+        """Give ``sequence`` the next slot, with room for its prompt and the first part of its answer."""
         expected = sequence.prompt_length + min(sequence.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
-        sequence.slot = 0
-        self._cache.reserve(1, expected)
+        self._cache.reserve(len(self._rows) + 1, expected)
+        sequence.slot = len(self._rows)
         self._cache.truncate(sequence.slot, 0)
-        sequence.started = sequence.started or perf_counter()
+        self._rows.append(sequence)
+        sequence.started = perf_counter()
+
+    def _retire(self) -> None:
+        """Free the slots of sequences that have ended; the last row moves into each gap, so that rows stay packed."""
+        for sequence in [row for row in self._rows if row.finish is not None]:
+            slot = sequence.slot
+            self._cache.compact(slot, len(self._rows))
+            moved = self._rows.pop()
+            if moved is not sequence:
+                self._rows[slot], moved.slot = moved, slot
 
     def _prefill(self, sequence: Sequence, stop: int) -> Logits:
         # An interrupt can fall between a run and the note of it: what is not noted is done again.
@@ -84,13 +103,13 @@ class Engine:
         sequence.cached = stop
         return logits
 
-    def _decode(self, sequences: Ids[Sequence]) -> Logits:
-        """One token of each row; logits [rows, vocab]."""
-        next_ids = np.array([[sequence.ids[sequence.cached]] for sequence in sequences], np.int64)
-        for sequence in sequences:
+    def _decode(self, rows: Ids[Sequence]) -> Logits:
+        """One token for each of ``rows``, which lie in consecutive slots; logits [rows, vocab]."""
+        next_ids = np.array([[sequence.ids[sequence.cached]] for sequence in rows], np.int64)
+        for sequence in rows:
             self._cache.truncate(sequence.slot, sequence.cached)
-        logits = self._runner.decode(self._cache, next_ids)[:, -1]
-        for sequence in sequences:
+        logits = self._runner.decode(self._cache, next_ids, rows[0].slot)[:, -1]
+        for sequence in rows:
             sequence.cached += 1
         return logits
 
@@ -99,7 +118,6 @@ class Engine:
 
         Other pieces would be as right, but not bit for bit the same, and a debugging mode must not differ by itself.
         """
-        self._cache.truncate(sequence.slot, 0)
         cached, sequence.cached = sequence.cached, 0
         while not sequence.prefilled:
             self._prefill(sequence, chunk_end(sequence.cached, sequence.prompt_length, self._prefill_chunk))

@@ -5,6 +5,7 @@ first ones, so that a decode step over n rows is a view of the first n slots. Po
 never read. Memory is moved only by the named operations ``grow``, ``fork`` and ``compact``, which count what they copy.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,18 @@ class KVCache:
         lengths: int32 [slots], the valid positions of each slot.
         copied_bytes: bytes moved so far by the named operations.
         version: changes whenever the arrays do; whoever bound views of them binds again.
+
+    ``before_growth`` is called to let go of such views, or the old arrays would outlive their move.
     """
 
-    def __init__(self, spec: KVSpec, max_context: int) -> None:
+    def __init__(
+        self, spec: KVSpec, max_context: int, before_growth: Callable[[], None] = lambda: None
+    ) -> None:
         self._spec = spec
         self._max_context = max_context
+        self._before_growth = before_growth
         self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in range(2 * len(spec.layers))]
+        self._capacity = 0
         self._views: dict[tuple[int, int], list[Buffer]] = {}
         self.lengths = np.zeros(0, np.int32)
         self.copied_bytes = 0
@@ -42,7 +49,7 @@ class KVCache:
     @property
     def capacity(self) -> int:
         """Positions each slot has room for."""
-        return self._arrays[0].shape[2]
+        return self._capacity
 
     @property
     def nbytes(self) -> int:
@@ -65,14 +72,17 @@ class KVCache:
     def grow(self, slots: int, capacity: int) -> None:
         """Move to larger arrays, layer by layer: the valid positions of every slot are copied."""
         longest = int(self.lengths.max(initial=0))
-        self._views.clear()  # or the old arrays would outlive their move
+        self._views.clear()
+        self._before_growth()
+        self.version += 1  # first, and size last: a growth that is interrupted is begun again
         for i, old in enumerate(self._arrays):
             new = self._empty(i, slots, capacity)
-            new[: self.slots, :, :longest] = old[:, :, :longest]
-            self.copied_bytes += old[:, :, :longest].nbytes
+            valid = old[: self.slots, :, :longest]
+            new[: self.slots, :, :longest] = valid
+            self.copied_bytes += valid.nbytes
             self._arrays[i] = new
+        self._capacity = capacity
         self.lengths = np.concatenate([self.lengths, np.zeros(slots - self.slots, np.int32)])
-        self.version += 1
 
     def fork(self, source: int, target: int) -> None:
         """Make slot ``target`` a copy of slot ``source``."""

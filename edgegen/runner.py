@@ -23,24 +23,26 @@ class ModelRunner:
         self._steps: dict[Phase, _Step] = {}
 
     def new_cache(self) -> KVCache:
-        return KVCache(self._variant.kv, self.max_context)
+        return KVCache(self._variant.kv, self.max_context, before_growth=self._steps.clear)
 
     def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
-        logits = self._step("prefill").run(cache, slot, np.asarray(ids, np.int64)[None])
-        return logits[0, 0]
+        return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
 
-    def decode(self, cache: KVCache, ids: NDArray[np.int64]) -> Logits:
-        """Append ids [rows, tokens] to the first ``rows`` slots; logits float32 [rows, tokens, vocab].
+    def decode(self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
+        """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
 
         Several tokens go with one row only: the attention operator refuses several of both.
         """
-        return self._step("decode").run(cache, 0, ids)
+        return self._run("decode", cache, first_slot, ids)
 
-    def _step(self, phase: Phase) -> "_Step":
+    def _run(self, phase: Phase, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+        rows, tokens = ids.shape
+        after = int(cache.lengths[first : first + rows].max(initial=0)) + tokens
+        cache.reserve(first + rows, after)  # growth drops the steps, whose bindings hold the old arrays
         if phase not in self._steps:
             self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size)
-        return self._steps[phase]
+        return self._steps[phase].run(cache, first, ids, after)
 
 
 class _Step:
@@ -52,7 +54,7 @@ class _Step:
         self._variant = variant
         self._vocab_size = vocab_size
         self._shape = (0, 0)
-        self._cache_key: tuple[int, int, int, int] | None = None
+        self._bound: tuple[KVCache, int, int, int] | None = None
         self._ids = np.zeros((0, 0), np.int64)
         self._positions = np.zeros((0, 0), np.int64)
         self._logits = np.zeros((0, 0, 0), np.float32)
@@ -62,17 +64,16 @@ class _Step:
         for kv_class in variant.kv.classes.values():
             binding.input(kv_class.total, Buffer(self._total))
 
-    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64], after: int) -> Logits:
+        """Run over ``ids``; ``after`` is the longest row's length when that is done."""
         rows, tokens = ids.shape
-        after = int(cache.lengths[first : first + rows].max(initial=0)) + tokens
-        cache.reserve(first + rows, after)
         lengths = cache.lengths[first : first + rows]
         if ids.shape != self._shape:
             self._bind_shape(rows, tokens)
-        key = (id(cache), cache.version, first, rows)
-        if key != self._cache_key:
+        bound = (cache, cache.version, first, rows)
+        if bound != self._bound:
             self._bind_cache(cache, first, rows)
-            self._cache_key = key
+            self._bound = bound
 
         self._ids[...] = ids
         np.add(lengths[:, None], self._offsets, out=self._positions)
@@ -84,6 +85,7 @@ class _Step:
 
     def _bind_shape(self, rows: int, tokens: int) -> None:
         names, bind = self._variant.contract, self._binding
+        self._shape = (0, 0)  # until all is bound: an interrupt may fall between
         wanted = tokens if self._phase == "decode" else 1
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
@@ -100,6 +102,7 @@ class _Step:
         self._shape = (rows, tokens)
 
     def _bind_cache(self, cache: KVCache, first: int, rows: int) -> None:
+        self._bound = None
         buffers = iter(cache.buffers(first, rows))
         for layer in self._variant.kv.layers:
             for past, present in ((layer.past_key, layer.present_key), (layer.past_value, layer.present_value)):

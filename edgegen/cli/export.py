@@ -55,7 +55,8 @@ def summary(report: "ParityReport") -> str:
     return (
         f"against the checkpoint ({report.tokens} tokens of {report.text}): "
         f"top-1 agreement {report.top1_agreement:.1%}, mean KL {max(0.0, report.mean_kl):.1e} nats,\n"
-        f"perplexity {report.perplexity:.4g} against {report.perplexity_reference:.4g} ({report.perplexity_change:+.2%})"
+        f"perplexity {report.perplexity:.4g} against {report.perplexity_reference:.4g} "
+        f"({report.perplexity_change:+.2%})"
     )
 
 

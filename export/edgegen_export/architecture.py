@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.checkpoint import LazyTensor
@@ -64,17 +66,23 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     required, optional = decoder_tensors(config)
     shapes = required | optional
     found, clashes = _without_prefix(architecture, theirs)
+    instances = _instances(architecture, config)
+    strange = found.keys() - {cut.theirs for _, cut in instances}
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
+    spare_head: str | None = None
     problems = list(clashes)
-    for names, cut in _instances(architecture, config):
+    for names, cut in instances:
+        if config.tied_head and names == ("head.weight",):
+            spare_head = cut.theirs
+            continue
         if not all(name in shapes for name in names):
             continue  # ours does not exist under this config
         wanted = cut.shape([shapes[name] for name in names])
         tensor = found.get(cut.theirs)
         if tensor is None:
             if any(name in required for name in names):
-                near = did_you_mean(cut.theirs, found.keys() - used)
+                near = did_you_mean(cut.theirs, strange)
                 problems.append(f"{cut.theirs}: missing, shape {list(wanted)} expected{near}")
             continue
         used.add(cut.theirs)
@@ -82,10 +90,23 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
             problems.append(f"{cut.theirs}: shape {list(tensor.shape)}, but the config asks for {list(wanted)}")
             continue
         bound |= zip(names, cut.apply(tensor, [shapes[name] for name in names]), strict=True)
+    if spare_head in found:
+        used.add(spare_head)
+        if "embed.weight" in bound and not _equal(found[spare_head], bound["embed.weight"]):
+            problems.append(
+                f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
+                '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
+            )
     problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def _equal(a: LazyTensor, b: LazyTensor) -> bool:
+    """Whether both have the same values; old checkpoints store a tied head a second time."""
+    slabs = zip(a.slabs(), b.slabs(), strict=True)
+    return a.shape == b.shape and all(np.array_equal(x, y, equal_nan=True) for (_, _, x), (_, _, y) in slabs)
 
 
 def _without_prefix(
@@ -135,7 +156,8 @@ def find_architecture(config: Mapping[str, Any], families: tuple[Architecture, .
             f"supported: {', '.join(sorted(known))}."
         )
     family = known[model_type]
-    classes: list[str] = config.get("architectures") or list(family.classes)
+    found = config.get("architectures") or family.classes
+    classes = [str(name) for name in cast(list[object], found)] if isinstance(found, list | tuple) else [str(found)]
     if not set(classes) & set(family.classes):
         raise UnsupportedModelError(
             f"the checkpoint is a {' / '.join(classes)}; edgegen exports causal language models: "

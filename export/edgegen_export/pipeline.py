@@ -17,6 +17,7 @@ from edgegen.manifest import FORMAT_VERSION, GraphContract, GraphVariant, KVSpec
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import bind, find_architecture
 from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec
 from edgegen_export.families import FAMILIES
@@ -186,7 +187,9 @@ def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())
-        if path.is_file() and path.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "README"))
+        if path.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "README"))
+        and path.is_file()
+        and is_safe_path(path.name)
     }
 
 
@@ -214,7 +217,7 @@ def _sample_ids(bundle: Bundle, progress: Progress) -> tuple[NDArray[np.int64], 
 
 def _json(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
     path = checkpoint.file(name)
-    return json.loads(path.read_text("utf-8")) if path else {}
+    return read_json_object(path) if path else {}
 
 
 def _to_json(value: Mapping[str, Any]) -> bytes:

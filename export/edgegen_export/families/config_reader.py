@@ -7,10 +7,11 @@ from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
 
 T = TypeVar("T")
 
-# Keys that say nothing about the mathematics of a causal language model at inference.
+# Keys that say nothing about the mathematics of a causal language model at inference; nor do those that begin with
+# an underscore, the library's own notes (_name_or_path, _attn_implementation_autoset, _num_labels).
 NEUTRAL_KEYS = frozenset(
     """
-    _commit_hash _name_or_path architectures attn_pdrop auto_map bad_words_ids begin_suppress_tokens bos_token_id
+    architectures attn_pdrop auto_map bad_words_ids begin_suppress_tokens bos_token_id
     chunk_size_feed_forward custom_pipelines decoder_start_token_id diversity_penalty do_sample dtype early_stopping
     embd_pdrop encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
     forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_range is_decoder
@@ -22,6 +23,9 @@ NEUTRAL_KEYS = frozenset(
     unsloth_version use_bfloat16 use_cache
     """.split()
 )
+
+HEAD_DIM_STEP = 8
+"""What GroupQueryAttention's head size must be a multiple of."""
 
 
 class ConfigReader:
@@ -65,6 +69,22 @@ class ConfigReader:
         if value is not None and value not in harmless:
             self._problems.append(f"{key} = {value!r}: {reason}")
 
+    def head_dim(self, hidden_key: str, hidden: int, heads_key: str, heads: int) -> int:
+        """``hidden / heads``: a whole number, and one that ONNX Runtime's fused attention takes."""
+        size, rest = divmod(hidden, heads)
+        if rest:
+            self._problems.append(f"{hidden_key} = {hidden} is not a multiple of {heads_key} = {heads}")
+        elif size % HEAD_DIM_STEP:
+            self._problems.append(
+                f"{hidden_key} / {heads_key} = {size}: heads of this size are not supported, only multiples of "
+                f"{HEAD_DIM_STEP}"
+            )
+        return max(1, size)
+
+    def agree(self, key: str, value: object) -> None:
+        """``key``, where present, says the same as what was read elsewhere."""
+        self.refuse(key, (value,), f"contradicts the value {value!r} of its other name")
+
     def ignore(self, *keys: str) -> None:
         """Keys of this family that do not change the result."""
         self._read.update(keys)
@@ -85,7 +105,7 @@ class ConfigReader:
             f"{key} = {self._config[key]!r}: not understood, and it may change the result"
             f"{did_you_mean(key, self._read)}"
             for key in sorted(unknown)
-            if self._config[key] is not None
+            if self._config[key] is not None and not key.startswith("_")
         ]
         if problems:
             raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")

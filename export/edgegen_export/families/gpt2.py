@@ -23,13 +23,12 @@ def read_gpt2(config: Mapping[str, Any]) -> DecoderConfig:
     """``GPT2Config`` → DecoderConfig; absent keys take that class's defaults."""
     read = ConfigReader(config)
     hidden, heads, layers = read.positive("n_embd", 768), read.positive("n_head", 12), read.positive("n_layer", 12)
-    head_dim = hidden // heads
-    if head_dim * heads != hidden:
-        read.problem(f"n_embd = {hidden} is not a multiple of n_head = {heads}")
+    head_dim = read.head_dim("n_embd", hidden, "n_head", heads)
     scale = head_dim**-0.5 if read.get("scale_attn_weights", bool, True) else 1.0
     by_layer = read.get("scale_attn_by_inverse_layer_idx", bool, False)
     # The order of the scaling in float32 is what this one changes: nothing beyond rounding.
     read.ignore("reorder_and_upcast_attn", "n_ctx")
+    read.ignore("n_special", "predict_special_tokens", "line_by_line")  # of older writers
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
     result = DecoderConfig(
         num_layers=layers,
@@ -46,6 +45,10 @@ def read_gpt2(config: Mapping[str, Any]) -> DecoderConfig:
         attention_scales=tuple(scale / (i + 1) if by_layer else scale for i in range(layers)),
         tied_head=read.get("tie_word_embeddings", bool, True),
     )
+    aliases = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}
+    aliases |= {"max_position_embeddings": result.max_positions, "n_vocab": result.vocab_size}
+    for name, value in aliases.items():
+        read.agree(name, value)
     read.finish()
     return result
 
