@@ -78,8 +78,12 @@ class StandInHub:
         return f"http://localhost:{self._servers[1].server_address[1]}"
 
     def environment(self, home: Path) -> dict[str, str]:
-        """What a process needs to use this hub, with its cache in ``home``, in place of every HF_ variable."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()}
+        """What a process needs to use this hub, with its cache in ``home``, in place of every variable of the hub's libraries."""
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("HF_", "TRANSFORMERS_")) and "proxy" not in k.lower()
+        }
         return kept | {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1,localhost"}
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,10 +13,19 @@ from numpy.typing import NDArray
 
 import edgegen
 from edgegen.bundle import Bundle
-from edgegen.errors import TensorError, one_or_list
-from edgegen.manifest import FORMAT_VERSION, GraphContract, GraphVariant, KVSpec, Manifest, Model, Quantization
+from edgegen.errors import BundleError, CheckpointError, TensorError, one_or_list
+from edgegen.manifest import (
+    FORMAT_VERSION,
+    GraphContract,
+    GraphVariant,
+    KVSpec,
+    Manifest,
+    Model,
+    Quantization,
+    is_safe_path,
+)
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.architecture import bind, find_architecture
+from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
@@ -78,9 +88,8 @@ def export(
     """
     progress = progress or Silent()
     progress.stage(f"opening {source}")
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage)
-    architecture = find_architecture(checkpoint.config, FAMILIES)
-    config = architecture.read_config(checkpoint.config)
+    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=_read_config)
+    architecture, config = _read_config(checkpoint.config)
     tensors = bind(architecture, config, checkpoint.tensors)
     settings, ignored = generation_config(_json(checkpoint, "generation_config.json"), checkpoint.config)
     if ignored:
@@ -99,7 +108,7 @@ def export(
 
         manifest = Manifest(
             format_version=FORMAT_VERSION,
-            name=target.name,
+            name=target.absolute().name,
             folder=writer.version,
             source=checkpoint.source,
             model=_describe(checkpoint, config, tensors),
@@ -119,6 +128,11 @@ def export(
         writer.add("parity.json", _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
+
+
+def _read_config(config: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
+    architecture = find_architecture(config, FAMILIES)
+    return architecture, architecture.read_config(config)
 
 
 def _write_weights(
@@ -201,8 +215,12 @@ def _sample_ids(bundle: Bundle, progress: Progress) -> tuple[NDArray[np.int64], 
     if bundle.manifest.tokenizer is None:
         progress.warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
     else:
-        tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
-        ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
+        try:
+            tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
+        except BundleError as error:
+            raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
+        with suppress(Exception):  # a closed vocabulary has no token for some words; the library names no class
+            ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
         if tokenizer.vocab_size > model.vocab_size:
             progress.warn(
                 f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {model.vocab_size}: "

@@ -198,3 +198,30 @@ def test_each_failure_has_its_sentence(open_at: Opener, hub: StandInHub) -> None
     assert "no config.json (found: README.md)" in open_at("org/empty").message
     hub.down = 501  # 503 and the like are asked again for half a minute
     assert "answered HTTP 501" in open_at("org/tuned").message
+
+
+def test_a_config_that_is_refused_is_the_only_file_fetched(hub: StandInHub, tmp_path: Path) -> None:
+    script = """
+import sys
+from edgegen.errors import UnsupportedModelError
+from edgegen_export.checkpoint import Checkpoint
+def refuse(config):
+    raise UnsupportedModelError("not this one: " + config["model_type"])
+try:
+    Checkpoint.open("gpt2", check_config=refuse)
+except UnsupportedModelError as error:
+    print(error)
+"""
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "export")])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=hub.environment(tmp_path / "hf") | {"PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "not this one: gpt2"
+    assert hub.downloads == ["openai-community/gpt2/config.json"]

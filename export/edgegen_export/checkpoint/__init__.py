@@ -4,8 +4,8 @@
 the safetensors format is read; pickled weights are refused, never opened.
 """
 
+from edgegen.manifest import Source
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.lazy import LazyTensor
-from edgegen_export.checkpoint.source import Source
 
 __all__ = ["Checkpoint", "LazyTensor", "Source"]

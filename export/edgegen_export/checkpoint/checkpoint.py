@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list
+from edgegen.manifest import Source
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.checkpoint.source import Source
 from edgegen_export.checkpoint.weight_files import find_weights, read_index, read_json_object
 
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
@@ -30,24 +30,31 @@ class Checkpoint:
 
     @classmethod
     def open(
-        cls, source: str, *, revision: str | None = None, progress: Callable[[str], None] | None = None
+        cls,
+        source: str,
+        *,
+        revision: str | None = None,
+        progress: Callable[[str], None] | None = None,
+        check_config: Callable[[Mapping[str, Any]], object] | None = None,
     ) -> "Checkpoint":
         """Open a local folder, or a hub id (``gpt2``, ``org/name``) at a revision; an existing folder wins.
 
-        ``progress`` is told in a few words what is being fetched. Raises ``CheckpointError`` (``HubError``
+        ``progress`` is told in a few words what is being fetched. ``check_config`` sees the config before any weight
+        is fetched or opened; what it raises ends the opening. Raises ``CheckpointError`` (``HubError``
         when the hub is the reason) unless there is a config and safetensors weights that hold together, and
         ``UsageError`` for the revision of a folder.
         """
         folder = _existing_folder(source)
+        check = check_config or _accept
         if folder is None:
-            snapshot = hub.fetch(source, revision, progress or _silent)
-            return cls._in(snapshot.path, Source("hub", source, snapshot.revision))
+            snapshot = hub.fetch(source, revision, progress or _silent, check)
+            return cls._in(snapshot.path, Source("hub", source, snapshot.revision), check)
         if revision is not None:
             raise UsageError(f"{source} is a local folder and has no revision {revision!r}: leave --revision out")
-        return cls._in(folder, Source("folder", folder.resolve().name))
+        return cls._in(folder, Source("folder", folder.resolve().name), check)
 
     @classmethod
-    def _in(cls, folder: Path, source: Source) -> "Checkpoint":
+    def _in(cls, folder: Path, source: Source, check_config: Callable[[Mapping[str, Any]], object]) -> "Checkpoint":
         try:
             names = {entry.name for entry in folder.iterdir()}
         except OSError as error:
@@ -63,6 +70,7 @@ class Checkpoint:
         if weights is None or faults:
             raise CheckpointError(one_or_list(faults))
         config = cast(dict[str, Any], read_json_object(folder / "config.json"))
+        check_config(config)
         is_index = weights.endswith(".json")
         tensors = _open_shards(folder, weights) if is_index else open_safetensors(folder / weights)
         return cls(folder, source, config, MappingProxyType(tensors))
@@ -127,3 +135,7 @@ def _folders_beside(path: Path) -> list[str]:
 
 def _silent(message: str) -> None:
     """No progress."""
+
+
+def _accept(config: Mapping[str, Any]) -> None:
+    """Any config will do."""

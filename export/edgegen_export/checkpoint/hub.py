@@ -5,14 +5,14 @@ huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, 
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edgegen.errors import HubError
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
-from edgegen_export.checkpoint.weight_files import WEIGHTS, find_weights, listed, read_index
+from edgegen_export.checkpoint.weight_files import WEIGHTS, find_weights, listed, read_index, read_json_object
 
 _NEEDED = frozenset(
     {
@@ -38,8 +38,13 @@ class Snapshot(NamedTuple):
     revision: str
 
 
-def fetch(repo: str, revision: str | None, progress: Callable[[str], None]) -> Snapshot:
-    """The needed files of a hub repository, from the cache where they are there.
+def fetch(
+    repo: str,
+    revision: str | None,
+    progress: Callable[[str], None],
+    check_config: Callable[[Mapping[str, Any]], object],
+) -> Snapshot:
+    """The needed files of a hub repository, from the cache where they are there; ``check_config`` may refuse the first.
 
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
@@ -56,7 +61,8 @@ def fetch(repo: str, revision: str | None, progress: Callable[[str], None]) -> S
         # By the revision's name, so that the cache knows the name when it is offline.
         path = _download(repo, "config.json", revision).parent
         if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return fetch(repo, path.name, progress)
+            return fetch(repo, path.name, progress, check_config)
+        check_config(read_json_object(path / "config.json"))
         for name in _wanted(repo, path, sizes):
             if not (path / name).exists():
                 progress(f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else ""))

@@ -89,9 +89,6 @@ class ConfigReader:
         """Keys of this family that do not change the result."""
         self._read.update(keys)
 
-    def problem(self, text: str) -> None:
-        self._problems.append(text)
-
     def finish(self) -> None:
         """
         Raises:
