@@ -106,7 +106,7 @@ def open_session(model: Path | bytes, threads: int | None = None, *, keep_spinni
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = threads or physical_cores()
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     try:

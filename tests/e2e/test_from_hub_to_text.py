@@ -1,0 +1,134 @@
+"""The first thing a user does: `edgegen export gpt2`, then `edgegen generate -m gpt2-int8`."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.layouts import write_gpt2
+from tests.standin_hub import StandInHub
+
+ROOT = Path(__file__).parents[2]
+Edgegen = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, tiny_tokenizer: Path) -> Iterator[StandInHub]:
+    original = write_gpt2(tmp_path / "repos/gpt2", layout="original", vocab_size=260, tokenizer=tiny_tokenizer)
+    trainer = write_gpt2(tmp_path / "repos/mine", layout="trainer", vocab_size=260, tokenizer=tiny_tokenizer)
+    with StandInHub(
+        {"openai-community/gpt2": original, "me/mine": trainer, "me/mine@v2": original},
+        aliases={"gpt2": "openai-community/gpt2"},
+        private=["me/mine"],
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def tiny_tokenizer(tmp_path: Path) -> Path:
+    """A byte-level vocabulary without merges: 256 bytes."""
+    # GPT-2 writes the printable bytes as themselves, and the others as the letters from U+0100 on.
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = [*map(chr, printable), *(chr(0x100 + k) for k in range(len(others)))]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": {letter: i for i, letter in enumerate(letters)}, "merges": []},
+    }
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.fixture
+def edgegen(hub: StandInHub, tmp_path: Path) -> Edgegen:
+    """Runs the command line in an empty folder, with the stand-in hub and a home of its own."""
+    (tmp_path / "here").mkdir()
+    path = os.pathsep.join([str(ROOT), str(ROOT / "export")])
+    base = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "EDGEGEN_HOME": str(tmp_path / "home")}
+
+    def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "edgegen", *arguments],
+            env=base | environment,
+            cwd=tmp_path / "here",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def test_export_by_hub_id_then_generate_by_name(edgegen: Edgegen, hub: StandInHub, tmp_path: Path) -> None:
+    exported = edgegen("export", "gpt2", "--int8")
+    assert exported.returncode == 0, exported.stderr
+    assert Path(exported.stdout.strip()) == tmp_path / "home/bundles/gpt2-int8"
+    assert exported.stderr == ""  # nobody looks: no bars, no summary
+    assert not any(name.endswith((".bin", ".h5", ".msgpack", ".onnx")) for name in hub.downloads)
+
+    asked = len(hub.requests)
+    answer = edgegen("generate", "-m", "gpt2-int8", "-n", "12", "--json", "Hello")
+    assert answer.returncode == 0, answer.stderr
+    assert len(json.loads(answer.stdout)["token_ids"]) == 12
+    assert len(hub.requests) == asked  # the hub is for export only
+
+    manifest = json.loads((tmp_path / "home/bundles/gpt2-int8/edgegen.json").read_text())
+    assert manifest["source"] == {
+        "kind": "hub",
+        "id": "gpt2",
+        "revision": hub.commit("openai-community/gpt2"),
+    }
+
+
+def test_two_layouts_of_the_same_weights_give_the_same_tokens(edgegen: Edgegen) -> None:
+    answers: list[list[int]] = []
+    for source, token in (("gpt2", ""), ("me/mine", "hf_standin")):
+        assert edgegen("export", source, "--fp32", **({"HF_TOKEN": token} if token else {})).returncode == 0
+        name = source.rpartition("/")[2] + "-fp32"
+        answer = edgegen("generate", "-m", name, "-n", "20", "--json", "The same")
+        answers.append(json.loads(answer.stdout)["token_ids"])
+    assert answers[0] == answers[1]
+
+
+def test_a_private_model_without_a_token_is_one_sentence(edgegen: Edgegen) -> None:
+    refused = edgegen("export", "me/mine")
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert "HF_TOKEN" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_revision_is_exported_and_recorded(edgegen: Edgegen, hub: StandInHub, tmp_path: Path) -> None:
+    exported = edgegen("export", "me/mine", "--revision", "v2", "-o", "out", HF_TOKEN="hf_standin")
+    assert exported.returncode == 0, exported.stderr
+    manifest = json.loads((tmp_path / "here/out/edgegen.json").read_text())
+    assert manifest["source"]["revision"] == hub.commit("me/mine", "v2")
+
+
+def test_a_second_export_works_offline_from_the_cache(edgegen: Edgegen, hub: StandInHub) -> None:
+    assert edgegen("export", "gpt2").returncode == 0
+    hub.stop()
+    again = edgegen("export", "gpt2", "--force", HF_HUB_OFFLINE="1")
+    assert again.returncode == 0, again.stderr
+    never = edgegen("export", "me/other", HF_HUB_OFFLINE="1")
+    assert never.returncode == 1
+    assert "HF_HUB_OFFLINE" in never.stderr
+
+
+def test_an_existing_bundle_is_kept_unless_forced(edgegen: Edgegen) -> None:
+    assert edgegen("export", "gpt2").returncode == 0
+    refused = edgegen("export", "gpt2")
+    assert refused.returncode == 1
+    assert "--force" in refused.stderr
+    assert edgegen("verify", "gpt2-int8").returncode == 0
