@@ -23,7 +23,7 @@ class Contestant:
     label: str
     install: str
     """The command that makes it run in an environment of its own."""
-    variant: str = "int8"
+    variant: str = ""
     weight_bytes: int = 1
     """Bytes per matrix weight, scales not counted."""
 
@@ -47,10 +47,18 @@ CONTESTANTS = {
             "pip install llama-cpp-python gguf safetensors",
         ),
         Contestant(
+            "llama.cpp-plain",
+            "bench.peers.llama_cpp",
+            "llama.cpp Q8_0, no flash attention",
+            "pip install llama-cpp-python gguf safetensors",
+            "plain",
+        ),
+        Contestant(
             "optimum",
             "bench.peers.optimum",
             "optimum-onnx int8",
-            'pip install "optimum-onnx[onnxruntime]==0.1.0"',
+            "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+            ' && pip install "optimum-onnx[onnxruntime]==0.1.0"',
         ),
     )
 }
@@ -80,15 +88,15 @@ class Process:
         return answer["versions"]
 
     def prepare(self, checkpoint: Path, folder: Path) -> None:
-        self._run(["prepare", str(checkpoint), str(folder), "--variant", self.contestant.variant])
+        self._run(["prepare", *self._variant, str(checkpoint), str(folder)])
 
     def logits(self, folder: Path, threads: int, context: int, prompts: Path, npz: Path) -> None:
         loading = ["--threads", str(threads), "--context", str(context)]
-        self._run(["logits", str(folder), *loading, str(prompts), str(npz)])
+        self._run(["logits", *self._variant, str(folder), *loading, str(prompts), str(npz)])
 
     def measure(self, folder: Path, protocol: Sequence[str]) -> dict[str, Any]:
         """The values by metric; `metric/all` where an adapter gives the single ones too."""
-        done = self._run(["measure", str(folder), *protocol])
+        done = self._run(["measure", *self._variant, str(folder), *protocol])
         values: dict[str, Any] = {}
         for text in done.stdout.splitlines():
             line = json.loads(text)
@@ -96,6 +104,10 @@ class Process:
             if "all" in line:
                 values[f"{line['metric']}/all"] = line["all"]
         return values
+
+    @property
+    def _variant(self) -> list[str]:
+        return ["--variant", self.contestant.variant]
 
     def _run(self, arguments: Sequence[str], ok: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
         paths = [str(ROOT), str(ROOT / "export"), os.environ.get("PYTHONPATH", "")]
@@ -112,4 +124,6 @@ def processes(names: Sequence[str], pythons: dict[str, Path]) -> list[Process]:
     unknown = sorted({*names, *pythons} - CONTESTANTS.keys())
     if unknown:
         raise SystemExit(f"no such peer: {', '.join(unknown)} (there are {', '.join(CONTESTANTS)})")
-    return [Process(CONTESTANTS[name], pythons.get(name, Path(sys.executable))) for name in names]
+    # The Python given for one contestant serves the others of the same adapter.
+    by_module = {CONTESTANTS[name].module: python for name, python in pythons.items()}
+    return [Process(c, by_module.get(c.module, Path(sys.executable))) for c in (CONTESTANTS[name] for name in names)]

@@ -47,7 +47,7 @@ class Edgegen(Peer):
     def imports(self) -> None:
         importlib.import_module("edgegen.llm")
 
-    def load(self, folder: Path, threads: int, context: int) -> Model:
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
         return EdgegenModel(folder / "bundle", threads)
 
 

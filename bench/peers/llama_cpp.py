@@ -1,7 +1,8 @@
 """llama.cpp through llama-cpp-python: Q8_0 weights, its default f16 cache, its C API step by step.
 
-Below the Python classes of llama-cpp-python, whose bookkeeping costs a few per cent at this size: what is
-measured is llama.cpp's own speed.
+Below the Python classes of llama-cpp-python and their bookkeeping: what is measured is llama.cpp's own speed. With
+flash attention, which llama.cpp by default uses where it can; the variant "plain" is without it, which is what
+llama-cpp-python's `Llama` does unless told.
 """
 
 import ctypes
@@ -14,6 +15,8 @@ import numpy as np
 
 from bench.peers.protocol import Ids, Logits, Model, Peer, run
 
+PLAIN = "plain"
+
 BLOCK_TENSORS = {
     "attn_norm": "ln_1",
     "attn_qkv": "attn.c_attn",
@@ -25,7 +28,7 @@ BLOCK_TENSORS = {
 
 
 class LlamaCppModel(Model):
-    def __init__(self, path: Path, threads: int, context: int) -> None:
+    def __init__(self, path: Path, threads: int, context: int, *, flash_attention: bool) -> None:
         self._api = importlib.import_module("llama_cpp")
         self._llama = self._api.Llama(
             model_path=str(path),
@@ -33,7 +36,7 @@ class LlamaCppModel(Model):
             n_batch=context,
             n_threads=threads,
             n_threads_batch=threads,
-            flash_attn=True,
+            flash_attn=flash_attention,
             verbose=False,
         )
         self._context: Any = self._llama.ctx
@@ -105,8 +108,8 @@ class LlamaCpp(Peer):
     def imports(self) -> None:
         importlib.import_module("llama_cpp")
 
-    def load(self, folder: Path, threads: int, context: int) -> Model:
-        return LlamaCppModel(folder / "model.gguf", threads, context)
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
+        return LlamaCppModel(folder / "model.gguf", threads, context, flash_attention=variant != PLAIN)
 
 
 def _add_tokenizer(writer: Any, gguf: Any, path: Path, vocab: int) -> None:

@@ -73,7 +73,7 @@ class Optimum(Peer):
         importlib.import_module("optimum.onnxruntime")
         importlib.import_module("transformers")
 
-    def load(self, folder: Path, threads: int, context: int) -> Model:
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
         return OptimumModel(folder, threads)
 
 

@@ -53,7 +53,7 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class Peer(ABC):
-    """A runtime under test."""
+    """A runtime under test. `variant` is the adapter's own word for one of several ways to use it."""
 
     modules: dict[str, str] = field(default_factory=dict[str, str])
     """Import names it needs, and the distributions they come from."""
@@ -67,14 +67,15 @@ class Peer(ABC):
         """Import what `load` needs; timed apart."""
 
     @abstractmethod
-    def load(self, folder: Path, threads: int, context: int) -> Model:
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
         """What `prepare` wrote, ready to take a prompt, tokenizer included: text is where a user starts."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is measured; the same for every peer."""
+    """What is measured; the same for every peer but for its variant."""
 
+    variant: str
     threads: int
     vocab: int
     context: int
@@ -89,7 +90,7 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
     start = time.perf_counter()
     peer.imports()
     imported = time.perf_counter()
-    model = peer.load(folder, protocol.threads, protocol.context)
+    model = peer.load(folder, protocol.variant, protocol.threads, protocol.context)
     loaded = time.perf_counter()
     yield {"metric": "import_s", "value": imported - start}
     yield {"metric": "load_s", "value": loaded - imported}
@@ -164,12 +165,13 @@ def run(peer: Peer) -> None:
         peer.prepare(args.checkpoint, args.folder, args.variant)
     elif args.verb == "logits":
         peer.imports()
-        model = peer.load(args.folder, args.threads, args.context)
+        model = peer.load(args.folder, args.variant, args.threads, args.context)
         with np.load(args.prompts) as prompts:
             logits = {name: model.logits(prompts[name]) for name in prompts.files}
         np.savez(args.npz, allow_pickle=False, **logits)
     else:
         protocol = Protocol(
+            args.variant,
             args.threads,
             args.vocab,
             args.context,
@@ -187,12 +189,14 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("check")
 
-    prepare = verbs.add_parser("prepare")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--variant", default="")
+
+    prepare = verbs.add_parser("prepare", parents=[common])
     prepare.add_argument("checkpoint", type=Path)
     prepare.add_argument("folder", type=Path)
-    prepare.add_argument("--variant", default="int8")
 
-    loading = argparse.ArgumentParser(add_help=False)
+    loading = argparse.ArgumentParser(add_help=False, parents=[common])
     loading.add_argument("folder", type=Path)
     loading.add_argument("--threads", type=int, required=True)
     loading.add_argument("--context", type=int, required=True)
