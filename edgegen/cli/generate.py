@@ -5,13 +5,17 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from edgegen.board import peak_memory
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
 from edgegen.store import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from edgegen.llm import GenerationResult
 
 _DEFAULTS = GenerationOptions()
 
@@ -98,15 +102,22 @@ def command(
         prompt_text = {"prompt": text} if echo else {}
         click.echo(json.dumps({**prompt_text, **record, "timings": timings}, ensure_ascii=False))
     if stats:
-        t = result.timings
-        click.echo(
-            f"load {load_seconds:.2f} s · prompt {t.prompt_tokens} tokens in {t.prompt_seconds:.3f} s "
-            f"({t.prompt_tokens_per_second:.0f} tok/s) · {len(result.token_ids)} new tokens, decoded in "
-            f"{t.decode_seconds:.3f} s ({t.decode_tokens_per_second:.0f} tok/s) · ended by {result.finish_reason}"
-            + (f" ({result.matched!r})" if result.matched is not None else "")
-            + (f" · seed {result.seed}" if result.seed is not None else ""),
-            err=True,
-        )
+        click.echo(_stats(result, load_seconds), err=True)
+
+
+def _stats(result: "GenerationResult", load_seconds: float) -> str:
+    """Times, tokens, memory and the end, in one line."""
+    t, memory = result.timings, peak_memory()
+    parts = [
+        f"load {load_seconds:.2f} s",
+        f"prompt {t.prompt_tokens} tokens in {t.prompt_seconds:.3f} s ({t.prompt_tokens_per_second:.0f} tok/s)",
+        f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
+        f"({t.decode_tokens_per_second:.0f} tok/s)",
+        *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
+        f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
+        *([f"seed {result.seed}"] if result.seed is not None else []),
+    ]
+    return " · ".join(parts)
 
 
 def read_prompt(argument: str | None, file: str | None) -> str:
@@ -119,6 +130,10 @@ def read_prompt(argument: str | None, file: str | None) -> str:
         raise UsageError("the prompt is given twice, as an argument and with -f: leave one out.")
     source = "-" if argument == "-" or (argument is None and file is None) else file
     if source is None:
+        try:
+            (argument or "").encode()
+        except UnicodeEncodeError:
+            raise UsageError("the prompt on the command line is not UTF-8 text.") from None
         return argument or ""
     if source == "-":
         if argument is None and file is None and sys.stdin.isatty():

@@ -1,0 +1,177 @@
+"""Every code block of the documentation is run, or held against what it describes."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgegen.bundle import Bundle
+from edgegen.manifest import Manifest
+from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.tokenizer import Tokenizer
+from tests.checkpoint.layouts import write_gpt2
+from tests.docs.markdown import PAGES, ROOT, Block, blocks
+from tests.standin_hub import StandInHub
+
+# What the pages name, and what stands in for it.
+TOKEN = "hf_your_token"
+OTHER_HUB = "https://hub.example.com"
+PRIVATE = "my-org/private-model"
+
+RUN = {"edgegen", "echo"}
+"""Commands that are run."""
+
+TEXTS = {
+    ("README.md", "tree"): "test_tree.py",
+    ("bundle-format.md", "bundle"): "test_bundle_format.py",
+    ("cli.md", "help"): "test_cli.py",
+}
+"""Blocks that are neither commands nor code, and the test that holds each against what it shows."""
+
+Run = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tiny GPT-2s with the embedded model's tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    embedded = Bundle.open(BundleStore().resolve(DEFAULT_MODEL))
+    tokenizer = embedded.file("tokenizer.json")
+    vocabulary = Tokenizer.from_file(tokenizer).vocab_size
+    write_gpt2(folder / "gpt2", layout="original", vocab_size=vocabulary, tokenizer=tokenizer)
+    write_gpt2(folder / "my-model", layout="trainer", vocab_size=vocabulary, tokenizer=tokenizer, seed=1)
+    write_gpt2(folder / "private", layout="untied", vocab_size=vocabulary, tokenizer=tokenizer, seed=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub(checkpoints: Path) -> Iterator[StandInHub]:
+    repos = {"gpt2": checkpoints / "gpt2", PRIVATE: checkpoints / "private"}
+    with StandInHub(repos, private=[PRIVATE], token=TOKEN) as hub:
+        yield hub
+
+
+@pytest.fixture
+def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs commands as a reader of a page would: one folder, one store, one cache for all blocks of the page."""
+    folder, programs = tmp_path / "reader", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    (folder / "my-model").symlink_to(checkpoints / "my-model")
+    (folder / "prompt.txt").write_text("One day, a little girl")
+    (programs / "edgegen").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m edgegen "$@"\n')
+    (programs / "edgegen").chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEGEN_HOME", str(tmp_path / "home"))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))} | {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "hf"),
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'export'}",
+    }
+
+    def run(command: str) -> str:
+        command = command.replace(OTHER_HUB, hub.url)
+        shell = ["bash", "-euo", "pipefail", "-c", command]
+        done = subprocess.run(shell, env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
+        assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr.decode()}"
+        return done.stdout.decode()
+
+    return run
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_page(path: Path, reader: Run) -> None:
+    """The blocks of a page in order, Python with one namespace, commands in one folder."""
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    for block in blocks(path):
+        try:
+            _execute(block, namespace, reader)
+        except Exception as error:
+            raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
+
+
+def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:
+    match block.language, block.kind:
+        case "python", "":
+            exec(compile("\n" * (block.line - 1) + block.code, str(block.path), "exec"), namespace)
+        case (("sh" | "console"), ""):
+            for command, output in _commands(block):
+                _command(command, output, reader)
+        case "json", "":
+            json.loads(block.code)
+        case "json", "manifest":
+            Manifest.from_json(block.code)
+        case "text", kind:
+            assert (block.path.name, kind) in TEXTS, "a text block that no test looks at"
+        case _:
+            pytest.fail(f"{block}: no test knows what to do with {block.language!r} {block.kind!r}")
+
+
+def _commands(block: Block) -> list[tuple[str, str]]:
+    """Command and expected output; in a ``console`` block a command begins with ``$``, the rest is output."""
+    code = block.code.replace("\\\n", " ")
+    if block.language == "sh":
+        return [(line, "") for line in code.split("\n") if line.strip()]
+    assert code.startswith("$ "), "a console block begins with a command"
+    parts = [part.partition("\n") for part in ("\n" + code).split("\n$ ")[1:]]
+    return [(command, output) for command, _, output in parts]
+
+
+def _command(command: str, output: str, reader: Run) -> None:
+    programs = [_words(piece)[0] for piece in command.split("|")]
+    if not set(programs) <= RUN:
+        assert programs[0] in NOT_RUN, f"no test knows what to do with {command!r}"
+        NOT_RUN[programs[0]](_words(command))
+        return
+    said = reader(command)
+    if output:
+        assert re.fullmatch(_pattern(output), said.rstrip("\n")), f"{command}\nsaid\n{said}\nand not\n{output}"
+
+
+def _words(command: str) -> list[str]:
+    """A command's words, without comment and without the variables set before it."""
+    words = shlex.split(command, comments=True)
+    return words[next(i for i, word in enumerate(words) if not re.match(r"[A-Z_]+=", word)) :]
+
+
+def _pattern(output: str) -> str:
+    """``...`` stands for anything in a line, and alone on a line for any lines."""
+    lines = ["(?s:.*)" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") for line in output.split("\n")]
+    return "\n".join(lines)
+
+
+def _check_make(words: list[str]) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(words[1:]) <= set(targets)
+
+
+def _check_pip(words: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert words[1] == "install"
+    for word in words[2:]:
+        if word != "-e":
+            match = re.fullmatch(r"(\.|[a-z]+)(?:\[(\w+)\])?", word)
+            assert match
+            assert match[1] in (".", project["name"])
+            assert match[2] is None or match[2] in project["optional-dependencies"]
+
+
+def _check_python(words: list[str]) -> None:
+    """``python -m bench.NAME --option``: the module exists and knows the options."""
+    assert words[1] == "-m"
+    assert words[2].startswith("bench.")
+    source = ROOT.joinpath(*words[2].split(".")).with_suffix(".py").read_text()
+    assert all(f'"{word}"' in source for word in words if word.startswith("--"))
+
+
+NOT_RUN = {"make": _check_make, "pip": _check_pip, "python": _check_python}
+"""Commands that are only checked: they build environments, install from the network, or take minutes."""

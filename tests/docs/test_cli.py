@@ -1,0 +1,41 @@
+"""The command line's page is current, and no page names an option that does not exist."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from docs.make_cli import PAGE, page
+from edgegen.cli import VERBS, app
+from tests.docs.markdown import PAGES, blocks, prose
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+
+
+def test_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run python docs/make_cli.py"
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    text = PAGE.read_text("utf-8")
+    assert [verb for verb in VERBS if f"## edgegen {verb}\n" not in text] == []
+    assert sorted(_options() - set(OPTION.findall(text))) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_options_named_on_a_page_exist(path: Path) -> None:
+    code = [line for block in blocks(path) for line in block.code.split("\n")]
+    # The options of other programs are checked where their commands are.
+    text = [line for line in [*code, *(line for _, line in prose(path))] if not re.match(r"(\$ )?(python|pip) ", line)]
+    named = {option for line in text for option in OPTION.findall(line)}
+    assert sorted(named - _options()) == []
+
+
+def _options() -> set[str]:
+    """The long options of all verbs."""
+    commands: list[click.Command] = [app, *(import_module(f"edgegen.cli.{verb}").command for verb in VERBS)]
+    parameters = [parameter for command in commands for parameter in command.params]
+    spelled = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+    return {name for name in spelled if name.startswith("--")} | {"--help"}
