@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from gpt import GPT, IGNORED, Shape, export
 from restore_case import find_names, repair, restore_case, split_stories
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 END = "<|endoftext|>"  # opens every story and closes the last one
 END_ID = 0
@@ -52,6 +52,8 @@ def train_tokenizer(stories: list[str], size: int) -> Tokenizer:
         vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(stories, trainer)
+    # A prompt is the beginning of a story, and every story was seen behind the mark.
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, END_ID)])
     return tokenizer
 
 
@@ -62,12 +64,13 @@ def save_tokenizer(tokenizer: Tokenizer, positions: int, out: Path) -> None:
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=END, eos_token=END, unk_token=END, pad_token=END,
         model_max_length=positions, clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],  # a GPT-2 would add token types to its embeddings
     ).save_pretrained(out)  # fmt: skip
 
 
 def encode(tokenizer: Tokenizer, stories: list[str]) -> list[list[int]]:
     """Token ids of each story, between two end marks."""
-    return [[END_ID, *encoding.ids, END_ID] for encoding in tokenizer.encode_batch(stories)]
+    return [[*encoding.ids, END_ID] for encoding in tokenizer.encode_batch(stories)]
 
 
 def to_rows(pieces: list[list[int]]) -> Rows:
@@ -256,7 +259,7 @@ def tell(out: Path, count: int, seed: int) -> None:
     for index in range(count):
         prompt = PROMPTS[index % len(PROMPTS)]
         set_seed(seed + index)
-        ids = tokenizer(END + prompt, return_tensors="pt")
+        ids = tokenizer(prompt, return_tensors="pt")
         told = model.generate(**ids)[0]
         story = tokenizer.decode(told, skip_special_tokens=True)
         print(f"--- seed {seed + index}, prompt {prompt!r}\n{story}\n")
