@@ -36,7 +36,7 @@ def tiny_tokenizer(tmp_path: Path) -> Path:
     others = [byte for byte in range(256) if byte not in printable]
     letters = [*map(chr, printable), *(chr(0x100 + k) for k in range(len(others)))]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
-    tokenizer = {
+    tokenizer: dict[str, object] = {
         "version": "1.0",
         "added_tokens": [],
         "pre_tokenizer": byte_level,
