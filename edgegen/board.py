@@ -9,15 +9,14 @@ from pathlib import Path
 
 
 @cache
-def physical_cores() -> int:
+def physical_cores(root: Path = Path("/")) -> int:
     """Physical cores this process may use: its CPU affinity and its container's quota respected, at least 1.
 
     Two hyper-threads of a core share one set of arithmetic units; a thread for each makes decoding slower, and one
-    thread more than cores makes it several times slower.
+    thread more than cores makes it several times slower. ``root`` is where ``/sys`` is looked for.
     """
-    allowed = _allowed_cpus()
-    cores = {_core_of(cpu) for cpu in allowed}
-    quota = _cgroup_quota()
+    cores = {_core_of(cpu, root) for cpu in _allowed_cpus()}
+    quota = _cgroup_quota(root)
     return max(1, min(len(cores), quota or len(cores)))
 
 
@@ -27,28 +26,43 @@ def _allowed_cpus() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-def _core_of(cpu: int) -> str:
+def _core_of(cpu: int, root: Path) -> str:
     """A name that hyper-threads of one core share; the CPU itself where the system does not tell."""
-    siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     try:
         return siblings.read_text().strip()
     except OSError:
         return str(cpu)
 
 
-def _cgroup_quota() -> int | None:
+def _cgroup_quota(root: Path) -> int | None:
     """Whole CPUs that a cgroup v2 or v1 quota leaves, rounded up; None without a quota."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (root / "sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            quota = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text().strip()
-            period = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text().strip()
+            quota = (root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (root / "sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text().strip()
         except OSError:
             return None
-    if not quota.isdecimal() or not period.isdecimal():
+    if not quota.isdecimal() or not period.isdecimal() or not int(period):
         return None
     return max(1, -(-int(quota) // int(period)))
+
+
+def peak_memory() -> int | None:
+    """The most memory this process has held, in bytes; None where the system does not tell."""
+    try:
+        # Linux: getrusage would count what the parent held before this program was started.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def trim_memory() -> None:
@@ -62,4 +76,12 @@ def home_folder() -> Path:
     """Where named bundles and remembered verifications live: ``EDGEGEN_HOME``, or the user's data folder."""
     from platformdirs import user_data_path
 
-    return Path(os.environ.get("EDGEGEN_HOME") or user_data_path("edgegen", appauthor=False)).expanduser()
+    return expand_user(Path(os.environ.get("EDGEGEN_HOME") or user_data_path("edgegen", appauthor=False)))
+
+
+def expand_user(path: Path) -> Path:
+    """``path`` with ``~`` replaced; as it is where nobody knows that home."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path

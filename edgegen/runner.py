@@ -1,6 +1,7 @@
 """ModelRunner: prefill and decode over one graph variant, token ids in, logits out."""
 
 from collections.abc import Sequence
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,7 @@ class _Step:
         self._variant = variant
         self._vocab_size = vocab_size
         self._shape = (0, 0)
-        self._bound: tuple[KVCache, int, int, int] | None = None
+        self._bound: tuple[ReferenceType[KVCache], int, int, int] | None = None  # weak: the cache knows this step
         self._ids = np.zeros((0, 0), np.int64)
         self._positions = np.zeros((0, 0), np.int64)
         self._logits = np.zeros((0, 0, 0), np.float32)
@@ -70,7 +71,7 @@ class _Step:
         lengths = cache.lengths[first : first + rows]
         if ids.shape != self._shape:
             self._bind_shape(rows, tokens)
-        bound = (cache, cache.version, first, rows)
+        bound = (ref(cache), cache.version, first, rows)
         if bound != self._bound:
             self._bind_cache(cache, first, rows)
             self._bound = bound

@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self, cast
 
 import tokenizers
 
-from edgegen.errors import BundleError
+from edgegen.errors import BundleError, UsageError
 
 _NEIGHBOURS = 4
 """Tokens to look back at: no UTF-8 character has more bytes, and no decoder's influence reaches further."""
@@ -87,8 +87,15 @@ class Tokenizer:
         return self._backend.get_vocab_size()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids of ``text``, by default between the tokens the file puts around a text (``<s>``)."""
-        return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        """The ids of ``text``, by default between the tokens the file puts around a text (``<s>``).
+
+        Raises:
+            UsageError: the vocabulary has no token for some of the text, nor one for the unknown.
+        """
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except Exception as error:  # the library promises no narrower class
+            raise UsageError(f"this model's vocabulary cannot spell the prompt: {error}.") from error
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``ids``; ids outside the vocabulary have none, broken characters become U+FFFD."""

@@ -167,8 +167,7 @@ def export(model: GPT, out: Path, end_id: int, dtype: torch.dtype, generation: d
     )  # fmt: skip
     twin = GPT2LMHeadModel(config)
     weights = {
-        name: value.t() if value.ndim == 2 and ".h." in name else value
-        for name, value in model.state_dict().items()
+        name: value.t() if value.ndim == 2 and ".h." in name else value for name, value in model.state_dict().items()
     }
     twin.load_state_dict(weights | {"lm_head.weight": weights["transformer.wte.weight"]})
     twin.generation_config = GenerationConfig(**ids, **generation)

@@ -63,12 +63,8 @@ AFTER_A_NAME = SPEECH | _words(
     "could didn't did took found played decided tried knew started came got jumped opened picked agreed "
     "walked thanked hugged likes"
 )
-NAMING = re.compile(
-    r"\b(?:named|called|name (?:is|was)|names (?:are|were)) ([a-z]+)(?:(?:,? and| or) ([a-z]+))?"
-)
-SPEAKER = re.compile(
-    r"[,.!?]\" (?:said|asked|replied|cried|shouted|answered|exclaimed|yelled) ([a-z]+)(?=[.,\n])"
-)
+NAMING = re.compile(r"\b(?:named|called|name (?:is|was)|names (?:are|were)) ([a-z]+)(?:(?:,? and| or) ([a-z]+))?")
+SPEAKER = re.compile(r"[,.!?]\" (?:said|asked|replied|cried|shouted|answered|exclaimed|yelled) ([a-z]+)(?=[.,\n])")
 # "Called loudly" names nobody; "called billy" does.
 ADVERB = re.compile(r"sadly|early|.{4,}ly|again|back|loud")
 ANY_WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*")

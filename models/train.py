@@ -48,9 +48,7 @@ def train_tokenizer(stories: list[str], size: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(stories, trainer)
     # A prompt is the beginning of a story, and every story was seen behind the mark.
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, END_ID)])
@@ -81,9 +79,7 @@ def to_rows(pieces: list[list[int]]) -> Rows:
     return rows
 
 
-def alone(
-    stories: list[list[int]], length: int, budget: int, rng: np.random.Generator | None = None
-) -> list[Rows]:
+def alone(stories: list[list[int]], length: int, budget: int, rng: np.random.Generator | None = None) -> list[Rows]:
     """Batches of at most `budget` tokens with one story to a row, stories of like length together.
 
     With `rng` the order is shuffled; long stories continue in a row of their own.
@@ -281,9 +277,7 @@ def parse_flags() -> argparse.Namespace:
     add("--dropout", type=float, default=0.1)
     add("--batch", type=int, default=8192, help="tokens per step")
     add("--steps", type=int, default=2000)
-    add(
-        "--minutes", type=float, default=0, help="finish the schedule after this long at the latest; 0: never"
-    )
+    add("--minutes", type=float, default=0, help="finish the schedule after this long at the latest; 0: never")
     add("--warmup", type=int, default=40, help="steps until the full learning rate")
     add("--plateau", type=float, default=0.3, help="share of the run before the learning rate falls")
     add("--matrix-rate", type=float, default=0.006, help="learning rate of Muon")

@@ -78,7 +78,7 @@ class StandInHub:
         return f"http://localhost:{self._servers[1].server_address[1]}"
 
     def environment(self, home: Path) -> dict[str, str]:
-        """What a process needs to use this hub, with its cache in ``home``, in place of every variable of the hub's libraries."""
+        """What a process needs to use this hub, with its cache in ``home``, in place of every HF variable."""
         kept = {
             k: v
             for k, v in os.environ.items()

@@ -27,7 +27,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "early_stopping": (False,),
     "renormalize_logits": (False,),
     "remove_invalid_values": (False,),
-    "max_length": (20,),
 }
 _WITHOUT_EFFECT = frozenset(
     """
@@ -38,8 +37,12 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-def generation_config(from_file: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def generation_config(
+    from_file: Mapping[str, Any], config: Mapping[str, Any], max_context: int
+) -> tuple[dict[str, Any], list[str]]:
     """The completed configuration, and the settings in it that edgegen does not honour, as ``key = value``.
+
+    A ``max_length`` of the model's context, ``max_context``, limits nothing.
 
     Raises:
         CheckpointError: a value is of the wrong type or out of range.
@@ -50,10 +53,11 @@ def generation_config(from_file: Mapping[str, Any], config: Mapping[str, Any]) -
         GenerationOptions.from_config(completed)
     except OptionError as error:
         raise CheckpointError(f"generation_config.json: {error}") from None
+    neutral = {**_NEUTRAL, "max_length": (20, max_context)}
     honoured = {f.name for f in fields(GenerationOptions)} | _WITHOUT_EFFECT
     ignored = [
         f"{key} = {value!r}"
         for key, value in completed.items()
-        if key not in honoured and value not in _NEUTRAL.get(key, ())
+        if key not in honoured and value not in neutral.get(key, ())
     ]
     return completed, ignored

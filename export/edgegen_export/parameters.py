@@ -87,7 +87,7 @@ class StoredParameters:
         self._matrices: dict[str, Matrix] = {}
         self._vectors: dict[str, Tensor] = {}
         self.not_finite: list[str] = []
-        """Names of the weights in which NaN or infinity was met; a bundle with any must not be kept."""
+        """The checkpoint's names of weights with NaN or infinity; a bundle made of any must not be kept."""
 
     def matrix(self, *modules: str) -> Matrix:
         name = fused_name(modules) + ".weight"
@@ -98,8 +98,8 @@ class StoredParameters:
         return self._matrices[name]
 
     def bias(self, *modules: str) -> Tensor | None:
-        array = fused_bias(self._tensors, modules)
-        return None if array is None else self._store(fused_name(modules) + ".bias", LazyTensor.from_array(array))
+        bias = fused_bias(self._tensors, modules)
+        return None if bias is None else self._store(fused_name(modules) + ".bias", bias)
 
     def vector(self, name: str) -> Tensor:
         return self._store(name, self._tensors[name])
@@ -108,7 +108,7 @@ class StoredParameters:
         if name not in self._vectors:
             offset = self._sink.begin(4 * math.prod(source.shape))
             for _, _, slab in source.slabs():
-                self._check(name, slab)
+                self._check(source, slab)
                 self._sink.append(slab)
             self._vectors[name] = _tensor(name, "float32", source.shape, offset)
             self._on_tensor(math.prod(source.shape))
@@ -125,7 +125,9 @@ class StoredParameters:
         scales = np.empty((rows, blocks), np.float32)
         offset = self._sink.begin(rows * blocks * block)
         for start, stop, slab in source.slabs():
-            self._check(name, slab)
+            self._check(source, slab)
+            if self.not_finite:
+                continue  # nothing will be kept; go on for the names of the others
             codes, scales[start:stop] = quantize_rows(slab, block)
             self._sink.append(codes)
         scales_offset = self._sink.begin(scales.nbytes)
@@ -142,10 +144,11 @@ class StoredParameters:
             accuracy_level=self._recipe.accuracy_level,
         )
 
-    def _check(self, name: str, slab: NDArray[np.float32]) -> None:
-        # The sum is not finite iff an element is not, or it overflows: only then look closely.
+    def _check(self, source: LazyTensor, slab: NDArray[np.float32]) -> None:
+        # The sum is not finite if an element is not, or if it overflows: only then look closely.
         with np.errstate(all="ignore"):
             suspicious = not np.isfinite(slab.sum())
+        name = ", ".join(source.names)
         if suspicious and name not in self.not_finite and not np.isfinite(slab).all():
             self.not_finite.append(name)
 
@@ -163,10 +166,8 @@ class FedParameters:
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", parts.shape, parts.read), rows, columns)
 
     def bias(self, *modules: str) -> Tensor | None:
-        array = fused_bias(self._tensors, modules)
-        if array is None:
-            return None
-        return self._feed(fused_name(modules) + ".bias", array.shape, lambda: array)
+        bias = fused_bias(self._tensors, modules)
+        return None if bias is None else self._feed(fused_name(modules) + ".bias", bias.shape, bias.read)
 
     def vector(self, name: str) -> Tensor:
         return self._feed(name, self._tensors[name].shape, self._tensors[name].read)
@@ -186,14 +187,14 @@ def fused_name(modules: Sequence[str]) -> str:
     return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
 
 
-def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> NDArray[np.float32] | None:
+def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
     """The modules' biases one after the other, zeros where one has none; None where none has."""
     found = [tensors.get(f"{m}.bias") for m in modules]
-    if not any(found):
+    if all(bias is None for bias in found):
         return None
     rows = [tensors[f"{m}.weight"].shape[0] for m in modules]
-    return np.concatenate(
-        [np.zeros(n, np.float32) if bias is None else bias.read() for n, bias in zip(rows, found, strict=True)]
+    return LazyTensor.concat(
+        [bias or LazyTensor.from_array(np.zeros(n, np.float32)) for n, bias in zip(rows, found, strict=True)]
     )
 
 

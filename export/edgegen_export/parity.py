@@ -17,7 +17,7 @@ from edgegen.kv_cache import KVCache
 from edgegen.manifest import Phase
 from edgegen.ort_session import Binding, open_session
 from edgegen.runner import ModelRunner
-from edgegen_export.reference import LayerwiseReference
+from edgegen_export.reference import Hidden, LayerwiseReference
 
 WINDOW = 256
 WINDOWS = 2
@@ -62,11 +62,21 @@ def measure_parity(bundle: Bundle, reference: LayerwiseReference, ids: NDArray[n
     """Compare ``bundle`` with ``reference`` on ids [windows, t]; ``text`` says where they come from.
 
     Raises:
-        ExportError: the bundle's logits are not finite.
+        ExportError: logits are not finite.
     """
     comparison = _Comparison()
     hidden = reference.hidden(ids)
     trim_memory()
+    ends, step_diff = _compare_decode(bundle, reference, ids, hidden, comparison)
+    trim_memory()  # of one graph's packed weights, before the other's
+    prefill_diff = _compare_prefill(bundle, ids, ends)
+    return comparison.report(text, int(ids.size), step_diff, prefill_diff)
+
+
+def _compare_decode(
+    bundle: Bundle, reference: LayerwiseReference, ids: NDArray[np.int64], hidden: Hidden, comparison: "_Comparison"
+) -> tuple[list[Logits], float]:
+    """Every position against the reference; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
     decode = _runner(bundle, "decode")
     cache = decode.new_cache()
     cache.reserve(1, ids.shape[1])
@@ -83,14 +93,19 @@ def measure_parity(bundle: Bundle, reference: LayerwiseReference, ids: NDArray[n
         together, difference = _single_steps(decode, cache, window)
         ends.append(together)
         step_diff = max(step_diff, difference)
-    del decode  # its packed weights, before the other graph's
-    trim_memory()
+    return ends, step_diff
+
+
+def _compare_prefill(bundle: Bundle, ids: NDArray[np.int64], ends: list[Logits]) -> float:
+    """The largest difference of the prefill graph's logits from ``ends``, those of the decode graph."""
     prefill = _runner(bundle, "prefill")
-    prefill_diff = 0.0
+    cache = prefill.new_cache()
+    cache.reserve(1, ids.shape[1])
+    difference = 0.0
     for window, end in zip(ids, ends, strict=True):
         cache.truncate(0, 0)
-        prefill_diff = max(prefill_diff, _difference(prefill.prefill(cache, 0, window.tolist()), end))
-    return comparison.report(text, int(ids.size), step_diff, prefill_diff)
+        difference = max(difference, _difference(prefill.prefill(cache, 0, window.tolist()), end))
+    return difference
 
 
 class _Comparison:
@@ -103,6 +118,8 @@ class _Comparison:
 
     def add(self, expected: Logits, found: Logits, next_id: int | None) -> None:
         """Logits [vocab] of both at one position, and the id that follows it where the text goes on."""
+        if not np.isfinite(expected).all():
+            raise ExportError("the checkpoint itself, unquantized, gives logits that are not finite: it is broken.")
         if not np.isfinite(found).all():
             raise ExportError("the exported graphs give logits that are not finite; please report this model.")
         difference = np.abs(expected - found)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import edgegen
 from edgegen.bundle import Bundle
-from edgegen.errors import BundleError, CheckpointError, TensorError, one_or_list
+from edgegen.errors import BundleError, CheckpointError, TensorError, UsageError, one_or_list
 from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
@@ -78,9 +78,12 @@ def export(
     scheme: Scheme = "int8",
     revision: str | None = None,
     force: bool = False,
+    families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
+
+    ``families``: the model families to look for its architecture in.
 
     Raises:
         CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
@@ -88,10 +91,16 @@ def export(
     """
     progress = progress or Silent()
     progress.stage(f"opening {source}")
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=_read_config)
-    architecture, config = _read_config(checkpoint.config)
+
+    def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
+        architecture = find_architecture(raw, families)
+        return architecture, architecture.read_config(raw)
+
+    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
+    architecture, config = read_config(checkpoint.config)
     tensors = bind(architecture, config, checkpoint.tensors)
-    settings, ignored = generation_config(_json(checkpoint, "generation_config.json"), checkpoint.config)
+    given = _json(checkpoint, "generation_config.json")
+    settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
     if ignored:
         progress.warn(f"generation_config.json asks for what is not honoured: {', '.join(ignored)}")
     recipe, kv = RECIPES[scheme], kv_spec(config)
@@ -128,11 +137,6 @@ def export(
         writer.add("parity.json", _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
-
-
-def _read_config(config: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
-    architecture = find_architecture(config, FAMILIES)
-    return architecture, architecture.read_config(config)
 
 
 def _write_weights(
@@ -219,7 +223,7 @@ def _sample_ids(bundle: Bundle, progress: Progress) -> tuple[NDArray[np.int64], 
             tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
         except BundleError as error:
             raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
-        with suppress(Exception):  # a closed vocabulary has no token for some words; the library names no class
+        with suppress(UsageError):  # a closed vocabulary has no token for some words
             ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
         if tokenizer.vocab_size > model.vocab_size:
             progress.warn(

@@ -41,8 +41,9 @@ class LayerwiseReference:
         """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab."""
         head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
         logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
-        for start, stop, slab in head.slabs():
-            np.matmul(hidden, slab.T, out=logits[:, start:stop])
+        with np.errstate(all="ignore"):  # logits are judged by who asked for them
+            for start, stop, slab in head.slabs():
+                np.matmul(hidden, slab.T, out=logits[:, start:stop])
         return logits
 
     def _embed(self, ids: NDArray[np.int64]) -> Hidden:
@@ -50,6 +51,7 @@ class LayerwiseReference:
         used, renumbered = np.unique(ids, return_inverse=True)
         table = self._tensors["embed.weight"]
         rows = np.concatenate([table.rows(int(i), int(i) + 1) for i in used])
+        table.release()  # each row mapped its neighbours too
         params = FedParameters({**self._tensors, "embed.weight": LazyTensor.from_array(rows)})
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]

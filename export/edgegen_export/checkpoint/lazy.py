@@ -44,6 +44,11 @@ class LazyTensor(ABC):
         """Name of the stored dtype."""
         return self._dtype
 
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """What the checkpoint calls the tensors this one is made of."""
+
     def __repr__(self) -> str:
         return f"LazyTensor(shape={self._shape}, dtype={self._dtype!r})"
 
@@ -162,6 +167,10 @@ class ArrayTensor(LazyTensor):
         self._file = file
         self._unreadable = unreadable
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self._name,)
+
     def transposed(self) -> LazyTensor:
         _check_2d(self)
         return self._over(self._array.T)
@@ -207,6 +216,10 @@ class _Concat(LazyTensor):
         super().__init__(tuple(shape), dtypes.pop() if len(dtypes) == 1 else "float32")
         self._parts = parts
         self._axis = axis
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in self._parts for name in part.names))
 
     def transposed(self) -> LazyTensor:
         _check_2d(self)

@@ -1,0 +1,35 @@
+"""Fixtures of every test: a home of its own, no network, and the real test material where it is at hand."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# huggingface_hub and transformers read these once, when they are imported.
+os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What session fixtures do must not reach the user's home either."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("EDGEGEN_HOME", str(tmp_path_factory.mktemp("session-home")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def edgegen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty ``EDGEGEN_HOME`` for each test."""
+    home = tmp_path / "edgegen-home"
+    monkeypatch.setenv("EDGEGEN_HOME", str(home))
+    return home
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of real checkpoints, tokenizers and texts."""
+    folder = os.environ.get("EDGEGEN_TEST_DATA")
+    if not folder:
+        pytest.skip("EDGEGEN_TEST_DATA is not set: it names the folder of real checkpoints, tokenizers and texts")
+    return Path(folder)

