@@ -74,10 +74,8 @@ class Bundle:
         Raises:
             VerificationError: lists every file that is missing, leads out of the bundle, or differs in size or hash.
         """
-        faults = [fault for name in self.manifest.files if (fault := self._misplaced(name))]
-        if not faults:
-            with ThreadPoolExecutor(max_workers=2) as pool:
-                faults = [fault for fault in pool.map(self._differs, self.manifest.files) if fault]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            faults = [fault for fault in pool.map(self._fault, self.manifest.files) if fault]
         if faults:
             raise VerificationError(
                 f"the bundle {self.path} is damaged: {one_or_list(faults)}\nExport it again with --force."
@@ -100,23 +98,25 @@ class Bundle:
                 draft.write_text(json.dumps(before))
                 draft.replace(memory)
 
-    def _misplaced(self, name: str) -> str | None:
-        path = self.file(name)
+    def _fault(self, name: str) -> str | None:
+        """What is wrong with a file, in a few words."""
+        path, wanted = self.file(name), self.manifest.files[name]
         try:
-            inside = path.resolve(strict=True).is_relative_to(self.path.resolve())
-        except OSError:
+            if not path.resolve(strict=True).is_relative_to(self.path.resolve()):
+                return f"{name}: leads out of the bundle"
+            if not path.is_file():
+                return f"{name}: not a file"
+            if (size := path.stat().st_size) != wanted.size:
+                return f"{name}: {size} bytes, but the manifest says {wanted.size}"
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
             return f"{name}: missing"
-        if not inside:
-            return f"{name}: leads out of the bundle"
-        size, wanted = path.stat().st_size, self.manifest.files[name].size
-        return None if size == wanted else f"{name}: {size} bytes, but the manifest says {wanted}"
-
-    def _differs(self, name: str) -> str | None:
-        with self.file(name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return (
-            None if digest == self.manifest.files[name].sha256 else f"{name}: contents differ from the manifest's hash"
-        )
+        except RuntimeError:  # Python before 3.13 calls a loop of links so
+            return f"{name}: a link that leads to itself"
+        except OSError as error:
+            return f"{name}: cannot be read: {error.strerror}"
+        return None if digest == wanted.sha256 else f"{name}: contents differ from the manifest's hash"
 
     def _identities(self) -> dict[str, Any]:
         """What makes each file the one that was verified; empty where one cannot be read."""

@@ -45,13 +45,19 @@ class Engine:
         work = self._scheduler.schedule()
         if work is None:
             return []
+        before = [(sequence, sequence.cached, len(sequence.ids)) for sequence in work.sequences]
         try:
-            rows = self._run(work)
+            return [self._extend(sequence, logits) for sequence, logits in self._run(work)]
         except Exception as error:
             for sequence in work.sequences:
                 sequence.fail(error)
             return [Update(sequence, ()) for sequence in work.sequences]
-        return [self._extend(sequence, logits) for sequence, logits in rows]
+        except BaseException:
+            # An interrupt: whoever got no token in this step gets it in the next, from the same computation.
+            for sequence, cached, length in before:
+                if len(sequence.ids) == length:
+                    sequence.cached = cached
+            raise
 
     def _extend(self, sequence: Sequence, logits: Logits) -> Update:
         """Process, sample, watch: one more id for ``sequence`` from its logits [vocab]."""

@@ -29,9 +29,7 @@ class KVCache:
     ``before_growth`` is called to let go of such views, or the old arrays would outlive their move.
     """
 
-    def __init__(
-        self, spec: KVSpec, max_context: int, before_growth: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, spec: KVSpec, max_context: int, before_growth: Callable[[], None] = lambda: None) -> None:
         self._spec = spec
         self._max_context = max_context
         self._before_growth = before_growth

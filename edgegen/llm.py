@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from threading import Lock
 from typing import Self, TypeGuard, Unpack, cast, overload
@@ -14,7 +15,7 @@ from edgegen.engine import Engine
 from edgegen.errors import PromptTooLongError, UsageError
 from edgegen.logits import LogitsPipeline
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
-from edgegen.ort_session import PairedSession, TwoSessions
+from edgegen.ort_session import PairedSession, TwoSessions, require_version
 from edgegen.runner import ModelRunner
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup
@@ -113,7 +114,9 @@ class LLM:
         self.max_context = bundle.manifest.model.max_context
         config = bundle.json(bundle.manifest.generation_config)
         self.generation_options = GenerationOptions.from_config(config)
-        self._bos_token_id: int | None = config.get("bos_token_id")
+        bos = config.get("bos_token_id")
+        known = isinstance(bos, int) and 0 <= bos < bundle.manifest.model.vocab_size
+        self._bos_token_id: int | None = bos if known else None
         self._engine = Engine(runner, options.prefill_chunk)
         self._requests: dict[Sequence, _Request] = {}
         self._lock = Lock()
@@ -169,9 +172,13 @@ class LLM:
         chosen = (options or self.generation_options).override(overrides)
         if _is_batch(prompt):
             requests = [self._request(text, chosen) for text in prompt]
-            for request in requests:
-                self._add(request)
-            return [self._finish(request) for request in requests]
+            try:
+                for request in requests:
+                    self._add(request)
+                return [self._finish(request) for request in requests]
+            finally:
+                for request in requests:  # after an error or Ctrl-C, nobody waits for the rest
+                    self._cancel(request)
         request = self._request(cast(Prompt, prompt), chosen)
         self._add(request)
         return self._finish(request)
@@ -188,14 +195,22 @@ class LLM:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
 
         Raises:
-            UsageError: a text without a tokenizer, an empty prompt without such an id, ids outside the vocabulary.
+            UsageError: neither text nor ids, a text without a tokenizer, an empty prompt without such an id, or ids
+                outside the vocabulary.
         """
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise UsageError("this bundle has no tokenizer: give the prompt as a list of token ids.")
+            try:
+                prompt.encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(f"the prompt is no Unicode text: character {error.start} is half of one.") from None
             ids = self.tokenizer.encode(prompt)
         else:
-            ids = list(prompt)
+            try:
+                ids = [index(token) for token in prompt]
+            except TypeError:
+                raise UsageError("a prompt is a text or a list of token ids.") from None
         vocabulary = self.bundle.manifest.model.vocab_size
         outside = [token for token in ids if not 0 <= token < vocabulary]
         if outside:
@@ -219,8 +234,9 @@ class LLM:
         if options.stop_strings and self.tokenizer is None:
             raise UsageError("stop_strings need a tokenizer, and this bundle has none.")
         seed = (secrets.randbits(63) if options.seed is None else options.seed) if options.do_sample else None
+        eos = self.generation_options.eos_token_id if options.eos_token_id is None else options.eos_token_id
         detokenizer = StreamingDetokenizer(self.tokenizer, prompt_ids=ids) if self.tokenizer else None
-        watcher = TextWatcher(detokenizer, options.stop_strings, options.eos_token_id)
+        watcher = TextWatcher(detokenizer, options.stop_strings, eos or ())
         sequence = Sequence(
             ids=ids,
             prompt_length=len(ids),
@@ -254,14 +270,14 @@ class LLM:
     def _advance(self, request: _Request) -> GenerationChunk | None:
         """The next chunk of ``request``; steps, which may serve others first, until there is one."""
         while not request.chunks:
-            if request.sequence.error is not None:
-                raise request.sequence.error
-            if request.group.finished:
-                return None
             with self._lock:
-                # Another thread may have stepped for us while we waited.
-                if not request.chunks and not request.group.finished:
-                    self._step()
+                if request.chunks:  # another thread has stepped for us while we waited
+                    break
+                if request.sequence.error is not None:
+                    raise request.sequence.error
+                if request.group.finished:
+                    return None
+                self._step()
         return request.chunks.popleft()
 
     def _step(self) -> None:
@@ -272,9 +288,10 @@ class LLM:
                 self._requests.pop(sequence, None)
                 continue
             if sequence.finish is not None:
-                del self._requests[sequence]
-                # What the end releases may turn out to hold a stop string.
-                sequence.finish = request.watcher.finish() or sequence.finish
+                self._requests.pop(sequence, None)
+                if sequence.finish.reason == "length":
+                    # What the end releases may turn out to hold a stop string.
+                    sequence.finish = request.watcher.finish() or sequence.finish
             reason = sequence.finish.reason if sequence.finish else None
             request.chunks.append(GenerationChunk(request.watcher.take_text(), update.new_ids, reason))
 
@@ -331,11 +348,13 @@ class TextStream(Iterator[GenerationChunk]):
         """
         if not self._request.group.finished:
             raise UsageError("the stream has not ended: read it to its end, or close it, before asking for its result.")
-        return self._request.result(self.text)
+        unread = [chunk.text for chunk in self._request.chunks]
+        return self._request.result("".join([*self._text, *unread]))
 
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> ModelRunner:
     """The runner of the bundle's first variant, its weights loaded."""
+    require_version(bundle.manifest.minimum_onnxruntime)
     variant = bundle.variant
     if options.sessions == "pair":
         graphs = PairedSession(bundle.file(variant.pair), variant.contract, options.threads)

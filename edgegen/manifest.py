@@ -164,7 +164,7 @@ class Manifest:
         """
         try:
             raw = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ManifestError(f"{where} is not valid JSON: {error}") from None
         if not isinstance(raw, dict):
             raise ManifestError(f"{where} must be a JSON object.")
@@ -189,7 +189,7 @@ class Manifest:
 def is_safe_path(path: str) -> bool:
     """Whether ``path`` is relative, in plain POSIX form, and stays inside its folder."""
     parts = path.split("/")
-    return bool(path) and "\\" not in path and ":" not in path and not any(p in ("", ".", "..") for p in parts)
+    return path.isprintable() and not any(c in path for c in "\\:") and not any(p in ("", ".", "..") for p in parts)
 
 
 def _inconsistencies(manifest: Manifest) -> list[str]:

@@ -35,7 +35,7 @@ class GenerationOptions:
         top_k: only the k most likely tokens are drawn from; 0 is no limit.
         top_p: only the smallest set of most likely tokens with at least this probability is drawn from.
         seed: same seed, same text, on the same bundle and machine; None draws a new seed per request.
-        eos_token_id: ids that end a text, or one such id.
+        eos_token_id: ids that end a text, or one such id; none with (), the bundle's own with None.
         stop_strings: texts that end the generation; they are not part of the result.
         use_cache: False rebuilds keys and values from the token ids at every step (slow; for debugging).
     """
@@ -46,27 +46,32 @@ class GenerationOptions:
     top_k: int = 50
     top_p: float = 1.0
     seed: int | None = None
-    eos_token_id: tuple[int, ...] = ()
+    eos_token_id: tuple[int, ...] | None = None
     stop_strings: tuple[str, ...] = ()
     use_cache: bool = True
 
     def __post_init__(self) -> None:
+        if self.eos_token_id is not None:
+            object.__setattr__(self, "eos_token_id", _several(self.eos_token_id))
+        object.__setattr__(self, "stop_strings", _several(self.stop_strings))
         faults = [
             fault
             for fault in (
                 _number("max_new_tokens", self.max_new_tokens, int, 1),
-                _number("temperature", self.temperature, float, 0),
+                _number("temperature", self.temperature, float, 0, 1e30),
                 _number("top_k", self.top_k, int, 0),
                 _number("top_p", self.top_p, float, 0, 1),
                 None if self.seed is None else _number("seed", self.seed, int, 0, 2**64 - 1),
-                *(_number("eos_token_id", token, int, 0) for token in self.eos_token_id),
+                *(_number("eos_token_id", token, int, 0) for token in self.eos_token_id or ()),
                 *(_boolean(name, getattr(self, name)) for name in ("do_sample", "use_cache")),
-                *(None if s else "stop_strings: an empty string would stop at once" for s in self.stop_strings),
+                *(_stop_string(s) for s in self.stop_strings),
             )
             if fault
         ]
         if faults:
             raise OptionError(one_or_list(faults))
+        if self.temperature == 0:
+            object.__setattr__(self, "do_sample", False)
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with ``changes``, as a caller means them.
@@ -80,13 +85,11 @@ class GenerationOptions:
         unknown = [f"{name!r} is not an option{did_you_mean(name, known)}" for name in changes if name not in known]
         if unknown:
             raise OptionError(one_or_list(unknown))
-        values = {name: _normal(name, value) for name, value in changes.items()}
+        values = dict(changes)
         given = [name for name in SAMPLING_OPTIONS if values.get(name) is not None]
-        if values.get("temperature") == 0:
-            values["do_sample"] = False
-        elif given and values.get("do_sample") is False:
-            raise OptionError(f"do_sample=False contradicts {', '.join(given)}: leave one or the other out")
-        elif given:
+        if given and values.get("temperature") != 0:
+            if values.get("do_sample") is False:
+                raise OptionError(f"do_sample=False contradicts {', '.join(given)}: leave one or the other out")
             values["do_sample"] = True
         return replace(self, **values)
 
@@ -94,8 +97,7 @@ class GenerationOptions:
     def from_config(cls, config: Mapping[str, Any]) -> "GenerationOptions":
         """From a ``generation_config.json``: the keys that are options here; all others are left alone."""
         known = {f.name for f in fields(cls)}
-        values = {k: _normal(k, v) for k, v in config.items() if k in known and v is not None}
-        return cls(**values)
+        return cls(**{name: value for name, value in config.items() if name in known and value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ class EngineOptions:
         faults = [
             fault
             for fault in (
-                None if self.threads is None else _number("threads", self.threads, int, 1),
+                None if self.threads is None else _number("threads", self.threads, int, 1, 1024),
                 _number("prefill_chunk", self.prefill_chunk, int, 2),
                 None if self.sessions in ("pair", "two") else f"sessions: 'pair' or 'two', not {self.sessions!r}",
             )
@@ -126,23 +128,27 @@ class EngineOptions:
             raise OptionError(one_or_list(faults))
 
 
-def _normal(name: str, value: Any) -> Any:
-    """Callers and files write one id or a list of them, one stop string or several."""
-    if name in ("eos_token_id", "stop_strings"):
-        if value is None:
-            return ()
-        return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
-    return value
+def _several(value: Any) -> tuple[Any, ...]:
+    """Callers and files write one id or a list of them, one stop string or several, or None."""
+    if value is None:
+        return ()
+    return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 
 
 def _number(name: str, value: object, kind: type, low: float, high: float = math.inf) -> str | None:
     accepted = (int,) if kind is int else (int, float)
     if not isinstance(value, accepted) or isinstance(value, bool):
         return f"{name}: {kind.__name__} expected, found {value!r}"
-    if not low <= value <= high or math.isinf(value):
+    if not low <= value <= high or value == math.inf:
         limits = f"at least {low}" if high == math.inf else f"between {low} and {high}"
         return f"{name}: must be {limits}, found {value!r}"
     return None
+
+
+def _stop_string(value: object) -> str | None:
+    if not isinstance(value, str):
+        return f"stop_strings: text expected, found {value!r}"
+    return None if value else "stop_strings: an empty string would stop at once"
 
 
 def _boolean(name: str, value: object) -> str | None:

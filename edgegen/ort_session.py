@@ -6,6 +6,7 @@ their own: twice the packed weights, for tools and for checking. Both give the s
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -95,6 +96,22 @@ class TwoSessions:
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._sessions[phase], {})
+
+
+def require_version(minimum: str) -> None:
+    """
+    Raises:
+        BundleError: the installed ONNX Runtime is older than a bundle needs.
+    """
+    if _numbers(ort.__version__) < _numbers(minimum):
+        raise BundleError(
+            f"this bundle needs ONNX Runtime {minimum} or newer, and {ort.__version__} is installed: "
+            "run `pip install -U onnxruntime`."
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
 def open_session(model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True) -> Any:

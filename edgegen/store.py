@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegen.board import home_folder
+from edgegen.board import expand_user, home_folder
 from edgegen.bundle import Bundle
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean
 from edgegen.manifest import MANIFEST_NAME, is_safe_path
@@ -48,7 +48,7 @@ class BundleStore:
         Raises:
             BundleNotFoundError: neither; the nearest name is suggested.
         """
-        folder = Path(reference).expanduser()
+        folder = expand_user(Path(reference))
         if (folder / MANIFEST_NAME).is_file():
             return folder
         name = str(reference)
@@ -88,6 +88,9 @@ class BundleStore:
             embedded = " (the embedded one cannot be removed)" if name == DEFAULT_MODEL else ""
             known = [entry.name for entry in self if entry.path != _EMBEDDED]
             raise BundleNotFoundError(f"no bundle named {name!r} in {self.root}{embedded}{did_you_mean(name, known)}.")
+        if path.is_symlink():
+            path.unlink()  # what it leads to is not the store's
+            return path
         (path / MANIFEST_NAME).unlink()  # first: from here on it is no bundle, whatever happens
         shutil.rmtree(path)
         return path

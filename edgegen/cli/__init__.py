@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 
@@ -25,10 +25,13 @@ VERBS = {
 
 
 class _Verbs(click.Group):
-    """Imports a verb's file when it is run: listing the others costs nothing."""
+    """Imports a verb's file when it is run: listing the others costs nothing.
+
+    Once ``edgegen.cli.list`` is imported, ``list`` is that module in this file.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return [*VERBS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
@@ -37,7 +40,7 @@ class _Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([*VERBS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -45,6 +48,12 @@ class _Verbs(click.Group):
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], VERBS)}.", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would call it a failure
+            return _reader_has_gone()
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,13 +64,17 @@ def app() -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    cast(Any, sys.stdout).reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line; its exit code."""
     try:
-        result = app.main(list(argv), prog_name="edgegen", standalone_mode=False)
+        result = app.main([*argv], prog_name="edgegen", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -74,9 +87,14 @@ def run(argv: Sequence[str]) -> int:
         click.echo(err=True)
         return 130
     except BrokenPipeError:
-        # The reader has gone (`| head`): nothing more to say, and nothing to flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_has_gone()
     except OSError as error:
-        click.echo(f"edgegen: error: {error.filename or 'system'}: {error.strerror or error}", err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"edgegen: error: {where}{error.strerror or error}", err=True)
         return 1
+
+
+def _reader_has_gone() -> int:
+    """`| head` has read enough: nothing more to say, and nothing to flush at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

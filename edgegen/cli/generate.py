@@ -111,8 +111,10 @@ def _stats(result: "GenerationResult", load_seconds: float) -> str:
     parts = [
         f"load {load_seconds:.2f} s",
         f"prompt {t.prompt_tokens} tokens in {t.prompt_seconds:.3f} s ({t.prompt_tokens_per_second:.0f} tok/s)",
-        f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
-        f"({t.decode_tokens_per_second:.0f} tok/s)",
+        (
+            f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
+            f"({t.decode_tokens_per_second:.0f} tok/s)"
+        ),
         *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
         f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
         *([f"seed {result.seed}"] if result.seed is not None else []),

@@ -1,0 +1,55 @@
+"""The command line as people meet it: a process, its exit code, what it prints where."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgegen.bundle import Bundle
+from edgegen_export.pipeline import export
+from tests.runtime.models import write_checkpoint
+
+Done = subprocess.CompletedProcess[bytes]
+Edgegen = Callable[..., Done]
+COMMAND = [sys.executable, "-m", "edgegen"]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]
+
+
+@pytest.fixture
+def model(exported: Bundle, edgegen_home: Path) -> str:
+    """The name of a bundle in the store."""
+    (edgegen_home / "bundles").mkdir(parents=True)
+    (edgegen_home / "bundles" / "tiny-int8").symlink_to(exported.path)
+    return "tiny-int8"
+
+
+@pytest.fixture
+def edgegen(tmp_path: Path) -> Edgegen:
+    """Runs the command in a process of its own, in an empty folder, its standard input empty unless given."""
+    (tmp_path / "cwd").mkdir()
+
+    def run(*arguments: str | bytes, stdin: bytes = b"", **environment: str) -> Done:
+        command: list[str | bytes] = [*COMMAND, *arguments]
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=60,
+            cwd=tmp_path / "cwd",
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | environment,
+        )
+
+    return run

@@ -1,0 +1,289 @@
+"""``edgegen generate``: where the prompt comes from, what is printed where, how it ends."""
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgegen.bundle import Bundle
+from edgegen.cli import run
+from edgegen.cli.generate import read_prompt
+from edgegen.errors import UsageError
+from edgegen.llm import LLM
+from edgegen.store import DEFAULT_MODEL, BundleStore
+from tests.cli.conftest import COMMAND, Edgegen
+
+EIGHT = ("-n", "8", "--seed", "3")
+
+
+@pytest.fixture
+def answer(exported: Bundle) -> str:
+    """What the model says to "Zoë"."""
+    return LLM.load(exported.path).generate("Zoë", max_new_tokens=8, seed=3).text
+
+
+class TestPrompts:
+    def test_as_an_argument(self, edgegen: Edgegen, model: str, answer: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", *EIGHT)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode().removesuffix("\n") == answer.removesuffix("\n")
+
+    def test_from_a_file(self, edgegen: Edgegen, model: str, answer: str, tmp_path: Path) -> None:
+        (tmp_path / "prompt.txt").write_text("Zoë", "utf-8")
+        done = edgegen("generate", "-m", model, "-f", str(tmp_path / "prompt.txt"), *EIGHT)
+        assert done.stdout.decode().removesuffix("\n") == answer.removesuffix("\n")
+
+    @pytest.mark.parametrize("source", [(), ("-",), ("-f", "-")], ids=["pipe", "dash", "file dash"])
+    def test_from_standard_input_less_the_newline_that_ends_it(
+        self, edgegen: Edgegen, model: str, answer: str, source: tuple[str, ...]
+    ) -> None:
+        done = edgegen("generate", "-m", model, *source, *EIGHT, stdin="Zoë\n".encode())
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode().removesuffix("\n") == answer.removesuffix("\n")
+
+    def test_that_begins_with_a_dash_goes_behind_two(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "-n", "2", "--echo", "--", "--5 apples")
+        assert done.returncode == 0
+        assert done.stdout.startswith(b"--5 apples")
+
+    def test_given_twice_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="given twice"):
+            read_prompt("a", "b")
+        with pytest.raises(UsageError, match="given twice"):
+            read_prompt("-", "-")
+
+    def test_of_a_file_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"cannot read the prompt file nowhere\.txt: No such file"):
+            read_prompt(None, "nowhere.txt")
+        with pytest.raises(UsageError, match="cannot read the prompt file"):
+            read_prompt(None, str(tmp_path))
+
+    def test_of_a_file_keeps_its_newlines(self, tmp_path: Path) -> None:
+        (tmp_path / "prompt").write_bytes(b"two\r\n\n")
+        assert read_prompt(None, str(tmp_path / "prompt")) == "two\r\n\n"
+
+    def test_that_is_not_utf8_is_refused_in_one_sentence(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
+        (tmp_path / "latin").write_bytes(b"Zo\xeb")
+        for arguments, stdin, where in [
+            (("-f", str(tmp_path / "latin")), b"", f"in {tmp_path / 'latin'} is not UTF-8 text: byte 2 is 0xeb."),
+            (("-",), b"Zo\xeb", "in standard input is not UTF-8 text: byte 2 is 0xeb."),
+            ((b"Zo\xeb",), b"", "on the command line is not UTF-8 text."),
+        ]:
+            done = edgegen("generate", "-m", model, *arguments, stdin=stdin)
+            assert (done.returncode, done.stdout) == (2, b"")
+            assert done.stderr.decode() == f"edgegen: error: the prompt {where}\n"
+
+    def test_none_at_a_terminal_is_refused_in_one_sentence(self) -> None:
+        master, slave = pty.openpty()
+        try:
+            done = subprocess.run([*COMMAND, "generate"], stdin=slave, capture_output=True, check=False, timeout=30)
+        finally:
+            os.close(master)
+            os.close(slave)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr == b"edgegen: error: no prompt: give it as an argument, with -f FILE, or through a pipe.\n"
+
+    def test_none_and_standard_input_closed_is_an_empty_one(self, model: str) -> None:
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "generate", "-m", model, "-n", "2"],
+            capture_output=True,
+            check=False,
+            timeout=30,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+class TestJson:
+    def test_is_one_object_with_the_whole_answer(self, edgegen: Edgegen, model: str, answer: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", *EIGHT, "--json")
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.count(b"\n") == 1
+        record = json.loads(done.stdout)
+        assert set(record) == {"text", "token_ids", "finish_reason", "matched", "seed", "timings"}
+        assert (record["text"], record["finish_reason"], record["seed"]) == (answer, "length", 3)
+        assert len(record["token_ids"]) == 8
+        timings = record["timings"]
+        assert set(timings) == {"prompt_tokens", "prompt_seconds", "decode_tokens", "decode_seconds", "load_seconds"}
+        assert (timings["prompt_tokens"], timings["decode_tokens"]) == (4, 7)
+        assert all(timings[key] > 0 for key in timings)
+
+    def test_has_the_prompt_where_it_is_to_be_echoed(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", "-n", "1", "--json", "--echo")
+        assert json.loads(done.stdout)["prompt"] == "Zoë"
+
+    def test_says_what_ended_it(self, edgegen: Edgegen, model: str) -> None:
+        plain: dict[str, Any] = json.loads(edgegen("generate", "-m", model, "Zoë", *EIGHT, "--json").stdout)
+        eos = str(plain["token_ids"][2])
+        ended = json.loads(edgegen("generate", "-m", model, "Zoë", *EIGHT, "--json", "--eos-token-id", eos).stdout)
+        assert (ended["finish_reason"], ended["matched"]) == ("stop", int(eos))
+
+
+class TestOutput:
+    def test_the_prompt_comes_first_where_it_is_to_be_echoed(self, edgegen: Edgegen, model: str, answer: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", *EIGHT, "--echo")
+        assert done.stdout.decode().removesuffix("\n") == "Zoë" + answer.removesuffix("\n")
+
+    def test_ends_in_one_newline(self, edgegen: Edgegen, model: str) -> None:
+        for count in ("1", "5"):
+            out = edgegen("generate", "-m", model, "a", "-n", count).stdout
+            assert out.endswith(b"\n")
+            assert out == b"\n" or not out.endswith(b"\n\n")
+
+    def test_statistics_go_to_standard_error(self, edgegen: Edgegen, model: str, answer: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", *EIGHT, "--stats")
+        assert done.stdout.decode().removesuffix("\n") == answer.removesuffix("\n")
+        (line,) = done.stderr.decode().splitlines()
+        for part in ("load ", "prompt 4 tokens in ", "8 new tokens", "tok/s", "ended by length", "seed 3"):
+            assert part in line
+
+    def test_a_reader_that_has_enough_is_no_error(self, model: str) -> None:
+        command = [*COMMAND, "generate", "-m", model, "Once", "-n", "400", "--eos-token-id", "9"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(3)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+        process.stderr.close()
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+    @pytest.mark.parametrize("arguments", [("generate", "a", "-n", "2"), ("list",), ("--version",)])
+    def test_a_full_disk_is_one_sentence(self, model: str, arguments: tuple[str, ...]) -> None:
+        options = ["-m", model] if arguments[0] == "generate" else []
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [*COMMAND, *arguments, *options],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=30,
+            )
+        if arguments != ("list",):  # without a bundle it prints nothing
+            assert (done.returncode, done.stderr) == (1, b"edgegen: error: No space left on device\n")
+
+    def test_closed_standard_output_is_no_crash(self, model: str) -> None:
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "generate", "-m", model, "a", "-n", "2"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=30,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+
+    def test_a_character_the_terminal_lacks_is_no_crash(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", "-n", "1", "--echo", PYTHONIOENCODING="ascii")
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.startswith(b"Zo?")
+
+
+def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.read(count)
+
+
+@pytest.mark.parametrize("mode", ["text", "json"])
+def test_ctrl_c_ends_it_at_once_with_what_it_has_said(exported: Bundle, mode: str) -> None:
+    """Without the cache a long answer takes long enough to be interrupted anywhere."""
+    options = ["-n", "400", "--no-use-cache", "--eos-token-id", "259"] + ["--json"] * (mode == "json")
+    command = [*COMMAND, "generate", "-m", str(exported.path), "Once upon a time", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    if mode == "text":
+        said = process.stdout.read(5)  # flushed as it is made: it comes before the end
+    else:
+        said = b""
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    begin = time.perf_counter()
+    rest, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.perf_counter() - begin < 2
+    assert errors.strip() == b""
+    if mode == "text":
+        whole = LLM.load(exported.path).generate("Once upon a time", max_new_tokens=400, eos_token_id=259).text
+        assert whole.encode().startswith(said + rest)
+        assert len(said + rest) < len(whole.encode())
+    else:
+        assert rest == b""
+
+
+class TestInProcess:
+    """The same program without a new interpreter: for what needs neither signals nor streams of its own."""
+
+    @pytest.fixture(autouse=True)
+    def terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--temperature", "-1"], "temperature: must be between 0 and 1e+30, found -1.0"),
+            (["-n", "0"], "max_new_tokens: must be at least 1, found 0"),
+            (["--top-p", "2"], "top_p: must be between 0 and 1, found 2.0"),
+            (["--no-do-sample", "--top-k", "3"], "do_sample=False contradicts top_k: leave one or the other out"),
+            (["--stop-strings", ""], "stop_strings: an empty string would stop at once"),
+            (["--threads", "0"], "threads: must be between 1 and 1024, found 0"),
+            (["--prefill-chunk", "1"], "prefill_chunk: must be at least 2, found 1"),
+        ],
+    )
+    def test_wrong_values_are_told_before_a_model_is_looked_for(
+        self, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+    ) -> None:
+        assert run(["generate", "-m", "nowhere", "a", *options]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", f"edgegen: error: {message}\n")
+
+    def test_a_model_that_is_not_there_is_told_with_what_to_do(
+        self, capsys: pytest.CaptureFixture[str], model: str
+    ) -> None:
+        assert run(["generate", "-m", "tiny-int4", "a"]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("edgegen: error: no bundle named or at 'tiny-int4' (did you mean 'tiny-int8'?); ")
+        assert err.count("\n") == 1
+
+    def test_a_prompt_too_long_is_told_in_one_sentence(self, capsys: pytest.CaptureFixture[str], model: str) -> None:
+        assert run(["generate", "-m", model, "x" * 600]) == 2
+        assert capsys.readouterr().err == (
+            "edgegen: error: the prompt has 600 tokens, but this model's context is 512: shorten it.\n"
+        )
+
+    def test_every_option_does_what_the_python_one_does(
+        self, capsys: pytest.CaptureFixture[str], model: str, exported: Bundle
+    ) -> None:
+        llm = LLM.load(exported.path)
+        for options, overrides in [
+            (["--temperature", "1.5", "--seed", "9"], {"temperature": 1.5, "seed": 9}),
+            (["--top-k", "3", "--seed", "9"], {"top_k": 3, "seed": 9}),
+            (["--top-p", "0.5", "--seed", "9"], {"top_p": 0.5, "seed": 9}),
+            (["--do-sample", "--seed", "9"], {"seed": 9}),
+            (["--temperature", "0"], {}),
+            (["--no-do-sample"], {}),
+            (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2", "--sessions", "two"], {}),
+        ]:
+            values: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": [7, 9], **overrides}
+            eos = ["--eos-token-id", "7", "--eos-token-id", "9"]
+            assert run(["generate", "-m", model, "Zoë", "-n", "12", "--json", *eos, *options]) == 0
+            assert tuple(json.loads(capsys.readouterr().out)["token_ids"]) == llm.generate("Zoë", **values).token_ids
+
+
+@pytest.mark.skipif(
+    DEFAULT_MODEL not in [entry.name for entry in BundleStore(Path("nowhere"))],
+    reason="this checkout has no embedded model",
+)
+def test_without_a_model_the_embedded_one_speaks(edgegen: Edgegen) -> None:
+    done = edgegen("generate", "Once upon a time", "-n", "20")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(done.stdout.split()) > 5

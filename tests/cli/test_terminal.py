@@ -1,0 +1,49 @@
+"""At a terminal: a progress bar while exporting, and nothing of it left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND
+
+if sys.platform == "win32":
+    pytest.skip("Windows has no pseudo-terminals of this kind", allow_module_level=True)
+
+import pty
+import termios
+
+
+def at_a_terminal(*arguments: str) -> tuple[int, bytes, bytes]:
+    """Exit code, standard output, and what a terminal behind standard error was sent."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    process = subprocess.Popen([*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    seen = b""
+    try:
+        while piece := os.read(master, 65536):
+            seen += piece
+    except OSError:  # Linux says so that the other end has closed
+        pass
+    finally:
+        os.close(master)
+    out, _ = process.communicate(timeout=60)
+    return process.returncode, out, seen
+
+
+def test_an_export_shows_a_bar_that_goes_away(checkpoint: Path, tmp_path: Path) -> None:
+    code, out, seen = at_a_terminal("export", str(checkpoint), "-o", str(tmp_path / "out"))
+    assert (code, out.decode()) == (0, f"{tmp_path / 'out'}\n")
+    assert b"writing int8 weights" in seen
+    assert b"100%" in seen
+    summary = seen.decode().split("\r")[-1]
+    assert "%|" not in summary
+    assert "█" not in summary
+
+
+def test_a_quiet_export_shows_none(checkpoint: Path, tmp_path: Path) -> None:
+    code, _, seen = at_a_terminal("export", str(checkpoint), "-q", "-o", str(tmp_path / "out"))
+    assert (code, seen) == (0, b"")

@@ -1,0 +1,203 @@
+"""Every other verb, and what all of them share."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import edgegen as package
+from edgegen.bundle import Bundle
+from edgegen.cli import VERBS, main, run
+from edgegen.store import BundleStore
+from tests.cli.conftest import Edgegen
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def copy(exported: Bundle, tmp_path: Path) -> Path:
+    """A bundle of one's own, to be damaged."""
+    shutil.copytree(exported.path, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+class TestShared:
+    def test_the_version_is_the_packages(self, edgegen: Edgegen) -> None:
+        done = edgegen("--version")
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"edgegen {package.__version__}\n", b"")
+
+    @pytest.mark.parametrize("verb", [None, *VERBS])
+    @pytest.mark.parametrize("option", ["-h", "--help"])
+    def test_every_verb_explains_itself(self, capsys: Capture, verb: str | None, option: str) -> None:
+        assert run([*([verb] if verb else []), option]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"Usage: edgegen {verb or ''}")
+        assert err == ""
+        assert max(map(len, out.splitlines())) <= 80
+
+    def test_the_overview_names_every_verb(self, capsys: Capture) -> None:
+        run(["--help"])
+        out = capsys.readouterr().out
+        assert all(f"  {verb} " in out and text in out for verb, text in VERBS.items())
+
+    def test_without_a_verb_the_overview_is_shown(self, capsys: Capture) -> None:
+        assert run([]) == 2
+        assert "Commands:" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["genrate", "x"], "no such command 'genrate' (did you mean 'generate'?)."),
+            (["zzz"], "no such command 'zzz'."),
+            (["generate", "a", "--temprature", "1"], "No such option '--temprature'. Did you mean '--temperature'?"),
+            (["generate", "a", "--top-k", "x"], "'x' is not a valid integer."),
+            (["generate", "a", "b"], "Got unexpected extra argument (b)"),
+            (["export"], "Missing argument 'SOURCE'."),
+            (["rm"], "Missing argument 'NAMES...'."),
+            (["list", "a"], "Got unexpected extra argument (a)"),
+            (["info", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
+            (["generate", "a", "--sessions", "3"], "'3' is not one of 'pair', 'two'."),
+        ],
+    )
+    def test_a_command_that_cannot_be_right_is_told_and_ends_with_2(
+        self, capsys: Capture, arguments: list[str], message: str
+    ) -> None:
+        assert run(arguments) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert message in err.splitlines()[-1]
+
+    @pytest.mark.parametrize("verb", ["generate", "info", "verify"])
+    def test_a_bundle_that_is_not_there_ends_with_1(self, capsys: Capture, verb: str) -> None:
+        arguments = ["-m", "nowhere", "a"] if verb == "generate" else ["nowhere"]
+        assert run([verb, *arguments]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("edgegen: error: no bundle named or at 'nowhere'")
+
+    @pytest.mark.parametrize("verb", ["generate", "info", "verify"])
+    def test_a_checkpoint_in_a_bundles_place_is_told_to_be_exported(
+        self, capsys: Capture, checkpoint: Path, verb: str
+    ) -> None:
+        where = str(checkpoint)
+        assert run([verb, *(["-m", where, "a"] if verb == "generate" else [where])]) == 1
+        assert f"run `edgegen export {where}` first" in capsys.readouterr().err
+
+    def test_main_leaves_with_the_exit_code(self) -> None:
+        for arguments, code in ((["--version"], 0), (["info", "nowhere"], 1), (["nonsense"], 2)):
+            with pytest.raises(SystemExit) as caught:
+                main(arguments)
+            assert caught.value.code == code
+
+
+class TestExport:
+    def test_makes_a_named_bundle_and_prints_its_folder(
+        self, edgegen: Edgegen, checkpoint: Path, edgegen_home: Path
+    ) -> None:
+        done = edgegen("export", str(checkpoint))
+        target = edgegen_home / "bundles" / "tiny-int8"
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"{target}\n", b"")
+        Bundle.open(target).verify()
+        again = edgegen("generate", "-m", "tiny-int8", "a", "-n", "3")
+        assert (again.returncode, again.stderr) == (0, b"")
+
+    def test_says_nothing_when_it_is_to_be_quiet(self, edgegen: Edgegen, checkpoint: Path, tmp_path: Path) -> None:
+        done = edgegen("export", str(checkpoint), "--fp32", "-q", "-o", str(tmp_path / "out"))
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode() == f"{tmp_path / 'out'}\n"
+        assert Bundle.open(tmp_path / "out").manifest.quantization.scheme == "fp32"
+
+    def test_over_a_bundle_needs_force(self, capsys: Capture, checkpoint: Path, copy: Path) -> None:
+        assert run(["export", str(checkpoint), "-o", str(copy)]) == 1
+        assert "already holds a bundle; replace it with --force" in capsys.readouterr().err
+        assert run(["export", str(checkpoint), "-q", "--force", "-o", str(copy)]) == 0
+        assert Bundle.open(copy).manifest.folder == "v2"
+
+    def test_of_nothing_ends_with_1(self, capsys: Capture, tmp_path: Path) -> None:
+        assert run(["export", str(tmp_path / "nowhere"), "-q"]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("edgegen: error: ")
+
+
+class TestVerify:
+    def test_says_that_all_is_well(self, capsys: Capture, exported: Bundle) -> None:
+        assert run(["verify", str(exported.path)]) == 0
+        out, err = capsys.readouterr()
+        assert f"{len(exported.manifest.files)} files" in out
+        assert "all as the manifest says" in out
+        assert err == ""
+
+    def test_names_what_is_damaged(self, capsys: Capture, copy: Path) -> None:
+        (copy / "v1" / "tokenizer.json").unlink()
+        (copy / "v1" / "decode.onnx").write_bytes(b"")
+        assert run(["verify", str(copy)]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "tokenizer.json: missing" in err
+        assert "decode.onnx: 0 bytes, but the manifest says" in err
+
+    def test_a_damaged_bundle_is_not_generated_from(self, capsys: Capture, copy: Path) -> None:
+        (copy / "v1" / "pair.onnx").write_bytes(b"")
+        assert run(["generate", "-m", str(copy), "a"]) == 1
+        assert "is damaged: pair.onnx: 0 bytes" in capsys.readouterr().err
+
+
+class TestInfo:
+    def test_tells_what_a_bundle_is(self, capsys: Capture, model: str) -> None:
+        assert run(["info", model]) == 0
+        out, err = capsys.readouterr()
+        for part in ("tiny-int8", "gpt2, ", "3 layers", "vocabulary 260", "512 tokens", "int8, 8-bit blocks", "top-1"):
+            assert part in out
+        assert err == ""
+
+    def test_computes_memory_by_the_formula(self, capsys: Capture, model: str) -> None:
+        assert run(["info", model, "--context", "100", "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["memory"]["kv_bytes_per_token"] == 2 * 3 * 64 * 4
+        assert facts["memory"]["kv_bytes"] == 100 * 2 * 3 * 64 * 4
+        assert (facts["memory"]["context"], facts["max_context"]) == (100, 512)
+        assert facts["memory"]["weights_bytes"] < facts["disk_bytes"]
+
+    @pytest.mark.parametrize("context", ["0", "-1", "513"])
+    def test_of_a_context_the_model_cannot_have_is_refused(self, capsys: Capture, model: str, context: str) -> None:
+        assert run(["info", model, "--context", context]) == 2
+        assert "this model takes 1 to 512 tokens" in capsys.readouterr().err
+
+
+class TestListAndRm:
+    def test_lists_names_for_people_and_for_machines(self, capsys: Capture, model: str) -> None:
+        assert run(["list"]) == 0
+        assert any(line.startswith("tiny-int8 ") and "int8" in line for line in capsys.readouterr().out.splitlines())
+        assert run(["list", "--json"]) == 0
+        entries = {entry["name"]: entry for entry in map(json.loads, capsys.readouterr().out.splitlines())}
+        assert entries[model]["scheme"] == "int8"
+        assert entries[model]["problem"] is None
+        assert entries[model]["bytes"] > 100_000
+
+    def test_lists_unreadable_ones_with_the_reason(self, capsys: Capture, edgegen_home: Path) -> None:
+        (edgegen_home / "bundles" / "broken").mkdir(parents=True)
+        (edgegen_home / "bundles" / "broken" / "edgegen.json").write_text("[")
+        assert run(["list"]) == 0
+        assert "broken" in (out := capsys.readouterr().out)
+        assert "unreadable: " in out
+        assert run(["list", "--json"]) == 0
+        entries = {entry["name"]: entry for entry in map(json.loads, capsys.readouterr().out.splitlines())}
+        assert "is not valid JSON" in entries["broken"]["problem"]
+
+    def test_removes_by_name(self, capsys: Capture, copy: Path, edgegen_home: Path) -> None:
+        (edgegen_home / "bundles").mkdir(parents=True)
+        for name in ("one", "two"):
+            shutil.copytree(copy, edgegen_home / "bundles" / name)
+        assert run(["rm", "one", "two"]) == 0
+        assert [entry.name for entry in BundleStore() if entry.path.parent.name == "bundles"] == []
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("removed ") == 2
+
+    def test_an_unknown_name_ends_with_1_and_a_path_with_2(self, capsys: Capture, copy: Path) -> None:
+        assert run(["rm", "nothing"]) == 1
+        assert run(["rm", str(copy)]) == 2
+        assert "cannot be a bundle's name" in capsys.readouterr().err
+        Bundle.open(copy).verify()

@@ -1,0 +1,54 @@
+"""Bundles and models that the runtime's tests share, made once."""
+
+from pathlib import Path
+
+import pytest
+
+from edgegen.bundle import Bundle
+from edgegen.llm import LLM, open_runner
+from edgegen.options import EngineOptions
+from edgegen.runner import ModelRunner
+from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import Scheme
+from tests.runtime.models import write_checkpoint
+
+OPTIONS = EngineOptions(threads=1)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def int8_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]
+
+
+@pytest.fixture(scope="session")
+def fp32_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-fp32", scheme="fp32")[0]
+
+
+@pytest.fixture(params=["int8", "fp32"])
+def bundle(request: pytest.FixtureRequest) -> Bundle:
+    """Both, one after the other."""
+    scheme: Scheme = request.param
+    return request.getfixturevalue(f"{scheme}_bundle")
+
+
+@pytest.fixture
+def runner(bundle: Bundle) -> ModelRunner:
+    return open_runner(bundle, OPTIONS)
+
+
+@pytest.fixture
+def llm(bundle: Bundle) -> LLM:
+    return LLM.load(bundle.path, options=OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def stories(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A real trained model."""
+    source = test_data / "models" / "gpt2-stories-0.9m"
+    return export(str(source), tmp_path_factory.mktemp("bundles") / "stories-int8", scheme="int8")[0]

@@ -1,0 +1,216 @@
+"""Models for the runtime's tests: a small random checkpoint, and a fake one whose only memory is its KV cache."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+import edgegen.tokenizer
+from edgegen.bundle import Bundle
+from edgegen.llm import LLM
+from edgegen.manifest import (
+    FORMAT_VERSION,
+    MANIFEST_NAME,
+    CacheClass,
+    FileEntry,
+    GraphContract,
+    GraphVariant,
+    KVLayer,
+    KVSpec,
+    Manifest,
+    Model,
+    Phase,
+    Quantization,
+    Source,
+)
+from edgegen.options import EngineOptions
+from edgegen.ort_session import Binding, Buffer
+from edgegen.runner import ModelRunner
+from tests.checkpoint.layouts import write_gpt2
+
+VOCAB_SIZE = 260
+END, D_AND_HALF_A_CHARACTER, THE, EOS = 256, 257, 258, 259
+"""Ids beyond the 256 single bytes: the texts "END" and " the", "D" with the first byte of "–", and the special one."""
+
+
+def byte_tokenizer(path: Path) -> Path:
+    """A ``tokenizer.json`` whose first 256 ids are the bytes."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    letters = {byte: chr(byte) for byte in visible} | {byte: chr(0x100 + n) for n, byte in enumerate(hidden)}
+    vocab = {letters[byte]: byte for byte in range(256)}
+    vocab |= {"END": END, "D" + letters[0xE2]: D_AND_HALF_A_CHARACTER, letters[0x20] + "the": THE}
+    tokenizer: Any = Tokenizer(models.BPE(vocab=vocab, merges=[]))  # type: ignore[arg-type]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
+    assert tokenizer.token_to_id("<|endoftext|>") == EOS
+    path.write_text(tokenizer.to_str())
+    return path
+
+
+def write_checkpoint(folder: Path) -> Path:
+    """Random GPT-2 weights of 512 positions, with the byte tokenizer."""
+    folder.mkdir(parents=True)
+    tokenizer = byte_tokenizer(folder.with_suffix(".tokenizer.json"))
+    return write_gpt2(
+        folder, layout="original", n_positions=512, vocab_size=VOCAB_SIZE, tokenizer=tokenizer, n_layer=3, seed=4
+    )
+
+
+NextId = Callable[[list[int]], int]
+
+
+class FakeGraphs:
+    """A pair of graphs that keep ids as keys, and find the next id by asking ``next_id`` about what is in the cache.
+
+    Whatever is wrong with the cache (a position skipped, stale or beyond the length) changes what comes next.
+    """
+
+    def __init__(self, next_id: NextId, *, vocab_size: int = VOCAB_SIZE) -> None:
+        self.next_id = next_id
+        self.vocab_size = vocab_size
+        self.runs: list[tuple[Phase, int]] = []
+        self.before_run: Callable[[], None] = lambda: None
+        self.after_run: Callable[[], None] = lambda: None
+        self.before_binding: Callable[[], None] = lambda: None
+
+    def binding(self, phase: Phase) -> Binding:
+        return FakeBinding(self, phase)
+
+
+class FakeBinding(Binding):
+    def __init__(self, graphs: FakeGraphs, phase: Phase) -> None:
+        self.graphs = graphs
+        self.phase: Phase = phase
+        self.arrays: dict[str, Any] = {}
+
+    def input(self, name: str, buffer: Buffer) -> None:
+        self.graphs.before_binding()
+        self.arrays[name] = buffer.array
+
+    def output(self, name: str, buffer: Buffer) -> None:
+        if name.startswith("present"):  # bound in place, or not at all
+            assert buffer.array is self.arrays[name.replace("present", "past")]
+        self.arrays[name] = buffer.array
+
+    def run(self) -> None:
+        self.graphs.before_run()
+        a, ids = self.arrays, self.arrays["input_ids"]
+        rows, tokens = ids.shape
+        assert a["total"] == a["position_ids"].max() + 1 <= a["past.key"].shape[2]
+        assert (a["seqlens"] == a["position_ids"].max(axis=1)).all()
+        wanted = range(tokens) if self.phase == "decode" else a["logits_indices"]
+        for row in range(rows):
+            keys, values = a["past.key"][row, 0, :, 0], a["past.value"][row, 0, :, 0]
+            keys[a["position_ids"][row]] = values[a["position_ids"][row]] = ids[row]
+            for at, token in enumerate(wanted):
+                end = int(a["position_ids"][row, token]) + 1
+                assert (keys[:end] == values[:end]).all()
+                a["logits"][row, at] = -9
+                a["logits"][row, at, self.graphs.next_id(keys[:end].astype(int).tolist())] = 9
+        self.graphs.runs.append((self.phase, tokens))
+        self.graphs.after_run()
+
+
+def after_prompt(*answer: int, prompt: int = 1) -> NextId:
+    """Gives ``answer`` after a prompt of ``prompt`` ids, and then zeros."""
+
+    def next_id(ids: list[int]) -> int:
+        at = len(ids) - prompt
+        return answer[at] if at < len(answer) else 0
+
+    return next_id
+
+
+def digest_of(ids: list[int]) -> int:
+    """A next id (never a special one) that depends on every id before it and on its place."""
+    state = 17
+    for token in ids:
+        state = (state * 31 + token + 1) % 65521
+    return state % 256
+
+
+def fake_variant() -> GraphVariant:
+    layer = KVLayer("full", 1, 1, "past.key", "past.value", "present.key", "present.value")
+    return GraphVariant(
+        name="fake",
+        prefill="prefill.onnx",
+        decode="decode.onnx",
+        pair="pair.onnx",
+        weights="weights.data",
+        linear="matmul",
+        activation_dtype="float32",
+        device="cpu",
+        kv=KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, (layer,)),
+        contract=GraphContract(),
+    )
+
+
+def fake_runner(graphs: FakeGraphs, max_context: int = 512) -> ModelRunner:
+    return ModelRunner(graphs, fake_variant(), graphs.vocab_size, max_context)
+
+
+def write_fake_bundle(
+    folder: Path,
+    *,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    tokenizer: bool = True,
+    max_context: int = 512,
+) -> Bundle:
+    """A bundle that is whole, but whose graphs are no graphs."""
+    content = folder / "v1"
+    content.mkdir(parents=True)
+    names = ("prefill.onnx", "decode.onnx", "pair.onnx", "weights.data")
+    files: dict[str, bytes] = {file: b"no graph, no weights: " + file.encode() for file in names}
+    files["generation_config.json"] = json.dumps({"bos_token_id": EOS} if config is None else config).encode()
+    parity = {"top1_agreement": 0.99, "perplexity_change": 0.001, "tokens": 512, "text": "sample text"}
+    files["parity.json"] = json.dumps(parity).encode()
+    if tokenizer:
+        files["tokenizer.json"] = byte_tokenizer(content / "tokenizer.json").read_bytes()
+    for file, data in files.items():
+        (content / file).write_bytes(data)
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        name=name or folder.name,
+        folder="v1",
+        source=Source("folder", "fake"),
+        model=Model("gpt2", 1000, 1, 1, VOCAB_SIZE, max_context),
+        quantization=Quantization("fp32", 32, 0, 0),
+        variants=(fake_variant(),),
+        minimum_onnxruntime="1.23.2",
+        tokenizer="tokenizer.json" if tokenizer else None,
+        generation_config="generation_config.json",
+        parity="parity.json",
+        files={file: FileEntry(len(data), hashlib.sha256(data).hexdigest()) for file, data in files.items()},
+    )
+    (folder / MANIFEST_NAME).write_text(manifest.to_json())
+    return Bundle.open(folder)
+
+
+def fake_llm(
+    folder: Path,
+    graphs: FakeGraphs,
+    *,
+    config: Mapping[str, Any] | None = None,
+    tokenizer: bool = True,
+    max_context: int = 512,
+    prefill_chunk: int = 8,
+) -> LLM:
+    bundle = write_fake_bundle(folder, config=config, tokenizer=tokenizer, max_context=max_context)
+    path = bundle.file("tokenizer.json")
+    return LLM(
+        bundle,
+        edgegen.tokenizer.Tokenizer.from_file(path) if tokenizer else None,
+        fake_runner(graphs, max_context),
+        EngineOptions(prefill_chunk=prefill_chunk),
+    )
+
+
+def random_ids(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 256, count).tolist()

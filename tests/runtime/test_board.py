@@ -1,0 +1,98 @@
+"""What machine this is: cores by affinity, hyper-threads and a container's quota."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgegen.board import expand_user, home_folder, physical_cores, trim_memory
+
+LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU affinity")
+
+
+def machine(root: Path, *, siblings: int = 1, quota: str | None = None, v1: tuple[str, str] | None = None) -> Path:
+    """A ``/sys`` in which every CPU this process may use has ``siblings`` hyper-threads."""
+    for cpu in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1):
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True)
+        first = cpu // siblings * siblings
+        (topology / "thread_siblings_list").write_text(f"{first}-{first + siblings - 1}\n")
+    cgroup = root / "sys/fs/cgroup"
+    if quota is not None:
+        cgroup.mkdir(parents=True)
+        (cgroup / "cpu.max").write_text(quota)
+    if v1 is not None:
+        (cgroup / "cpu").mkdir(parents=True)
+        for name, value in zip(("cpu.cfs_quota_us", "cpu.cfs_period_us"), v1, strict=True):
+            (cgroup / "cpu" / name).write_text(value)
+    return root
+
+
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def test_every_cpu_is_a_core_where_the_system_does_not_tell(tmp_path: Path) -> None:
+    assert physical_cores(tmp_path) == CPUS
+
+
+def test_hyper_threads_of_a_core_are_one(tmp_path: Path) -> None:
+    assert physical_cores(machine(tmp_path / "one")) == CPUS
+    assert physical_cores(machine(tmp_path / "all", siblings=1024)) == 1
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [
+        ("max 100000\n", CPUS),
+        ("100000 100000\n", 1),
+        ("50000 100000\n", 1),
+        ("110000 100000\n", min(2, CPUS)),
+        ("99900000 100000\n", CPUS),
+        ("nonsense", CPUS),
+        ("", CPUS),
+        ("100000 0\n", CPUS),
+    ],
+)
+def test_a_quota_is_rounded_up_to_whole_cores(tmp_path: Path, quota: str, cores: int) -> None:
+    assert physical_cores(machine(tmp_path, quota=quota)) == cores
+
+
+@pytest.mark.parametrize(
+    ("quota", "period", "cores"), [("-1\n", "100000\n", CPUS), ("90000\n", "100000\n", 1), ("x", "y", CPUS)]
+)
+def test_a_quota_of_the_older_kind_counts_too(tmp_path: Path, quota: str, period: str, cores: int) -> None:
+    assert physical_cores(machine(tmp_path, v1=(quota, period))) == cores
+
+
+@LINUX
+def test_affinity_is_respected() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from edgegen.board import physical_cores; print(physical_cores())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_there_is_at_least_one_core_and_no_more_than_cpus() -> None:
+    assert 1 <= physical_cores() <= CPUS
+
+
+def test_giving_memory_back_never_fails() -> None:
+    trim_memory()
+
+
+def test_the_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("EDGEGEN_HOME", "~/models")
+    assert home_folder() == tmp_path / "models"
+    monkeypatch.setenv("EDGEGEN_HOME", "")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert home_folder().name == "edgegen"
+    assert tmp_path in home_folder().parents
+
+
+def test_a_home_that_nobody_knows_stays_as_it_is_written() -> None:
+    assert expand_user(Path("~nobody-at-all/x")) == Path("~nobody-at-all/x")

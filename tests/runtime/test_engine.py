@@ -1,0 +1,207 @@
+"""Engine over a fake model: whatever order, failure or interrupt, each sequence gets the ids it would get alone."""
+
+from collections.abc import Sequence as Ids
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgegen.engine import Engine
+from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
+from edgegen.sampler import Sampler
+from edgegen.sequence import Sequence, SequenceGroup
+from edgegen.stopping import StopMatch
+from tests.runtime.models import FakeGraphs, NextId, digest_of, fake_runner, random_ids
+
+
+def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequence:
+    sampler = Sampler(seed=0, do_sample=False)
+    return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+
+
+def expected(prompt: list[int], new: int, next_id: NextId = digest_of) -> list[int]:
+    ids = list(prompt)
+    for _ in range(new):
+        ids.append(next_id(ids))
+    return ids[len(prompt) :]
+
+
+def engine_of(graphs: FakeGraphs, chunk: int = 4) -> Engine:
+    return Engine(fake_runner(graphs), prefill_chunk=chunk)
+
+
+def finish(engine: Engine, *groups: SequenceGroup) -> None:
+    for _ in range(5000):
+        if all(group.finished for group in groups):
+            return
+        engine.step()
+    raise AssertionError("the engine does not come to an end")
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    prompts=st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=30), min_size=1, max_size=5),
+    chunk=st.integers(2, 12),
+    new=st.integers(1, 90),
+    use_cache=st.booleans(),
+    together=st.booleans(),
+)
+def test_requests_and_rows_do_not_mix(
+    prompts: list[list[int]], chunk: int, new: int, use_cache: bool, together: bool
+) -> None:
+    engine = engine_of(FakeGraphs(digest_of), chunk)
+    lengths = [1 + (new + 7 * n) % 23 for n in range(len(prompts))]
+    sequences = [sequence(p, n, use_cache=use_cache) for p, n in zip(prompts, lengths, strict=True)]
+    groups = [SequenceGroup(sequences)] if together else [SequenceGroup([one]) for one in sequences]
+    for group in groups:
+        engine.add(group)
+    finish(engine, *groups)
+    answers = [expected(prompt, n) for prompt, n in zip(prompts, lengths, strict=True)]
+    assert [one.generated for one in sequences] == answers
+    assert all(one.finish == StopMatch("length", None) for one in sequences)
+
+
+def test_updates_say_what_each_step_appended() -> None:
+    engine = engine_of(FakeGraphs(digest_of))
+    one = sequence(random_ids(9), 3)
+    engine.add(SequenceGroup([one]))
+    updates = [engine.step() for _ in range(5)]
+    ids = [[(update.sequence, update.new_ids) for update in step] for step in updates]
+    assert ids == [[], *([(one, (token,))] for token in one.generated), []]
+
+
+def test_an_idle_engine_does_nothing() -> None:
+    graphs = FakeGraphs(digest_of)
+    assert engine_of(graphs).step() == []
+    assert graphs.runs == []
+
+
+def test_a_long_prompt_runs_in_chunks_and_only_then_decodes() -> None:
+    graphs = FakeGraphs(digest_of)
+    engine = engine_of(graphs, chunk=8)
+    group = SequenceGroup([sequence(random_ids(25), 3)])
+    engine.add(group)
+    finish(engine, group)
+    assert graphs.runs == [("prefill", 8), ("prefill", 8), ("prefill", 9), ("decode", 1), ("decode", 1)]
+
+
+class Broken:
+    """A processor, and a rule to stop, that fail at a chosen length."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
+        if len(context.token_ids) == self.at:
+            raise RuntimeError("processor")
+        return candidates
+
+    def watch(self, ids: Ids[int]) -> None:
+        self.at -= len(ids)
+        if self.at <= 0:
+            raise RuntimeError("watcher")
+
+
+@pytest.mark.parametrize("part", ["processor", "watcher"])
+@pytest.mark.parametrize("at", [1, 3])
+def test_what_fails_fails_alone(part: str, at: int) -> None:
+    graphs = FakeGraphs(digest_of)
+    engine = engine_of(graphs)
+    prompt = random_ids(10)
+    failing, beside, next_one = sequence(prompt, 8), sequence(random_ids(6), 8), sequence(random_ids(7), 8)
+    if part == "processor":
+        failing.pipeline = LogitsPipeline([Broken(len(prompt) + at - 1)])
+    else:
+        failing.watch = Broken(at).watch
+    groups = [SequenceGroup([failing, beside]), SequenceGroup([next_one])]
+    for group in groups:
+        engine.add(group)
+    finish(engine, *groups)
+    assert str(failing.error) == part
+    assert failing.finish == StopMatch("cancelled", None)
+    assert failing.generated[: at - 1] == expected(prompt, 8)[: at - 1]
+    assert (beside.error, next_one.error) == (None, None)
+    assert beside.generated == expected(random_ids(6), 8)
+    assert next_one.generated == expected(random_ids(7), 8)
+
+
+def test_a_failing_graph_fails_what_it_ran_for_and_not_the_queue() -> None:
+    graphs = FakeGraphs(digest_of)
+    engine = engine_of(graphs)
+    first, second = sequence(random_ids(10), 8), sequence(random_ids(7), 8)
+    groups = [SequenceGroup([first]), SequenceGroup([second])]
+    for group in groups:
+        engine.add(group)
+    for _ in range(4):
+        engine.step()
+
+    def fail() -> None:
+        graphs.before_run = lambda: None
+        raise MemoryError("no memory for this step")
+
+    graphs.before_run = fail
+    finish(engine, *groups)
+    assert isinstance(first.error, MemoryError)
+    assert second.error is None
+    assert second.generated == expected(random_ids(7), 8)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("place", ["before_run", "after_run", "sample", "pipeline"])
+@pytest.mark.parametrize("at", range(1, 9))
+def test_an_interrupted_step_is_done_again(at: int, place: str, use_cache: bool) -> None:
+    """Ctrl-C reaches whoever is stepping, perhaps for another's request: that one goes on as if nothing had been."""
+    graphs = FakeGraphs(digest_of)
+    engine = engine_of(graphs, chunk=4)
+    one = sequence(random_ids(10), 6, use_cache=use_cache)
+    left = at
+
+    def interrupt() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+
+    class InterruptedSampler(Sampler):
+        def sample(self, candidates: Candidates, position: int) -> int:
+            interrupt()
+            return super().sample(candidates, position)
+
+    def interrupted_processor(candidates: Candidates, context: LogitsContext) -> Candidates:
+        interrupt()
+        return candidates
+
+    if place == "sample":
+        one.sampler = InterruptedSampler(seed=0, do_sample=False)
+    elif place == "pipeline":
+        one.pipeline = LogitsPipeline([interrupted_processor])
+    else:
+        setattr(graphs, place, interrupt)
+    group = SequenceGroup([one])
+    engine.add(group)
+    interrupts = 0
+    while not group.finished:
+        try:
+            engine.step()
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert interrupts == (left <= 0)
+    assert one.generated == expected(random_ids(10), 6)
+    assert one.error is None
+
+
+def test_rows_that_leave_a_group_early_leave_the_others_alone() -> None:
+    graphs = FakeGraphs(digest_of)
+    engine = engine_of(graphs)
+    prompts = [random_ids(3 + n, seed=n) for n in range(4)]
+    sequences = [sequence(prompt, 4 + 5 * (n % 3)) for n, prompt in enumerate(prompts)]
+    group = SequenceGroup(sequences)
+    engine.add(group)
+    for _ in range(7):
+        engine.step()
+    sequences[2].cancel()
+    finish(engine, group)
+    for n in (0, 1, 3):
+        assert sequences[n].generated == expected(prompts[n], 4 + 5 * (n % 3))
+    got = sequences[2].generated
+    assert got == expected(prompts[2], len(got))

@@ -1,0 +1,231 @@
+"""KVCache against the simplest model of it: a list of arrays per slot."""
+
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from numpy.typing import NDArray
+
+from edgegen.kv_cache import STEP, KVCache
+from edgegen.manifest import CacheClass, KVLayer, KVSpec
+
+
+def spec_of(*shapes: tuple[int, int]) -> KVSpec:
+    """A cache of layers with these (kv_heads, head_dim)."""
+    names = [tuple(f"{name}.{i}" for name in ("pk", "pv", "rk", "rv")) for i in range(len(shapes))]
+    layers = tuple(KVLayer("full", heads, dim, *four) for (heads, dim), four in zip(shapes, names, strict=True))
+    return KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, layers)
+
+
+SPEC = spec_of((2, 3), (1, 4))
+POSITION_BYTES = SPEC.bytes_per_token
+
+
+def arrays(cache: KVCache) -> list[NDArray[Any]]:
+    """Keys and values of every layer, all slots."""
+    return [buffer.array for buffer in cache.buffers(0, cache.slots)]
+
+
+def append(cache: KVCache, slot: int, values: list[float]) -> None:
+    """Write positions as a graph would: in place, behind the slot's length, a value per position."""
+    start = int(cache.lengths[slot])
+    for i, array in enumerate(arrays(cache)):
+        for at, value in enumerate(values, start):
+            array[slot, :, at] = value + i
+    cache.lengths[slot] += len(values)
+
+
+def read(cache: KVCache, slot: int) -> list[float]:
+    """The values of a slot, after a look at whether all layers, heads and dimensions agree."""
+    length = int(cache.lengths[slot])
+    for i, array in enumerate(arrays(cache)):
+        valid = array[slot, :, :length]
+        assert (valid == (arrays(cache)[0][slot, :1, :length, :1] + i)).all()
+    return arrays(cache)[0][slot, 0, :length, 0].tolist()
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """The live rows are the first ones; each is a list of numbers here."""
+
+    MAX = 300
+
+    @initialize()
+    def begin(self) -> None:
+        self.cache = KVCache(SPEC, self.MAX)
+        self.rows: list[list[float]] = []
+        self.copied = 0
+        self.next = 0.0
+
+    @rule(count=st.integers(1, 90))
+    @precondition(lambda self: len(self.rows) < 4)
+    def admit(self, count: int) -> None:
+        self.make_room(len(self.rows) + 1, count)
+        self.cache.truncate(len(self.rows), 0)
+        self.rows.append([])
+        self.extend(len(self.rows) - 1, count)
+
+    @rule(data=st.data(), count=st.integers(1, 40))
+    @precondition(lambda self: self.rows)
+    def grow_row(self, data: st.DataObject, count: int) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        count = min(count, self.MAX - len(self.rows[slot]))
+        self.make_room(len(self.rows), len(self.rows[slot]) + count)
+        self.extend(slot, count)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.rows)
+    def truncate(self, data: st.DataObject) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        length = data.draw(st.integers(0, 2 * len(self.rows[slot])))
+        self.cache.truncate(slot, length)
+        self.rows[slot] = self.rows[slot][:length]
+
+    @rule(data=st.data())
+    @precondition(lambda self: 0 < len(self.rows) < 4)
+    def fork(self, data: st.DataObject) -> None:
+        source = data.draw(st.integers(0, len(self.rows) - 1))
+        self.make_room(len(self.rows) + 1, 1)
+        self.cache.fork(source, len(self.rows))
+        self.rows.append(list(self.rows[source]))
+        self.copied += len(self.rows[source]) * POSITION_BYTES
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.rows)
+    def leave(self, data: st.DataObject) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        moved = self.cache.compact(slot, len(self.rows))
+        assert moved == len(self.rows) - 1
+        last = self.rows.pop()
+        if slot != moved:
+            self.rows[slot] = last
+            self.copied += len(last) * POSITION_BYTES
+        assert self.cache.lengths[moved] == 0
+
+    @invariant()
+    def rows_are_what_was_written(self) -> None:
+        assert [read(self.cache, slot) for slot in range(len(self.rows))] == self.rows
+
+    @invariant()
+    def copies_are_counted(self) -> None:
+        assert self.cache.copied_bytes == self.copied
+
+    @invariant()
+    def memory_is_what_is_reserved(self) -> None:
+        assert self.cache.nbytes == self.cache.slots * self.cache.capacity * POSITION_BYTES
+        assert self.cache.capacity <= self.MAX
+        assert self.cache.capacity % STEP == 0 or self.cache.capacity == self.MAX
+
+    def make_room(self, slots: int, length: int) -> None:
+        version, capacity, longest = self.cache.version, self.cache.capacity, int(self.cache.lengths.max(initial=0))
+        grows = slots > self.cache.slots or length > capacity
+        if grows:
+            self.copied += self.cache.slots * longest * POSITION_BYTES
+        self.cache.reserve(slots, length)
+        assert (self.cache.version != version) == grows
+        assert self.cache.slots >= slots
+        assert self.cache.capacity >= max(length, capacity)
+
+    def extend(self, slot: int, count: int) -> None:
+        values = [self.next + i for i in range(count)]
+        self.next += count
+        append(self.cache, slot, values)
+        self.rows[slot] += values
+
+
+CacheMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestEveryOperationAgainstLists = CacheMachine.TestCase
+
+
+def test_an_empty_cache_has_no_memory() -> None:
+    cache = KVCache(SPEC, 1000)
+    assert (cache.nbytes, cache.slots, cache.capacity) == (0, 0, 0)
+
+
+def test_capacity_grows_in_steps_and_by_half_but_never_beyond_the_context() -> None:
+    cache = KVCache(SPEC, 1000)
+    seen: list[int] = []
+    for length in range(1, 1001):
+        cache.reserve(1, length)
+        if not seen or seen[-1] != cache.capacity:
+            seen.append(cache.capacity)
+    assert seen == [64, 128, 192, 320, 512, 768, 1000]
+
+
+def test_all_copies_of_a_long_generation_are_a_small_multiple_of_its_length() -> None:
+    cache = KVCache(SPEC, 100_000)
+    for length in range(1, 20_001):
+        cache.reserve(1, length)
+        cache.lengths[0] = length
+    assert cache.copied_bytes < 3 * 20_000 * POSITION_BYTES
+
+
+def test_memory_follows_what_is_asked_for_and_not_the_models_context() -> None:
+    cache = KVCache(SPEC, 1_000_000)
+    cache.reserve(1, 70)
+    assert cache.nbytes == 128 * POSITION_BYTES
+
+
+def test_truncating_moves_nothing_and_never_lengthens() -> None:
+    cache = KVCache(SPEC, 64)
+    cache.reserve(1, 10)
+    append(cache, 0, [1.0, 2.0, 3.0])
+    version = cache.version
+    cache.truncate(0, 2)
+    cache.truncate(0, 50)
+    assert (read(cache, 0), cache.version, cache.copied_bytes) == ([1.0, 2.0], version, 0)
+
+
+def test_buffers_are_views_of_the_cache_kept_until_it_grows() -> None:
+    cache = KVCache(SPEC, 1000)
+    cache.reserve(3, 10)
+    part = cache.buffers(1, 2)
+    assert cache.buffers(1, 2) is part
+    assert [buffer.array.shape for buffer in part] == [(2, 2, 64, 3)] * 2 + [(2, 1, 64, 4)] * 2
+    assert all(np.shares_memory(one.array, all_.array) for one, all_ in zip(part, cache.buffers(0, 3), strict=True))
+    assert all(buffer.ortvalue.data_ptr() == buffer.array.ctypes.data for buffer in part)
+    cache.reserve(3, 65)
+    assert not any(np.shares_memory(old.array, new.array) for old, new in zip(part, cache.buffers(1, 2), strict=True))
+
+
+def test_growth_frees_each_layer_as_it_goes() -> None:
+    cache = KVCache(spec_of((1, 64), (1, 64), (1, 64)), 1000)
+    cache.reserve(1, 64)
+    old = [weakref.ref(array.base) for array in arrays(cache)]
+    cache.grow(1, 128)
+    assert [reference() for reference in old] == [None] * 6
+
+
+class InterruptedCache(KVCache):
+    """Ctrl-C in the middle of a growth."""
+
+    allocations_left = 10**6
+
+    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
+        self.allocations_left -= 1
+        if self.allocations_left < 0:
+            raise KeyboardInterrupt
+        return super()._empty(index, slots, capacity)
+
+
+@pytest.mark.parametrize("done", range(4))
+@pytest.mark.parametrize(("slots", "capacity"), [(1, 128), (3, 64), (3, 128)])
+def test_a_growth_that_is_interrupted_is_begun_again(done: int, slots: int, capacity: int) -> None:
+    cache = InterruptedCache(SPEC, 1000)
+    cache.reserve(1, 10)
+    append(cache, 0, [5.0, 6.0, 7.0])
+    version = cache.version
+    cache.allocations_left = done
+    with pytest.raises(KeyboardInterrupt):
+        cache.reserve(slots, capacity)
+    assert (cache.slots, cache.capacity) == (1, 64)
+    assert cache.version != version  # or the arrays already moved would stay bound
+    cache.allocations_left = sys.maxsize
+    assert read(cache, 0) == [5.0, 6.0, 7.0]
+    cache.reserve(slots, capacity)
+    assert read(cache, 0) == [5.0, 6.0, 7.0]
+    assert {array.shape[::2] for array in arrays(cache)} == {(slots, capacity)}

@@ -1,0 +1,74 @@
+"""What importing edgegen costs: each part loads what it needs, when it needs it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import edgegen
+from edgegen.bundle import Bundle
+
+HEAVY = {
+    "huggingface_hub",
+    "ml_dtypes",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "optimum",
+    "platformdirs",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "tqdm",
+    "transformers",
+}
+RUNTIME = {"numpy", "onnxruntime", "tokenizers"}
+
+
+def heavy_imports_of(code: str) -> set[str]:
+    """Which of the heavy packages a fresh interpreter has loaded after ``code``."""
+    report = f"\nimport sys, json\nsys.stderr.write(json.dumps(sorted({HEAVY!r} & sys.modules.keys())))"
+    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr))
+
+
+def test_importing_edgegen_loads_nothing() -> None:
+    assert heavy_imports_of("import edgegen") == set()
+
+
+@pytest.mark.parametrize("name", ["EdgegenError", "GenerationOptions", "Bundle", "BundleStore"])
+def test_names_that_only_describe_things_load_nothing(name: str) -> None:
+    assert heavy_imports_of(f"from edgegen import {name}") == set()
+
+
+def test_llm_loads_three_packages() -> None:
+    assert heavy_imports_of("from edgegen import LLM") == RUNTIME
+
+
+def test_generating_loads_nothing_of_the_exporters_nor_of_the_trainers(int8_bundle: Bundle) -> None:
+    code = f"from edgegen import LLM; LLM.load({str(int8_bundle.path)!r}).generate('a', max_new_tokens=2, seed=1)"
+    assert heavy_imports_of(code) - {"platformdirs"} == RUNTIME
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["list"], ["list", "--json"]])
+def test_small_verbs_load_nothing_heavy(arguments: list[str]) -> None:
+    code = f"from edgegen.cli import run; assert run({arguments!r}) == 0"
+    assert heavy_imports_of(code) - {"platformdirs"} == set()
+
+
+def test_describing_and_verifying_need_no_onnx_runtime(int8_bundle: Bundle) -> None:
+    for verb in ("info", "verify"):
+        code = f"from edgegen.cli import run; assert run([{verb!r}, {str(int8_bundle.path)!r}]) == 0"
+        assert heavy_imports_of(code) - {"platformdirs"} == set()
+
+
+def test_every_public_name_is_there() -> None:
+    for name in edgegen.__all__:
+        assert getattr(edgegen, name).__name__ == name
+    assert sorted(edgegen.__all__) == sorted(set(edgegen.__all__))
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="module 'edgegen' has no attribute 'LMM'"):
+        _ = edgegen.LMM  # pyright: ignore[reportAttributeAccessIssue]
