@@ -62,7 +62,13 @@ class Bundle:
         return self.content / name
 
     def json(self, name: str) -> dict[str, Any]:
-        """A verified JSON file of the bundle, parsed."""
+        """A JSON file of the bundle, verified and parsed.
+
+        Raises:
+            VerificationError: it is not what the manifest says, or not JSON.
+        """
+        if fault := self._fault(name):
+            raise VerificationError(f"the bundle {self.path} is damaged: {fault}. Export it again with --force.")
         try:
             return json.loads(self.file(name).read_text("utf-8"))
         except ValueError as error:

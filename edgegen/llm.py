@@ -90,8 +90,10 @@ class _Request:
         return self.group.sequences[0]
 
     def result(self, text: str) -> GenerationResult:
-        """The answer so far; the group has ended."""
+        """The answer so far; the group has ended. Raises what made it fail, if something did."""
         sequence, finish = self.sequence, self.sequence.finish
+        if sequence.error is not None:
+            raise sequence.error
         assert finish is not None
         generated = sequence.generated
         timings = Timings(
@@ -242,7 +244,7 @@ class LLM:
             prompt_length=len(ids),
             max_new_tokens=min(options.max_new_tokens, room),
             pipeline=_pipeline(options),
-            sampler=Sampler(seed=seed or 0, do_sample=options.do_sample),
+            sampler=Sampler(seed=seed or 0, do_sample=bool(options.do_sample)),
             watch=watcher.watch,
             use_cache=options.use_cache,
         )
@@ -365,7 +367,7 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> ModelRunner:
 
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
-    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], str)
+    return isinstance(prompt, list) and (not prompt or isinstance(prompt[0], str))
 
 
 def _pipeline(options: GenerationOptions) -> LogitsPipeline:

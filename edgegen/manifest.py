@@ -204,6 +204,8 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
     for i, variant in enumerate(manifest.variants):
         for key in ("prefill", "decode", "pair", "weights"):
             named[f"variants[{i}].{key}"] = getattr(variant, key)
+        if not variant.kv.layers:
+            faults.append(f"variants[{i}].kv.layers: at least one is needed")
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
                 faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")

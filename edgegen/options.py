@@ -30,7 +30,8 @@ class GenerationOptions:
 
     Attributes:
         max_new_tokens: most tokens to generate; clipped to what the model's context leaves.
-        do_sample: draw from the distribution; otherwise the most likely token is taken each time (greedy).
+        do_sample: draw from the distribution; otherwise the most likely token is taken each time (greedy). None, which
+            is resolved at once: if any option of sampling is not at its default.
         temperature: logits are divided by it; 0 is greedy.
         top_k: only the k most likely tokens are drawn from; 0 is no limit.
         top_p: only the smallest set of most likely tokens with at least this probability is drawn from.
@@ -41,7 +42,7 @@ class GenerationOptions:
     """
 
     max_new_tokens: int = 256
-    do_sample: bool = False
+    do_sample: bool | None = None
     temperature: float = 1.0
     top_k: int = 50
     top_p: float = 1.0
@@ -54,6 +55,9 @@ class GenerationOptions:
         if self.eos_token_id is not None:
             object.__setattr__(self, "eos_token_id", _several(self.eos_token_id))
         object.__setattr__(self, "stop_strings", _several(self.stop_strings))
+        if self.do_sample is None:
+            asked = (self.temperature, self.top_k, self.top_p, self.seed)
+            object.__setattr__(self, "do_sample", asked != (1.0, 50, 1.0, None))
         faults = [
             fault
             for fault in (
@@ -95,9 +99,14 @@ class GenerationOptions:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "GenerationOptions":
-        """From a ``generation_config.json``: the keys that are options here; all others are left alone."""
+        """From a ``generation_config.json``: the keys that are options here; all others are left alone.
+
+        As everywhere else, a file that does not say ``do_sample`` means greedy.
+        """
         known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in config.items() if name in known and value is not None})
+        given: dict[str, Any] = {"do_sample": False}
+        given |= {name: value for name, value in config.items() if name in known and value is not None}
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,8 +77,8 @@ class BundleStore:
                 if (path / MANIFEST_NAME).is_file():
                     yield _listed(path.name, path)
 
-    def remove(self, name: str) -> Path:
-        """Delete the bundle ``name`` of the store; a path is refused.
+    def require(self, name: str) -> Path:
+        """The folder of the bundle ``name`` of the store; a path, or the embedded one, is refused.
 
         Raises:
             BundleNotFoundError: no such name in the store.
@@ -88,6 +88,15 @@ class BundleStore:
             embedded = " (the embedded one cannot be removed)" if name == DEFAULT_MODEL else ""
             known = [entry.name for entry in self if entry.path != _EMBEDDED]
             raise BundleNotFoundError(f"no bundle named {name!r} in {self.root}{embedded}{did_you_mean(name, known)}.")
+        return path
+
+    def remove(self, name: str) -> Path:
+        """Delete the bundle ``name`` of the store, and return where it was.
+
+        Raises:
+            BundleNotFoundError: no such name in the store.
+        """
+        path = self.require(name)
         if path.is_symlink():
             path.unlink()  # what it leads to is not the store's
             return path

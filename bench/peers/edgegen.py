@@ -22,7 +22,7 @@ class EdgegenModel(Model):
     def start(self, ids: Ids) -> int:
         if self._stream is not None:
             self._stream.close()
-        self._stream = self._llm.stream(ids.tolist(), max_new_tokens=self._llm.max_context, eos_token_id=None)
+        self._stream = self._llm.stream(ids.tolist(), max_new_tokens=self._llm.max_context, eos_token_id=())
         return self.step()
 
     def step(self) -> int:

@@ -11,4 +11,6 @@ def command(names: tuple[str, ...]) -> None:
     """Delete the bundles NAMES from the store. Bundles elsewhere are folders: delete them as such."""
     store = BundleStore()
     for name in names:
+        store.require(name)
+    for name in names:
         click.echo(f"removed {store.remove(name)}", err=True)
