@@ -5,7 +5,8 @@
 What it does, in order: repairs and splits the stories, gives them capital letters (restore_case.py), holds
 out the last 7%, trains a byte-level BPE tokenizer on the rest, trains a GPT-2 (gpt.py) with Muon and AdamW,
 keeps the weights with the best held-out loss, writes them to --out, and prints sample stories. It resumes
-from --work when stopped; give a fresh --work to start again. The defaults are the flags of the shipped model.
+from --work when stopped; give a fresh --work to start again. The card in models/stories names the flags that
+the shipped model was trained with.
 
 Needs Python 3.11, torch 2.13 (a CPU is enough), transformers 4.57, tokenizers, safetensors and numpy.
 """
@@ -29,7 +30,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 END = "<|endoftext|>"  # opens every story and closes the last one
 END_ID = 0
-GENERATION = {"do_sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.95, "max_new_tokens": 256}
+GENERATION = {
+    "do_sample": True, "temperature": 0.6, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.1,
+    "max_new_tokens": 256,
+}  # fmt: skip
 PROMPTS = ("Once upon a time", "One day, a little girl named Lily", "The dragon", "")
 
 Rows = np.ndarray  # int64 [rows, length]; IGNORED where there is no token
