@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(case: Case, vocabulary: int, repeats: int) -> Measurement:
     """Time one case."""
-    pipeline = LogitsPipeline.for_sampling(temperature=case.temperature, top_k=case.top_k, top_p=case.top_p)
+    pipeline = LogitsPipeline.compose(temperature=case.temperature, top_k=case.top_k, top_p=case.top_p)
     sampler = Sampler(seed=1, do_sample=case.do_sample)
     context = LogitsContext(())
     steps = [random_logits(vocabulary, flat=case.flat, seed=seed) for seed in range(8)]

@@ -372,5 +372,10 @@ def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
 
 def _pipeline(options: GenerationOptions) -> LogitsPipeline:
     if not options.do_sample:
-        return LogitsPipeline()
-    return LogitsPipeline.for_sampling(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+        return LogitsPipeline.compose(repetition_penalty=options.repetition_penalty)
+    return LogitsPipeline.compose(
+        repetition_penalty=options.repetition_penalty,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+    )

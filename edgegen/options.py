@@ -18,6 +18,7 @@ class GenerationOverrides(TypedDict, total=False):
     temperature: float
     top_k: int
     top_p: float
+    repetition_penalty: float
     seed: int | None
     eos_token_id: int | list[int] | tuple[int, ...] | None
     stop_strings: str | list[str] | tuple[str, ...] | None
@@ -35,6 +36,7 @@ class GenerationOptions:
         temperature: logits are divided by it; 0 is greedy.
         top_k: only the k most likely tokens are drawn from; 0 is no limit.
         top_p: only the smallest set of most likely tokens with at least this probability is drawn from.
+        repetition_penalty: above 1, tokens that were there before become less likely, greedily too; 1 is none.
         seed: same seed, same text, on the same bundle and machine; None draws a new seed per request.
         eos_token_id: ids that end a text, or one such id; none with (), the bundle's own with None.
         stop_strings: texts that end the generation; they are not part of the result.
@@ -46,6 +48,7 @@ class GenerationOptions:
     temperature: float = 1.0
     top_k: int = 50
     top_p: float = 1.0
+    repetition_penalty: float = 1.0
     seed: int | None = None
     eos_token_id: tuple[int, ...] | None = None
     stop_strings: tuple[str, ...] = ()
@@ -65,6 +68,7 @@ class GenerationOptions:
                 _number("temperature", self.temperature, float, 0, 1e30),
                 _number("top_k", self.top_k, int, 0),
                 _number("top_p", self.top_p, float, 0, 1),
+                _number("repetition_penalty", self.repetition_penalty, float, 0.01, 100),
                 None if self.seed is None else _number("seed", self.seed, int, 0, 2**64 - 1),
                 *(_number("eos_token_id", token, int, 0) for token in self.eos_token_id or ()),
                 *(_boolean(name, getattr(self, name)) for name in ("do_sample", "use_cache")),

@@ -106,7 +106,7 @@ class TestSampling:
     def test_tokens_come_as_often_as_they_are_likely(self, options: dict[str, float]) -> None:
         logits = np.random.default_rng(3).normal(0, 1.5, 40).astype(np.float32)
         logits[5] = -np.inf
-        pipeline = LogitsPipeline.for_sampling(**options)  # pyright: ignore[reportArgumentType]
+        pipeline = LogitsPipeline.compose(**options)  # pyright: ignore[reportArgumentType]
         left = pipeline(Candidates(logits), LogitsContext(()))
         ids = np.arange(40) if left.ids is None else left.ids
         probabilities = np.zeros(40)

@@ -28,6 +28,7 @@ _DEFAULTS = GenerationOptions()
 @click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
 @click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
 @click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
+@click.option("--repetition-penalty", type=float, help="Above 1: repeat less.  [1.0]")
 @click.option("--seed", type=int, help="Same seed, same text.  [random]")
 @click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
 @click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
@@ -49,6 +50,7 @@ def command(
     temperature: float | None,
     top_k: int | None,
     top_p: float | None,
+    repetition_penalty: float | None,
     seed: int | None,
     do_sample: bool | None,
     stop_strings: tuple[str, ...],
@@ -72,6 +74,7 @@ def command(
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
         "seed": seed,
         "do_sample": do_sample,
         "stop_strings": stop_strings or None,

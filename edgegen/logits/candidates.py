@@ -33,6 +33,14 @@ class Candidates:
         """The token id at ``index``."""
         return index if self.ids is None else int(self.ids[index])
 
+    def indices_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where those of ``ids`` (ascending, each once) that are candidates stand among them."""
+        if self.ids is None:
+            return ids[: ids.searchsorted(self.logits.size)]
+        at = self.ids.searchsorted(ids)
+        at[at == self.ids.size] = 0
+        return at[self.ids[at] == ids]
+
     def with_logits(self, logits: NDArray[np.float32]) -> Self:
         """The same tokens with other logits, ``[N]`` float32."""
         return type(self)(logits, self.ids)

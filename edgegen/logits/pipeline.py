@@ -5,6 +5,7 @@ from typing import Self
 
 from edgegen.logits.candidates import Candidates
 from edgegen.logits.processor import LogitsContext, LogitsProcessor
+from edgegen.logits.repetition_penalty import RepetitionPenalty
 from edgegen.logits.temperature import Temperature
 from edgegen.logits.top_k import TopK
 from edgegen.logits.top_p import TopP
@@ -17,13 +18,22 @@ class LogitsPipeline:
         self.processors = tuple(processors)
 
     @classmethod
-    def for_sampling(cls, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Self:
+    def compose(
+        cls,
+        *,
+        repetition_penalty: float = 1.0,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+    ) -> Self:
         """The processors these options ask for, in transformers' order; the defaults ask for none.
 
         Raises:
             OptionError: a value is out of its range.
         """
         processors: list[LogitsProcessor] = []
+        if repetition_penalty != 1.0:
+            processors.append(RepetitionPenalty(repetition_penalty))
         if temperature != 1.0:
             processors.append(Temperature(temperature))
         if top_k != 0:

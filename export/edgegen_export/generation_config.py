@@ -11,7 +11,6 @@ _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 # Keys without effect on the text of a decoder-only model, or whose default value is written out.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "repetition_penalty": (1.0,),
     "length_penalty": (1.0,),
     "encoder_repetition_penalty": (1.0,),
     "typical_p": (1.0,),

@@ -1,4 +1,4 @@
-"""Temperature, top-k and top-p against transformers, llama.cpp's golden values and their definitions."""
+"""The processors against transformers, llama.cpp's golden values and their definitions."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.errors import OptionError
-from edgegen.logits import Candidates, LogitsContext, LogitsProcessor, Temperature, TopK, TopP
+from edgegen.logits import Candidates, LogitsContext, LogitsProcessor, RepetitionPenalty, Temperature, TopK, TopP
 
 CONTEXT = LogitsContext(())
 Logits = NDArray[np.float32]
@@ -191,3 +191,32 @@ def test_llama_cpps_golden_values() -> None:
         np.testing.assert_allclose(np.sort(probabilities), np.sort(case["expected"]), atol=1e-5)
         checked += 1
     assert checked == 8
+
+
+@settings(deadline=None)
+@given(logits=LOGITS, seen=st.lists(st.integers(0, 59), max_size=30), penalty=st.sampled_from([0.5, 1.1, 1.3, 2.0]))
+def test_repetition_penalty_is_that_of_transformers(logits: Logits, seen: list[int], penalty: float) -> None:
+    torch: Any = pytest.importorskip("torch", reason="the oracle needs torch")
+    process: Any = pytest.importorskip("transformers.generation.logits_process", reason="the oracle is transformers")
+    ids = [i for i in seen if i < logits.size]
+    ours = RepetitionPenalty(penalty)(Candidates(logits), LogitsContext(ids)).logits
+    if not ids:
+        assert np.array_equal(ours, logits)
+        return
+    theirs = process.RepetitionPenaltyLogitsProcessor(penalty)(
+        torch.tensor([ids]), torch.from_numpy(logits.copy())[None]
+    )
+    assert np.allclose(ours, theirs[0].numpy(), rtol=1e-6)
+
+
+def test_repetition_penalty_finds_its_tokens_among_a_few_candidates() -> None:
+    few = Candidates(array([1.0, 2.0, -3.0]), np.array([4, 7, 9], np.int64))
+    left = RepetitionPenalty(2.0)(few, LogitsContext([9, 1, 7, 7, 30]))
+    assert left.logits.tolist() == [1.0, 1.0, -6.0]
+    assert few.logits.tolist() == [1.0, 2.0, -3.0]
+
+
+@pytest.mark.parametrize("penalty", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_repetition_penalty_that_is_not_positive_is_refused(penalty: float) -> None:
+    with pytest.raises(OptionError, match="repetition_penalty"):
+        RepetitionPenalty(penalty)

@@ -114,7 +114,7 @@ def peak_of_steps(engine: Engine, steps: int) -> int:
 
 @pytest.mark.parametrize("do_sample", [False, True])
 def test_a_step_allocates_as_little_late_as_early(bundle: Bundle, watched: WatchedRunner, do_sample: bool) -> None:
-    sampling = LogitsPipeline.for_sampling(temperature=1.5, top_k=40, top_p=0.95)
+    sampling = LogitsPipeline.compose(temperature=1.5, top_k=40, top_p=0.95)
     one = sequence(bundle, 12, 240, sampling if do_sample else LogitsPipeline(), do_sample=do_sample)
     engine = engine_with(watched, one)
     tracemalloc.start()
