@@ -84,12 +84,12 @@ class _Terminal:
         self._bar.close()
 
     def stage(self, text: str) -> None:
+        self._bar.reset()
         self._bar.set_description_str(text)
 
-    def weights(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: int) -> None:
         self._bar.total = total
-        self._bar.n = done
-        self._bar.refresh()
+        self._bar.update(done - self._bar.n)
 
     def warn(self, text: str) -> None:
         if not self._quiet:

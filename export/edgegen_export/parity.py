@@ -4,6 +4,7 @@ Made at every export, without torch: the checkpoint runs layer by layer in float
 own graphs run in ONNX Runtime one after the other, and both are compared position by position on a short text.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,13 +59,21 @@ class ParityReport:
         return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in report.items()}
 
 
-def measure_parity(bundle: Bundle, reference: LayerwiseReference, ids: NDArray[np.int64], text: str) -> ParityReport:
+def measure_parity(
+    bundle: Bundle,
+    reference: LayerwiseReference,
+    ids: NDArray[np.int64],
+    text: str,
+    on_progress: Callable[[int, int], None],
+) -> ParityReport:
     """Compare ``bundle`` with ``reference`` on ids [windows, t]; ``text`` says where they come from.
+
+    ``on_progress`` hears how many positions of how many are compared.
 
     Raises:
         ExportError: logits are not finite.
     """
-    comparison = _Comparison()
+    comparison = _Comparison(int(ids.size), on_progress)
     hidden = reference.hidden(ids)
     trim_memory()
     ends, step_diff = _compare_decode(bundle, reference, ids, hidden, comparison)
@@ -111,7 +120,8 @@ def _compare_prefill(bundle: Bundle, ids: NDArray[np.int64], ends: list[Logits])
 class _Comparison:
     """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: int, on_progress: Callable[[int, int], None]) -> None:
+        self._total, self._on_progress = total, on_progress
         self._positions = self._predicted = self._agree = 0
         self._max_diff = self._sum_diff = self._sum_kl = self._max_kl = 0.0
         self._nll = np.zeros(2)
@@ -131,6 +141,7 @@ class _Comparison:
         self._max_kl = max(self._max_kl, kl)
         self._agree += int(expected.argmax() == found.argmax())
         self._positions += 1
+        self._on_progress(self._positions, self._total)
         if next_id is not None:
             self._nll -= [p[next_id], q[next_id]]
             self._predicted += 1

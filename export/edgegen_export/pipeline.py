@@ -52,8 +52,8 @@ class Progress(Protocol):
         """A new stage begins."""
         ...
 
-    def weights(self, done: int, total: int) -> None:
-        """So many of the model's parameters are written."""
+    def advance(self, done: int, total: int) -> None:
+        """So much of the stage is done: parameters written, positions compared."""
         ...
 
     def warn(self, text: str) -> None:
@@ -66,7 +66,7 @@ class Silent:
 
     def stage(self, text: str) -> None: ...
 
-    def weights(self, done: int, total: int) -> None: ...
+    def advance(self, done: int, total: int) -> None: ...
 
     def warn(self, text: str) -> None: ...
 
@@ -133,7 +133,7 @@ def export(
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
         ids, text = _sample_ids(draft, progress)
-        report = measure_parity(draft, LayerwiseReference(tensors, config, kv), ids, text)
+        report = measure_parity(draft, LayerwiseReference(tensors, config, kv), ids, text, progress.advance)
         writer.add("parity.json", _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
@@ -154,7 +154,7 @@ def _write_weights(
     def on_tensor(elements: int) -> None:
         nonlocal done
         done += elements
-        progress.weights(done, total)
+        progress.advance(done, total)
 
     sink = writer.weights(WEIGHTS)
     params = StoredParameters(tensors, recipe, sink, on_tensor)

@@ -53,7 +53,7 @@ class FailingAt(Silent):
     def stage(self, text: str) -> None:
         self._hear()
 
-    def weights(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: int) -> None:
         self._hear()
 
     def warn(self, text: str) -> None:
