@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests"
-	@echo "make check     format, lint, types, import contracts, then the tests"
+	@echo "make check     format, lint, types, import contracts, then the tests with torch and transformers as oracles"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
 	@echo "make clean     remove $(VENV) and everything built"
@@ -21,7 +21,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.installed-dev
+check: $(VENV)/.installed-oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -48,4 +48,8 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+$(VENV)/.installed-oracle: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,oracle]"
 	touch $@
