@@ -31,7 +31,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 END = "<|endoftext|>"  # opens every story and closes the last one
 END_ID = 0
 GENERATION = {
-    "do_sample": True, "temperature": 0.6, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.1,
+    "do_sample": True, "temperature": 0.6, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.2,
     "max_new_tokens": 256,
 }  # fmt: skip
 PROMPTS = ("Once upon a time", "One day, a little girl named Lily", "The dragon", "")
