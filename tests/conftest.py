@@ -1,11 +1,14 @@
 """Fixtures of every test: a home of its own, no network, and the real test material where it is at hand."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+# A shell starts background jobs with interrupts ignored, and so all that they start: Ctrl-C could not be tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # huggingface_hub and transformers read these once, when they are imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 

@@ -39,8 +39,8 @@ STRACE = shutil.which("strace")
 
 
 def start(code: str, *before: str) -> subprocess.Popen[str]:
-    """A fresh interpreter; this one has had telemetry switched off when it imported edgegen."""
-    environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+    """A fresh interpreter with nothing in its environment that might keep telemetry off, such as CI=true."""
+    environment = {key: os.environ[key] for key in ("PATH", "HOME", "PYTHONPATH", "EDGEGEN_HOME") if key in os.environ}
     command = [*before, sys.executable, "-c", code]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
