@@ -59,8 +59,8 @@ class GenerationOptions:
             object.__setattr__(self, "eos_token_id", _several(self.eos_token_id))
         object.__setattr__(self, "stop_strings", _several(self.stop_strings))
         if self.do_sample is None:
-            asked = (self.temperature, self.top_k, self.top_p, self.seed)
-            object.__setattr__(self, "do_sample", asked != (1.0, 50, 1.0, None))
+            asked = any(getattr(self, f.name) != f.default for f in fields(self) if f.name in SAMPLING_OPTIONS)
+            object.__setattr__(self, "do_sample", asked)
         faults = [
             fault
             for fault in (

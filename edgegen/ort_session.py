@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,6 @@ import onnxruntime as ort
 from edgegen.board import physical_cores
 from edgegen.errors import BundleError
 from edgegen.manifest import GraphContract, Phase
-
-Sessions = Literal["pair", "two"]
 
 Array = NDArray[Any]
 

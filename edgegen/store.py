@@ -57,11 +57,10 @@ class BundleStore:
         if name == DEFAULT_MODEL and _EMBEDDED.is_dir():
             return _EMBEDDED
         if folder.is_dir():
-            what = "is a folder, but no bundle"
             hint = f"it has no {MANIFEST_NAME}"
             if (folder / "config.json").is_file():
                 hint = f"it looks like a checkpoint: run `edgegen export {reference}` first"
-            raise BundleNotFoundError(f"{folder} {what}: {hint}.")
+            raise BundleNotFoundError(f"{folder} is a folder, but no bundle: {hint}.")
         known = [entry.name for entry in self]
         raise BundleNotFoundError(
             f"no bundle named or at {name!r}{did_you_mean(name, known)}; `edgegen list` shows the names, "

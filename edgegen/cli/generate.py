@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _DEFAULTS = GenerationOptions()
 
 
-@click.command("generate", context_settings={"ignore_unknown_options": False})
+@click.command("generate")
 @click.argument("prompt", required=False)
 @click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
 @click.option("-f", "--file", "prompt_file", help="Read the prompt from a file; - is standard input.")
@@ -28,7 +29,7 @@ _DEFAULTS = GenerationOptions()
 @click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
 @click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
 @click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
-@click.option("--repetition-penalty", type=float, help="Above 1: repeat less.  [1.0]")
+@click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
 @click.option("--seed", type=int, help="Same seed, same text.  [random]")
 @click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
 @click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
@@ -160,7 +161,7 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     return text.removesuffix("\n").removesuffix("\r") if source == "-" else text
 
 
-def _print_text(before: str, pieces: Any) -> None:
+def _print_text(before: str, pieces: Iterable[str]) -> None:
     last = before
     sys.stdout.write(before)
     for piece in pieces:

@@ -92,9 +92,8 @@ class StoredParameters:
     def matrix(self, *modules: str) -> Matrix:
         name = fused_name(modules) + ".weight"
         if name not in self._matrices:
-            parts = LazyTensor.concat([self._tensors[f"{m}.weight"] for m in modules])
             store = self._store_blocks if self._recipe.quantized else self._store_floats
-            self._matrices[name] = store(name, parts)
+            self._matrices[name] = store(name, fused_weight(self._tensors, modules))
         return self._matrices[name]
 
     def bias(self, *modules: str) -> Tensor | None:
@@ -147,9 +146,10 @@ class StoredParameters:
     def _check(self, source: LazyTensor, slab: NDArray[np.float32]) -> None:
         # The sum is not finite if an element is not, or if it overflows: only then look closely.
         with np.errstate(all="ignore"):
-            suspicious = not np.isfinite(slab.sum())
+            if np.isfinite(slab.sum()) or np.isfinite(slab).all():
+                return
         name = ", ".join(source.names)
-        if suspicious and name not in self.not_finite and not np.isfinite(slab).all():
+        if name not in self.not_finite:
             self.not_finite.append(name)
 
 
@@ -161,9 +161,9 @@ class FedParameters:
         self._readers: dict[str, Callable[[], NDArray[np.float32]]] = {}
 
     def matrix(self, *modules: str) -> FloatMatrix:
-        parts = LazyTensor.concat([self._tensors[f"{m}.weight"] for m in modules])
-        rows, columns = parts.shape
-        return FloatMatrix(self._feed(fused_name(modules) + ".weight", parts.shape, parts.read), rows, columns)
+        weight = fused_weight(self._tensors, modules)
+        rows, columns = weight.shape
+        return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
 
     def bias(self, *modules: str) -> Tensor | None:
         bias = fused_bias(self._tensors, modules)
@@ -185,6 +185,11 @@ def fused_name(modules: Sequence[str]) -> str:
     """``layers.0.attn.q``, ``layers.0.attn.k`` → ``layers.0.attn.q+k``."""
     parent = modules[0].rpartition(".")[0]
     return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
+
+
+def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:
+    """The modules' weights, their rows one after the other."""
+    return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
 
 
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:

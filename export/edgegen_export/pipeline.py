@@ -39,9 +39,12 @@ from edgegen_export.quantize.recipe import RECIPES, Recipe, Scheme
 from edgegen_export.reference import LayerwiseReference
 from edgegen_export.sample_text import SAMPLE_TEXT
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
-from edgegen_export.writer import BundleWriter
+from edgegen_export.writer import BundleWriter, refuse_wrong_target
 
+PREFILL, DECODE, PAIR = "prefill.onnx", "decode.onnx", "pair.onnx"
 WEIGHTS = "weights.data"
+GENERATION_CONFIG = "generation_config.json"
+PARITY = "parity.json"
 MINIMUM_ONNXRUNTIME = "1.23.2"
 
 
@@ -90,6 +93,7 @@ def export(
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
+    refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
@@ -99,10 +103,10 @@ def export(
     checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
     architecture, config = read_config(checkpoint.config)
     tensors = bind(architecture, config, checkpoint.tensors)
-    given = _json(checkpoint, "generation_config.json")
+    given = _json(checkpoint, GENERATION_CONFIG)
     settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
     if ignored:
-        progress.warn(f"generation_config.json asks for what is not honoured: {', '.join(ignored)}")
+        progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
     recipe, kv = RECIPES[scheme], kv_spec(config)
 
     with BundleWriter(target, force=force) as writer:
@@ -113,7 +117,7 @@ def export(
         tokenizer = tokenizer_files(checkpoint)
         for name, data in {**tokenizer, **_papers(checkpoint)}.items():
             writer.add(name, data)
-        writer.add("generation_config.json", _to_json(settings))
+        writer.add(GENERATION_CONFIG, _to_json(settings))
 
         manifest = Manifest(
             format_version=FORMAT_VERSION,
@@ -125,8 +129,8 @@ def export(
             variants=(_variant(recipe, kv),),
             minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
             tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
-            generation_config="generation_config.json",
-            parity="parity.json",
+            generation_config=GENERATION_CONFIG,
+            parity=PARITY,
             files=writer.files,
             provenance={"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__},
         )
@@ -134,7 +138,7 @@ def export(
         draft = Bundle(target, manifest, writer.folder)
         ids, text = _sample_ids(draft, progress)
         report = measure_parity(draft, LayerwiseReference(tensors, config, kv), ids, text, progress.advance)
-        writer.add("parity.json", _to_json(report.to_json()))
+        writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
 
@@ -148,7 +152,7 @@ def _write_weights(
     progress: Progress,
 ) -> dict[str, bytes]:
     """Write every weight once and return the graphs that use them, serialized, by file name."""
-    total = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    total = _parameters(tensors)
     done = 0
 
     def on_tensor(elements: int) -> None:
@@ -161,7 +165,7 @@ def _write_weights(
     prefill = build_prefill(config, params, kv).model(WEIGHTS)
     decode = build_decode(config, params, kv).model(WEIGHTS)
     pair = join_pair(
-        "run_prefill",
+        GraphContract().run_prefill,
         build_prefill(config, params, kv, prefix="prefill/"),
         build_decode(config, params, kv, prefix="decode/"),
         WEIGHTS,
@@ -170,16 +174,16 @@ def _write_weights(
     if params.not_finite:
         names = [f"{name}: has values that are NaN or infinite" for name in params.not_finite]
         raise TensorError(f"the checkpoint is broken: {one_or_list(names)}")
-    graphs = {"prefill.onnx": prefill, "decode.onnx": decode, "pair.onnx": pair}
+    graphs = {PREFILL: prefill, DECODE: decode, PAIR: pair}
     return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
 
 
 def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
     return GraphVariant(
         name=recipe.scheme,
-        prefill="prefill.onnx",
-        decode="decode.onnx",
-        pair="pair.onnx",
+        prefill=PREFILL,
+        decode=DECODE,
+        pair=PAIR,
         weights=WEIGHTS,
         linear="matmul_nbits" if recipe.quantized else "matmul",
         activation_dtype="float32",
@@ -192,12 +196,16 @@ def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
 def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> Model:
     return Model(
         family=checkpoint.config["model_type"],
-        parameters=sum(math.prod(tensor.shape) for tensor in tensors.values()),
+        parameters=_parameters(tensors),
         num_layers=config.num_layers,
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         max_context=config.max_positions,
     )
+
+
+def _parameters(tensors: Mapping[str, LazyTensor]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:

@@ -74,7 +74,7 @@ class BundleWriter:
         self._committed = False
         self._weights: list[WeightsFile] = []
         try:
-            self._refuse_wrong_target(force)
+            refuse_wrong_target(target, force=force)
             self._made_target = not target.exists()
             target.mkdir(parents=True, exist_ok=True)
             self._remove_abandoned()
@@ -136,17 +136,6 @@ class BundleWriter:
             if number < int(self.version[1:]):
                 shutil.rmtree(other, ignore_errors=True)
 
-    def _refuse_wrong_target(self, force: bool) -> None:
-        if not self.target.exists():
-            return
-        if not self.target.is_dir():
-            raise ExportError(f"{self.target} is a file; give -o a folder that does not exist yet.")
-        if (self.target / MANIFEST_NAME).exists():
-            if not force:
-                raise ExportError(f"{self.target} already holds a bundle; replace it with --force, or give another -o.")
-        elif any(not (p.name.startswith(".partial-") or _is_version(p)) for p in self.target.iterdir()):
-            raise ExportError(f"{self.target} holds other files and no bundle; give -o a new or an empty folder.")
-
     def _next_version(self) -> str:
         return f"v{max(self._versions(), default=0) + 1}"
 
@@ -158,6 +147,27 @@ class BundleWriter:
         for partial in self.target.glob(".partial-*"):
             if time.time() - partial.stat().st_mtime > _ABANDONED_AFTER_S:
                 shutil.rmtree(partial, ignore_errors=True)
+
+
+def refuse_wrong_target(target: Path, *, force: bool) -> None:
+    """Judge where a bundle is to be written, and touch nothing.
+
+    Raises:
+        ExportError: ``target`` holds a bundle (without ``force``) or something else.
+    """
+    try:
+        if not target.exists():
+            return
+        entries = list(target.iterdir()) if target.is_dir() else None
+    except OSError as error:
+        raise ExportError(f"{target} cannot be written: {error}.") from error
+    if entries is None:
+        raise ExportError(f"{target} is a file; give -o a folder that does not exist yet.")
+    if any(p.name == MANIFEST_NAME for p in entries):
+        if not force:
+            raise ExportError(f"{target} already holds a bundle; replace it with --force, or give another -o.")
+    elif any(not (p.name.startswith(".partial-") or _is_version(p)) for p in entries):
+        raise ExportError(f"{target} holds other files and no bundle; give -o a new or an empty folder.")
 
 
 def _is_version(path: Path) -> bool:

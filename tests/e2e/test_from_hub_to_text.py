@@ -126,9 +126,11 @@ def test_a_second_export_works_offline_from_the_cache(edgegen: Edgegen, hub: Sta
     assert "HF_HUB_OFFLINE" in never.stderr
 
 
-def test_an_existing_bundle_is_kept_unless_forced(edgegen: Edgegen) -> None:
+def test_an_existing_bundle_is_kept_unless_forced(edgegen: Edgegen, hub: StandInHub) -> None:
     assert edgegen("export", "gpt2").returncode == 0
+    asked = len(hub.requests)
     refused = edgegen("export", "gpt2")
+    assert len(hub.requests) == asked  # nothing is downloaded for a bundle that cannot be written
     assert refused.returncode == 1
     assert "--force" in refused.stderr
     assert edgegen("verify", "gpt2-int8").returncode == 0
