@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from edgegen.bundle import Bundle
+from edgegen_export.pipeline import export
+from tests.runtime.models import write_checkpoint
+
 # A shell starts background jobs with interrupts ignored, and so all that they start: Ctrl-C could not be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # huggingface_hub and transformers read these once, when they are imported.
@@ -36,3 +40,14 @@ def test_data() -> Path:
     if not folder:
         pytest.skip("EDGEGEN_TEST_DATA is not set: it names the folder of real checkpoints, tokenizers and texts")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random checkpoint whose tokens are bytes."""
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def int8_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]

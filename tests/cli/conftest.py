@@ -9,29 +9,17 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle import Bundle
-from edgegen_export.pipeline import export
-from tests.runtime.models import write_checkpoint
 
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
-
-
-@pytest.fixture(scope="session")
-def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]
-
-
 @pytest.fixture
-def model(exported: Bundle, edgegen_home: Path) -> str:
+def model(int8_bundle: Bundle, edgegen_home: Path) -> str:
     """The name of a bundle in the store."""
     (edgegen_home / "bundles").mkdir(parents=True)
-    (edgegen_home / "bundles" / "tiny-int8").symlink_to(exported.path)
+    (edgegen_home / "bundles" / "tiny-int8").symlink_to(int8_bundle.path)
     return "tiny-int8"
 
 

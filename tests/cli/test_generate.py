@@ -25,9 +25,9 @@ EIGHT = ("-n", "8", "--seed", "3")
 
 
 @pytest.fixture
-def answer(exported: Bundle) -> str:
+def answer(int8_bundle: Bundle) -> str:
     """What the model says to "Zoë"."""
-    return LLM.load(exported.path).generate("Zoë", max_new_tokens=8, seed=3).text
+    return LLM.load(int8_bundle.path).generate("Zoë", max_new_tokens=8, seed=3).text
 
 
 class TestPrompts:
@@ -193,10 +193,10 @@ def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["text", "json"])
-def test_ctrl_c_ends_it_at_once_with_what_it_has_said(exported: Bundle, mode: str) -> None:
+def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str) -> None:
     """Without the cache a long answer takes long enough to be interrupted anywhere."""
     options = ["-n", "400", "--no-use-cache", "--eos-token-id", "259"] + ["--json"] * (mode == "json")
-    command = [*COMMAND, "generate", "-m", str(exported.path), "Once upon a time", *options]
+    command = [*COMMAND, "generate", "-m", str(int8_bundle.path), "Once upon a time", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -212,7 +212,7 @@ def test_ctrl_c_ends_it_at_once_with_what_it_has_said(exported: Bundle, mode: st
     assert time.perf_counter() - begin < 2
     assert errors.strip() == b""
     if mode == "text":
-        whole = LLM.load(exported.path).generate("Once upon a time", max_new_tokens=400, eos_token_id=259).text
+        whole = LLM.load(int8_bundle.path).generate("Once upon a time", max_new_tokens=400, eos_token_id=259).text
         assert whole.encode().startswith(said + rest)
         assert len(said + rest) < len(whole.encode())
     else:
@@ -261,9 +261,9 @@ class TestInProcess:
         )
 
     def test_every_option_does_what_the_python_one_does(
-        self, capsys: pytest.CaptureFixture[str], model: str, exported: Bundle
+        self, capsys: pytest.CaptureFixture[str], model: str, int8_bundle: Bundle
     ) -> None:
-        llm = LLM.load(exported.path)
+        llm = LLM.load(int8_bundle.path)
         for options, overrides in [
             (["--temperature", "1.5", "--seed", "9"], {"temperature": 1.5, "seed": 9}),
             (["--top-k", "3", "--seed", "9"], {"top_k": 3, "seed": 9}),

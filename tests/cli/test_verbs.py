@@ -16,9 +16,9 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def copy(exported: Bundle, tmp_path: Path) -> Path:
+def copy(int8_bundle: Bundle, tmp_path: Path) -> Path:
     """A bundle of one's own, to be damaged."""
-    shutil.copytree(exported.path, tmp_path / "copy")
+    shutil.copytree(int8_bundle.path, tmp_path / "copy")
     return tmp_path / "copy"
 
 
@@ -122,10 +122,10 @@ class TestExport:
 
 
 class TestVerify:
-    def test_says_that_all_is_well(self, capsys: Capture, exported: Bundle) -> None:
-        assert run(["verify", str(exported.path)]) == 0
+    def test_says_that_all_is_well(self, capsys: Capture, int8_bundle: Bundle) -> None:
+        assert run(["verify", str(int8_bundle.path)]) == 0
         out, err = capsys.readouterr()
-        assert f"{len(exported.manifest.files)} files" in out
+        assert f"{len(int8_bundle.manifest.files)} files" in out
         assert "all as the manifest says" in out
         assert err == ""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.byte_level import LETTER_OF_BYTE
 from tests.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
 
@@ -31,17 +32,17 @@ def hub(tmp_path: Path, tiny_tokenizer: Path) -> Iterator[StandInHub]:
 @pytest.fixture
 def tiny_tokenizer(tmp_path: Path) -> Path:
     """A byte-level vocabulary without merges: 256 bytes."""
-    # GPT-2 writes the printable bytes as themselves, and the others as the letters from U+0100 on.
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = [*map(chr, printable), *(chr(0x100 + k) for k in range(len(others)))]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
     tokenizer: dict[str, object] = {
         "version": "1.0",
         "added_tokens": [],
         "pre_tokenizer": byte_level,
         "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": {letter: i for i, letter in enumerate(letters)}, "merges": []},
+        "model": {
+            "type": "BPE",
+            "vocab": {letter: i for i, letter in enumerate(LETTER_OF_BYTE.values())},
+            "merges": [],
+        },
     }
     folder = tmp_path / "tokenizer"
     folder.mkdir()

@@ -15,7 +15,7 @@ from edgegen_export.blocks import linear, rows
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph import GraphBuilder
 from edgegen_export.parameters import StoredParameters
-from edgegen_export.quantize.blockwise import block_size_for, dequantize_rows, quantize_rows
+from edgegen_export.quantize.blockwise import block_size_for, quantize_rows
 from edgegen_export.quantize.recipe import Recipe
 from edgegen_export.writer import WeightsFile
 
@@ -30,6 +30,12 @@ matrices = arrays.arrays(
     elements=st.floats(-LARGE, LARGE, width=32)
     | st.sampled_from([0.0, float(TINY), float(TINY) / 8, -float(TINY) * 127, LARGE]),
 )
+
+
+def dequantize_rows(codes: NDArray[np.uint8], scales: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
+    """What codes [n, blocks, block_size] and scales [n, blocks] stand for, by the operator's specification."""
+    values: NDArray[Any] = (codes.astype(np.float32) - np.float32(128)) * scales[:, :, None]
+    return values.reshape(len(codes), -1)[:, :columns]
 
 
 @settings(deadline=None, max_examples=60)

@@ -10,19 +10,8 @@ from edgegen.options import EngineOptions
 from edgegen.runner import ModelRunner
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
-from tests.runtime.models import write_checkpoint
 
 OPTIONS = EngineOptions(threads=1)
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
-
-
-@pytest.fixture(scope="session")
-def int8_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]
 
 
 @pytest.fixture(scope="session")

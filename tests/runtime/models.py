@@ -30,6 +30,7 @@ from edgegen.manifest import (
 from edgegen.options import EngineOptions
 from edgegen.ort_session import Binding, Buffer
 from edgegen.runner import ModelRunner
+from tests.byte_level import LETTER_OF_BYTE
 from tests.checkpoint.layouts import write_gpt2
 
 VOCAB_SIZE = 260
@@ -39,11 +40,8 @@ END, D_AND_HALF_A_CHARACTER, THE, EOS = 256, 257, 258, 259
 
 def byte_tokenizer(path: Path) -> Path:
     """A ``tokenizer.json`` whose first 256 ids are the bytes."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    letters = {byte: chr(byte) for byte in visible} | {byte: chr(0x100 + n) for n, byte in enumerate(hidden)}
-    vocab = {letters[byte]: byte for byte in range(256)}
-    vocab |= {"END": END, "D" + letters[0xE2]: D_AND_HALF_A_CHARACTER, letters[0x20] + "the": THE}
+    vocab = {letter: byte for byte, letter in LETTER_OF_BYTE.items()}
+    vocab |= {"END": END, "D" + LETTER_OF_BYTE[0xE2]: D_AND_HALF_A_CHARACTER, LETTER_OF_BYTE[0x20] + "the": THE}
     tokenizer: Any = Tokenizer(models.BPE(vocab=vocab, merges=[]))  # type: ignore[arg-type]
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -210,6 +208,18 @@ def fake_llm(
         fake_runner(graphs, max_context),
         EngineOptions(prefill_chunk=prefill_chunk),
     )
+
+
+class InterruptAt:
+    """Something to be called, which Ctrl-C meets at its ``left``-th call."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
 
 
 def random_ids(count: int, seed: int = 0) -> list[int]:

@@ -11,7 +11,7 @@ from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup
 from edgegen.stopping import StopMatch
-from tests.runtime.models import FakeGraphs, NextId, digest_of, fake_runner, random_ids
+from tests.runtime.models import FakeGraphs, InterruptAt, NextId, digest_of, fake_runner, random_ids
 
 
 def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequence:
@@ -154,13 +154,7 @@ def test_an_interrupted_step_is_done_again(at: int, place: str, use_cache: bool)
     graphs = FakeGraphs(digest_of)
     engine = engine_of(graphs, chunk=4)
     one = sequence(random_ids(10), 6, use_cache=use_cache)
-    left = at
-
-    def interrupt() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise KeyboardInterrupt
+    interrupt = InterruptAt(at)
 
     class InterruptedSampler(Sampler):
         def sample(self, candidates: Candidates, position: int) -> int:
@@ -185,7 +179,7 @@ def test_an_interrupted_step_is_done_again(at: int, place: str, use_cache: bool)
             engine.step()
         except KeyboardInterrupt:
             interrupts += 1
-    assert interrupts == (left <= 0)
+    assert interrupts == (interrupt.left <= 0)
     assert one.generated == expected(random_ids(10), 6)
     assert one.error is None
 

@@ -22,6 +22,7 @@ from tests.runtime.models import (
     THE,
     VOCAB_SIZE,
     FakeGraphs,
+    InterruptAt,
     NextId,
     after_prompt,
     digest_of,
@@ -419,15 +420,7 @@ class TestCancelling:
     @pytest.mark.parametrize("place", ["before_run", "after_run"])
     @pytest.mark.parametrize("at", [1, 2, 4, 6])
     def test_by_an_interrupt(self, llm: LLM, graphs: FakeGraphs, tmp_path: Path, place: str, at: int) -> None:
-        left = at
-
-        def interrupt() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-
-        setattr(graphs, place, interrupt)
+        setattr(graphs, place, InterruptAt(at))
         with pytest.raises(KeyboardInterrupt):
             llm.generate(random_ids(30), max_new_tokens=50)
         runs = len(graphs.runs)

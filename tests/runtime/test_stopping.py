@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edgegen.errors import OptionError
 from edgegen.stopping import StopMatch, StopStringMatcher, TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
+from tests.byte_level import LETTER_OF_BYTE
 
 FEW_LETTERS = st.text("ab", max_size=12) | st.text("abc\n", max_size=20)
 STOPS = st.lists(st.text("abc\n", min_size=1, max_size=5), max_size=4)
@@ -105,9 +106,7 @@ EOS = 0
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """Byte-level letters and a few words; ``<eos>`` is an ordinary token, so that nothing else hides it."""
-    visible = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))]
-    hidden = [chr(256 + n) for n in range(256 - len(visible))]
-    tokens = ["<eos>", *visible, *hidden, "ab", "abc", "c.Ġd", "ĊĊ"]
+    tokens = ["<eos>", *LETTER_OF_BYTE.values(), "ab", "abc", "c.Ġd", "ĊĊ"]
     model: dict[str, Any] = {
         "type": "BPE",
         "dropout": None,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from edgegen.errors import BundleError
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
+from tests.byte_level import LETTER_OF_BYTE
 
 TEXTS = (
     "the cat",
@@ -82,10 +83,8 @@ TO_SPACE: dict[str, Any] = {"type": "Replace", "pattern": {"String": "▁"}, "co
 
 def byte_level(decoder: Mapping[str, Any] = BYTE_LEVEL) -> dict[str, Any]:
     """GPT-2's kind: 256 letters for the bytes, some merges, two special tokens."""
-    visible = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))]
-    hidden = [chr(256 + n) for n in range(256 - len(visible))]
     merges = ["t h", "th e", "Ġ the", "ä ½", "Ġ ð"]
-    tokens = ["<|end|>", *visible, *hidden, *(m.replace(" ", "") for m in merges), "<|é▁|>"]
+    tokens = ["<|end|>", *LETTER_OF_BYTE.values(), *(m.replace(" ", "") for m in merges), "<|é▁|>"]
     specials = ((0, "<|end|>"), (len(tokens) - 1, "<|é▁|>"))
     return tokenizer_json(bpe(tokens, merges), decoder=decoder, specials=specials, pre_tokenizer=BYTE_LEVEL)
 

@@ -1,7 +1,5 @@
 """Symmetric block-wise rounding of weight matrices, in the layout of ONNX Runtime's ``MatMulNBits``."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,9 +30,3 @@ def quantize_rows(rows: NDArray[np.float32], block_size: int) -> tuple[NDArray[n
     np.rint(codes, out=codes)
     codes += np.float32(128)
     return codes.astype(np.uint8), scales.astype(np.float32, copy=False)
-
-
-def dequantize_rows(codes: NDArray[np.uint8], scales: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
-    """The inverse of :func:`quantize_rows`: float32 [n, columns]."""
-    values: NDArray[Any] = (codes.astype(np.float32) - np.float32(128)) * scales[:, :, None]
-    return values.reshape(len(codes), -1)[:, :columns]
