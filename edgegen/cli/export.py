@@ -20,23 +20,34 @@ if TYPE_CHECKING:
 @click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
+@click.option("--adapter", help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
-    source: str, scheme: str | None, output: Path | None, revision: str | None, force: bool, quiet: bool
+    source: str,
+    scheme: str | None,
+    output: Path | None,
+    revision: str | None,
+    adapter: str | None,
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
 
     Without -o the bundle goes to the store, under the source's name and the scheme: `edgegen export gpt2 --int8`
-    makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. The bundle's folder is printed.
+    makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
+    source's. The bundle's folder is printed.
     """
     from edgegen_export.pipeline import export
 
     chosen: Scheme = "fp32" if scheme == "fp32" else "int8"
-    target = output or BundleStore().path(f"{source_name(source)}-{chosen}")
+    names = [source_name(source), *([source_name(adapter)] if adapter else []), chosen]
+    target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
-        bundle, report = export(source, target, scheme=chosen, revision=revision, force=force, progress=terminal)
+        bundle, report = export(
+            source, target, scheme=chosen, revision=revision, adapter=adapter, force=force, progress=terminal
+        )
     if terminal.shown:
         seconds = time.perf_counter() - begin
         click.echo(f"{bundle.manifest.name}: {bundle.nbytes / 1e6:.1f} MB in {seconds:.1f} s", err=True)

@@ -26,7 +26,7 @@ from edgegen.manifest import (
 )
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import Architecture, bind, find_architecture
-from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec
@@ -80,20 +80,23 @@ def export(
     *,
     scheme: Scheme = "int8",
     revision: str | None = None,
+    adapter: str | None = None,
     force: bool = False,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
 
-    ``families``: the model families to look for its architecture in.
+    ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it. ``families``: the model families to look for
+    its architecture in.
 
     Raises:
-        CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
+        CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
+    update = Adapter.open(adapter, progress=progress.stage) if adapter is not None else None
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
@@ -102,6 +105,10 @@ def export(
 
     checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
     architecture, config = read_config(checkpoint.config)
+    if update is not None:
+        progress.stage(f"merging {adapter}")
+        checkpoint = merge_adapter(checkpoint, update, tied_head=config.tied_head, warn=progress.warn)
+        architecture, config = read_config(checkpoint.config)
     tensors = bind(architecture, config, checkpoint.tensors)
     given = _json(checkpoint, GENERATION_CONFIG)
     settings, ignored = generation_config(given, checkpoint.config, config.max_positions)

@@ -14,19 +14,23 @@ from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.checkpoint.weight_files import find_weights, read_index, read_json_object
+from edgegen_export.checkpoint.weight_files import ADAPTER_CONFIG, find_weights, read_index, read_json_object
 
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A model in a local folder (fetched there, when it came from the hub)."""
+    """A model in a local folder (fetched there, when it came from the hub).
+
+    ``stand_ins``: files that take the place of those of the same name in the folder; None hides one.
+    """
 
     path: Path
     source: Source
     config: dict[str, Any]
     tensors: Mapping[str, LazyTensor] = field(repr=False)
+    stand_ins: Mapping[str, Path | None] = field(default_factory=dict[str, Path | None])
 
     @classmethod
     def open(
@@ -44,7 +48,7 @@ class Checkpoint:
         when the hub is the reason) unless there is a config and safetensors weights that hold together, and
         ``UsageError`` for the revision of a folder.
         """
-        folder = _existing_folder(source)
+        folder = existing_folder(source)
         check = check_config or _accept
         if folder is None:
             snapshot = hub.fetch(source, revision, progress or _silent, check)
@@ -59,7 +63,7 @@ class Checkpoint:
             names = {entry.name for entry in folder.iterdir()}
         except OSError as error:
             raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from error
-        if refusal := adapter_refusal(names, str(folder)):
+        if refusal := adapter_refusal(names, str(folder), folder / ADAPTER_CONFIG):
             raise CheckpointError(refusal)
         weights = find_weights(names)
         faults: list[str] = []
@@ -76,7 +80,9 @@ class Checkpoint:
         return cls(folder, source, config, MappingProxyType(tensors))
 
     def file(self, name: str) -> Path | None:
-        """The file of that name in the folder, or None."""
+        """The file of that name in the folder, or what stands in for it, or None."""
+        if name in self.stand_ins:
+            return self.stand_ins[name]
         path = self.path / name
         return path if path.is_file() else None
 
@@ -109,8 +115,11 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     return tensors
 
 
-def _existing_folder(source: str) -> Path | None:
-    """The local folder that ``source`` names, or None when it reads as a hub id; anything else is refused."""
+def existing_folder(source: str) -> Path | None:
+    """The local folder that ``source`` names, or None when it reads as a hub id.
+
+    Raises ``CheckpointError`` when it can be neither.
+    """
     try:
         path = Path(source).expanduser() if source.startswith("~") else Path(source)
         if source and path.is_dir():

@@ -5,19 +5,25 @@ huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, 
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.errors import HubError
-from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
-from edgegen_export.checkpoint.weight_files import WEIGHTS, find_weights, listed, read_index, read_json_object
+from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
+from edgegen_export.checkpoint.weight_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    WEIGHTS,
+    find_weights,
+    listed,
+    read_index,
+    read_json_object,
+)
 
-_NEEDED = frozenset(
+TOKENIZER_FILES = frozenset(
     {
-        "config.json",
-        "generation_config.json",
         "tokenizer.json",
         "tokenizer_config.json",
         "special_tokens_map.json",
@@ -26,9 +32,9 @@ _NEEDED = frozenset(
         "merges.txt",
         "tokenizer.model",
         "chat_template.jinja",
-        "README.md",
     }
 )
+_NEEDED = TOKENIZER_FILES | {"config.json", "generation_config.json", "README.md"}
 
 
 class Snapshot(NamedTuple):
@@ -36,6 +42,19 @@ class Snapshot(NamedTuple):
 
     path: Path
     revision: str
+
+
+class _Kind(NamedTuple):
+    """What a repository is looked at for.
+
+    ``config``: the file that is fetched first; ``refusal``: what to say where it is missing, given the names of the
+    files and a way to fetch one; ``wanted``: the files to have besides; ``missing``: what a folder of the cache lacks.
+    """
+
+    config: str
+    refusal: Callable[[str, Collection[str], Callable[[str], Path]], str | None]
+    wanted: Callable[[str, Path, dict[str, int | None]], Iterator[str]]
+    missing: Callable[[Path], list[str]]
 
 
 def fetch(
@@ -48,26 +67,52 @@ def fetch(
 
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
+    return _fetch(_Kind("config.json", _no_config, _wanted, _missing), repo, revision, progress, check_config)
+
+
+def fetch_adapter(
+    repo: str, progress: Callable[[str], None], check_config: Callable[[Mapping[str, Any]], object]
+) -> Snapshot:
+    """As ``fetch``, of an adapter's repository: its config, which may be refused, its weights and its tokenizer."""
+    kind = _Kind(ADAPTER_CONFIG, _no_adapter_config, _wanted_of_adapter, _missing_of_adapter)
+    return _fetch(kind, repo, None, progress, check_config)
+
+
+def _fetch(
+    kind: _Kind,
+    repo: str,
+    revision: str | None,
+    progress: Callable[[str], None],
+    check_config: Callable[[Mapping[str, Any]], object],
+) -> Snapshot:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
     with _quiet():
         try:
             # First, since it fails at once: file downloads are tried again for half a minute.
             commit, sizes = _list_files(repo, revision)
         except Exception as error:  # of whichever HTTP client this version uses
-            return _cached(repo, revision, error, progress)
-        if "config.json" not in sizes:
-            found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
-            raise HubError(adapter_refusal(sizes, repo) or found)
+            return _cached(kind, repo, revision, error, progress)
+        if kind.config not in sizes:
+            found = f"{repo} has no {kind.config} (found: {listed(sorted(sizes)) or 'nothing'})"
+            raise HubError(kind.refusal(repo, sizes, lambda name: _download(repo, name, revision)) or found)
         # By the revision's name, so that the cache knows the name when it is offline.
-        path = _download(repo, "config.json", revision).parent
+        path = _download(repo, kind.config, revision).parent
         if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return fetch(repo, path.name, progress, check_config)
-        check_config(read_json_object(path / "config.json"))
-        for name in _wanted(repo, path, sizes):
+            return _fetch(kind, repo, path.name, progress, check_config)
+        check_config(read_json_object(path / kind.config))
+        for name in kind.wanted(repo, path, sizes):
             if not (path / name).exists():
                 progress(f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else ""))
                 _download(repo, name, commit)
         return Snapshot(path, commit)
+
+
+def _no_config(repo: str, names: Collection[str], download: Callable[[str], Path]) -> str | None:
+    return adapter_refusal(names, repo, download(ADAPTER_CONFIG) if ADAPTER_CONFIG in names else None)
+
+
+def _no_adapter_config(repo: str, names: Collection[str], download: Callable[[str], Path]) -> str | None:
+    return no_adapter_refusal(names, repo, hub=True)
 
 
 def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
@@ -84,15 +129,24 @@ def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[s
         yield from shards
 
 
-def _cached(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
+def _wanted_of_adapter(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
+    if refusal := no_adapter_refusal(names, repo, hub=True):
+        raise HubError(refusal)
+    yield from sorted(TOKENIZER_FILES & names.keys())
+    yield ADAPTER_WEIGHTS
+
+
+def _cached(
+    kind: _Kind, repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]
+) -> Snapshot:
     """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
     from huggingface_hub import hf_hub_download  # pyright: ignore[reportUnknownVariableType]
 
     try:
-        config = Path(hf_hub_download(repo, "config.json", revision=revision, local_files_only=True))
+        config = Path(hf_hub_download(repo, kind.config, revision=revision, local_files_only=True))
     except Exception:
         raise HubError(_explain(error, repo, revision)) from error
-    if missing := _missing(config.parent):
+    if missing := kind.missing(config.parent):
         reason = f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}"
         raise HubError(reason) from error
     progress(f"using the cached files of {repo}")
@@ -107,6 +161,10 @@ def _missing(folder: Path) -> list[str]:
     if not weights.endswith(".json"):
         return []
     return sorted(shard for shard in set(read_index(folder / weights).values()) if not (folder / shard).exists())
+
+
+def _missing_of_adapter(folder: Path) -> list[str]:
+    return [] if (folder / ADAPTER_WEIGHTS).exists() else [ADAPTER_WEIGHTS]
 
 
 def _download(repo: str, name: str, revision: str | None) -> Path:

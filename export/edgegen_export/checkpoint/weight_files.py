@@ -9,7 +9,9 @@ from edgegen.errors import CheckpointError, one_or_list
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_PICKLE = "adapter_model.bin"
 
 
 def find_weights(names: Collection[str]) -> str | None:
