@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from edgegen_export.checkpoint import LazyTensor, low_rank
 from edgegen_export.checkpoint.low_rank import LowRankUpdate
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from tests.checkpoint.layouts import numpy_dtype, write_safetensors
 
 ROOT = Path(__file__).parents[2]
 DTYPES = ("float32", "float16", "bfloat16")
+ROUNDING = 1e-5
+"""Of float32 sums of up to 13 terms below 100."""
 
 
 def lazy(array: NDArray[np.generic]) -> LazyTensor:
@@ -65,13 +68,12 @@ def test_it_is_the_sum_in_every_cut(
         whole = tensor.read()
         assert whole.dtype == np.float32
         assert whole.flags.c_contiguous
-        close = {"rtol": 1e-6, "atol": 1e-5}  # of float32 sums of up to 13 terms below 100
-        np.testing.assert_allclose(whole, array, **close)
+        np.testing.assert_allclose(whole, array, rtol=1e-6, atol=ROUNDING)
         at = 0
         for start, stop, slab in tensor.slabs(max_bytes):
             assert start == at
-            np.testing.assert_allclose(slab, array[start:stop], **close)
-            np.testing.assert_allclose(tensor.rows(start, stop), array[start:stop], **close)
+            np.testing.assert_allclose(slab, array[start:stop], rtol=1e-6, atol=ROUNDING)
+            np.testing.assert_allclose(tensor.rows(start, stop), array[start:stop], rtol=1e-6, atol=ROUNDING)
             at = stop
         assert at == array.shape[0]
         tensor.release()
@@ -79,8 +81,6 @@ def test_it_is_the_sum_in_every_cut(
 
 
 def test_it_names_all_three_and_is_float32(tmp_path: Path) -> None:
-    from edgegen_export.checkpoint.safetensors_file import open_safetensors
-
     arrays = {"w": np.zeros((3, 4), np.float16), "b": np.zeros((3, 1), np.float32), "a": np.zeros((1, 4), np.float32)}
     w, b, a = open_safetensors(write_safetensors(tmp_path / "x.safetensors", arrays)).values()
     update = LowRankUpdate(w, b, a, 1.0)

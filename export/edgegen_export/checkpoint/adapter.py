@@ -72,7 +72,7 @@ def merge_adapter(
     merged, misfits = merge_tensors(
         checkpoint.tensors, updates, adapter.config, model_type=model_type, tied_head=tied_head
     )
-    if problems := [*faults, *misfits]:
+    if problems := [*faults, *misfits] or ([] if updates else ["it has no tensors of any module"]):
         listed = problems[:SHOWN] + [f"and {len(problems) - SHOWN} more"] * (len(problems) > SHOWN)
         other = f", trained on {trained_on}," if trained_on else ""
         raise TensorError(f"the adapter {adapter.source.id}{other} does not fit {base}: {one_or_list(listed)}")

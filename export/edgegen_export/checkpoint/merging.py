@@ -92,8 +92,6 @@ class _Merge:
 
     def check_saved(self, found: Mapping[str, ModuleUpdate]) -> None:
         """Everything that the adapter's config says was trained has its tensors."""
-        if not found and not self.faults:
-            self.faults.append("it has no tensors")
         if self._config.token_indices and all(update.token_rows is None for update in found.values()):
             self.faults.append("trainable_token_indices is set, but the adapter has no rows of them")
         for end in self._config.modules_to_save:
@@ -111,9 +109,10 @@ class _Merge:
     def apply_bias(self, name: str, update: ModuleUpdate) -> None:
         """Apply what an update has for the bias; one is made where the base has none."""
         key = f"{name}.bias"
-        bias, added = update.bias or self._base.get(key), update.b_bias
+        base, added = self._base.get(key), update.b_bias
+        bias = update.bias or base
         for tensor in (update.bias, added):
-            if tensor is not None and (len(tensor.shape) != 1 or tensor.shape != (bias or tensor).shape):
+            if tensor is not None and (len(tensor.shape) != 1 or tensor.shape != (base or bias or tensor).shape):
                 self.faults.append(f"{update.module}: a bias of shape {list(tensor.shape)} does not fit")
                 return
         if added is not None:
