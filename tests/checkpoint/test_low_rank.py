@@ -40,7 +40,8 @@ def updates(draw: st.DrawFn) -> tuple[LazyTensor, NDArray[np.float64]]:
     if draw(st.booleans()):  # as a factor is stored, the other way round
         tensors["left"] = lazy(np.ascontiguousarray(arrays["left"].T)).transposed()
     base, left, right = (arrays[name].astype(np.float64) for name in shapes)
-    return LowRankUpdate(*tensors.values(), scaling), base + scaling * (left @ right)
+    update = LowRankUpdate(tensors["base"], tensors["left"], tensors["right"], scaling)
+    return update, base + scaling * (left @ right)
 
 
 @given(data=st.data(), update=updates(), max_bytes=st.integers(1, 200), block=st.integers(1, 100))
