@@ -6,7 +6,7 @@ every fault at once. ``docs/bundle-format.md`` describes each field.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -77,6 +77,20 @@ class KVSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RotaryTable:
+    """A rotary position embedding's cosines and sines, which the runtime computes and feeds to the graphs.
+
+    ``cos``, ``sin``: names of the float32 [positions, len(inverse_frequencies)] inputs, row p being
+    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are at least as many rows as cache positions.
+    """
+
+    cos: str
+    sin: str
+    inverse_frequencies: tuple[float, ...]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class GraphContract:
     """Names of the graphs' tensors besides the cache's.
 
@@ -109,6 +123,7 @@ class GraphVariant:
     device: Literal["cpu"]
     kv: KVSpec
     contract: GraphContract
+    rotary: tuple[RotaryTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +262,7 @@ def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
     faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
-    required = [f.name for f in fields(kind) if f.name != "provenance"]
+    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     missing = [key for key in required if key not in raw]
     faults += [f"{prefix}{key}: missing" for key in missing]
     values = {key: _decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}
