@@ -31,6 +31,7 @@ from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
+from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import join_pair
@@ -100,7 +101,7 @@ def export(
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
-        architecture = find_architecture(raw, families)
+        architecture = find_architecture(raw, families, REFUSED)
         config = architecture.read_config(raw)
         return architecture, config.for_context(_context(config, max_context))
 
@@ -112,6 +113,11 @@ def export(
     settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
     if ignored:
         progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
+    if max_context is None and config.longest_context > config.max_positions:
+        progress.warn(
+            f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
+            "with the frequencies or distances for so many"
+        )
     recipe, kv = RECIPES[scheme], kv_spec(config)
 
     with BundleWriter(target, force=force) as writer:
