@@ -21,13 +21,14 @@ def import_peft() -> Any:
         return pytest.importorskip("peft", reason="peft is the oracle here, and it is not installed")
 
 
-def write_random_llama(folder: Path, *, seed: int = 0, dtype: str = "float32", **config: Any) -> Path:
-    """A random Llama of two small layers, of whose matrices only q and o are square."""
+def write_random(folder: Path, family: str = "Llama", *, seed: int = 0, dtype: str = "float32", **given: Any) -> Path:
+    """A random model of ``family`` (its name in transformers' classes) of two small layers; few matrices are square."""
     torch, transformers = import_torch(), import_transformers()
     settings: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "vocab_size": 23}
-    settings |= {"num_attention_heads": 4, "num_key_value_heads": 2, **config}
+    settings |= {"num_attention_heads": 4, "num_key_value_heads": 2, **given}
+    settings = {key: value for key, value in settings.items() if value is not ...}
     torch.manual_seed(seed)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
+    model = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**settings))
     model.to(getattr(torch, dtype)).save_pretrained(str(folder), safe_serialization=True)
     return folder
 

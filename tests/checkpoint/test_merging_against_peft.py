@@ -11,7 +11,7 @@ from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from tests.checkpoint.layouts import write_gpt2, write_safetensors
 from tests.oracle import write_random_gpt2
-from tests.peft_oracle import State, merged_state, write_adapter, write_random_llama
+from tests.peft_oracle import State, merged_state, write_adapter, write_random
 
 TOLERANCE = 1e-6
 """Largest allowed difference of any value, relative to the largest of its tensor."""
@@ -86,8 +86,8 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Pa
     """Checkpoints by kind and whether the head is tied."""
     folder = tmp_path_factory.mktemp("bases")
     return {
-        ("llama", False): write_random_llama(folder / "llama", tie_word_embeddings=False),
-        ("llama", True): write_random_llama(folder / "tied-llama", tie_word_embeddings=True, dtype="bfloat16"),
+        ("llama", False): write_random(folder / "llama", tie_word_embeddings=False),
+        ("llama", True): write_random(folder / "tied-llama", tie_word_embeddings=True, dtype="bfloat16"),
         ("gpt2", False): write_random_gpt2(folder / "gpt2", tie_word_embeddings=False),
         ("gpt2", True): write_random_gpt2(folder / "tied-gpt2", tie_word_embeddings=True),
     }

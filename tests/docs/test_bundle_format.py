@@ -27,6 +27,7 @@ TYPES = (
     manifest.CacheClass,
     manifest.KVLayer,
     manifest.GraphContract,
+    manifest.RotaryTable,
     ParityReport,
 )
 

@@ -12,7 +12,7 @@ from edgegen_export.pipeline import export
 from tests.checkpoint.layouts import write_gpt2
 from tests.export.bundles import Listener, decoded, random_ids, runner_of
 from tests.oracle import write_random_gpt2
-from tests.peft_oracle import AdaptedOracle, write_adapter
+from tests.peft_oracle import AdaptedOracle, write_adapter, write_random
 
 TOLERANCE = 1e-3
 """Largest allowed difference of any float32 logit."""
@@ -39,6 +39,24 @@ CASES: dict[str, dict[str, Any]] = {
         "modules_to_save": ["wte", "lm_head"],
         "vocabulary": 103,
     },
+}
+
+
+OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("Llama", {}, {"target_modules": "all-linear", "vocabulary": 70}),
+    "tied llama, embedding": ("Llama", {"tie_word_embeddings": True}, {"target_modules": ["embed_tokens", "v_proj"]}),
+    "tied qwen2, tokens": (
+        "Qwen2",
+        {"tie_word_embeddings": True},
+        {"target_modules": "all-linear", "trainable_token_indices": [3, 5]},
+    ),
+    "gemma2, head": ("Gemma2", {"head_dim": 16}, {"target_modules": ["lm_head", "gate_proj"]}),
+    "tied gpt_neox, head": (
+        "GPTNeoX",
+        {"tie_word_embeddings": True, "intermediate_size": 64, "num_key_value_heads": ...},
+        {"target_modules": ["embed_out", "query_key_value"]},
+    ),
+    "phi, whose head has a bias": ("Phi", {}, {"target_modules": "all-linear", "vocabulary": 70}),
 }
 
 
@@ -81,6 +99,15 @@ def test_an_adapted_model_gives_the_logits_and_ids_of_peft(
 def test_every_layout_of_the_base(tmp_path: Path, layout: Any) -> None:
     base = write_gpt2(tmp_path / "base", layout=layout, n_positions=24)
     adapted = write_adapter(tmp_path / "adapter", base, target_modules=["c_attn", "c_proj", "lm_head"])
+    bundle, _ = export_adapted(base, tmp_path / "adapter", tmp_path / "bundle")
+    check(bundle, adapted)
+
+
+@pytest.mark.parametrize(("family", "config", "settings"), OTHERS.values(), ids=OTHERS.keys())
+def test_other_families(tmp_path: Path, family: str, config: dict[str, Any], settings: dict[str, Any]) -> None:
+    shape = {"hidden_size": 32, "vocab_size": 64, "max_position_embeddings": 24}
+    base = write_random(tmp_path / "base", family, **shape, **config)
+    adapted = write_adapter(tmp_path / "adapter", base, **settings)
     bundle, _ = export_adapted(base, tmp_path / "adapter", tmp_path / "bundle")
     check(bundle, adapted)
 

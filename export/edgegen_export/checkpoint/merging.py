@@ -109,10 +109,11 @@ class _Merge:
     def apply_bias(self, name: str, update: ModuleUpdate) -> None:
         """Apply what an update has for the bias; one is made where the base has none."""
         key = f"{name}.bias"
-        base, added = self._base.get(key), update.b_bias
-        bias = update.bias or base
-        for tensor in (update.bias, added):
-            if tensor is not None and (len(tensor.shape) != 1 or tensor.shape != (base or bias or tensor).shape):
+        base, given, added = self._base.get(key), update.bias, update.b_bias
+        bias = given or base
+        for tensor in (given, added):
+            wanted = given if name == self._head else base  # a head's bias grows with the vocabulary
+            if tensor is not None and (len(tensor.shape) != 1 or tensor.shape != (wanted or bias or tensor).shape):
                 self.faults.append(f"{update.module}: a bias of shape {list(tensor.shape)} does not fit")
                 return
         if added is not None:
