@@ -117,6 +117,7 @@ BROKEN: dict[str, tuple[Arrays, str]] = {
     "positions that grew": ({f"{PREFIX}wpe.weight": ones(7, 8)}, "shape [7, 8], the base's weight is [6, 8]"),
     "DoRA": ({**factors(C_ATTN, 8, 24), f"{C_ATTN}.lora_magnitude_vector": ones(24)}, "DoRA's; merge the adapter"),
     "IA3": ({f"{C_ATTN}.ia3_l": ones(24, 1)}, "c_attn.ia3_l: not a tensor of a LoRA adapter"),
+    "integers": ({A: ones(2, 8).astype(np.int8), **factors(f"{PREFIX}h.1.attn.c_attn", 8, 24)}, "stored as int8"),
     "two adapters": (
         {**factors(C_ATTN, 8, 24), f"{C_ATTN}.lora_A.second.weight": ones(2, 8)},
         "c_attn.lora_A.second.weight: a second tensor of this kind",

@@ -79,6 +79,9 @@ def module_updates(
         if found is None:
             faults.append(f"{name}: not a tensor of a LoRA adapter")
             continue
+        if "float" not in tensor.dtype:
+            faults.append(f"{name}: stored as {tensor.dtype}, and only floats are merged")
+            continue
         module, field = found
         if wrapper == _ORIGINAL and field != "weight":
             continue
