@@ -1,0 +1,69 @@
+"""Case: one tiny configuration of one family, as data."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+SEEDS_FILE = Path(__file__).with_name("seeds.json")
+_SEEDS: dict[str, int] = json.loads(SEEDS_FILE.read_text("utf-8"))
+
+CONTEXT = 96
+"""Positions of nearly every case: room for the prompt and 64 tokens more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``config`` is what transformers' config class of ``family`` (its ``model_type``) is given.
+
+    Attributes:
+        refused: a pattern of the refusal, where edgegen must not export this.
+        inert: why this variant computes the same as the family's base; empty where it must differ from it.
+        prompt: tokens before the 64 greedy ones.
+        length: tokens of the sequence whose logits are compared.
+    """
+
+    family: str
+    name: str
+    config: Mapping[str, Any] = field(repr=False)
+    refused: str = ""
+    inert: str = ""
+    prompt: int = 5
+    length: int = 48
+
+    def __str__(self) -> str:
+        return f"{self.family}: {self.name}"
+
+    @property
+    def seed(self) -> int:
+        """That of its random weights, chosen so that greedy decoding neither loops nor meets near ties."""
+        return _SEEDS.get(str(self), 0)
+
+
+def variants(
+    family: str,
+    base: Mapping[str, Any],
+    changes: Mapping[str, Mapping[str, Any]],
+    *,
+    inert: Mapping[str, str] = MappingProxyType({}),
+    refused: Mapping[str, str] = MappingProxyType({}),
+    prompts: Mapping[str, int] = MappingProxyType({}),
+) -> list[Case]:
+    """The base case and one case per named change of its config; the other maps name some of them."""
+    common = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 96, **base}
+    changes = {"base": {}, **changes}
+    strange = {*inert, *refused, *prompts} - changes.keys()
+    assert not strange, f"{family} has no variant {strange}"
+    return [
+        Case(
+            family,
+            name,
+            MappingProxyType({**common, **change}),
+            inert=inert.get(name, ""),
+            refused=refused.get(name, ""),
+            prompt=prompts.get(name, 5),
+        )
+        for name, change in changes.items()
+    ]
