@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from edgegen.bundle import Bundle
 from edgegen.runner import ModelRunner
 from edgegen_export.families import FAMILIES
+from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case
 from tests.oracle import Oracle, write_random
@@ -20,7 +21,6 @@ TOLERANCE = 1e-3
 MARGIN = 2e-3
 """Least distance of the oracle's first choice from its second: nearer ones would be decided by rounding."""
 
-GENERATED = 64
 CHUNKS = (1, 5, 16, 31)
 
 Ids = list[int]
@@ -79,10 +79,16 @@ def checkpoint_of(case: Case, folder: Path, seed: int | None = None) -> Path:
     return write_random(folder, case.family, case.config, seed=case.seed if seed is None else seed)
 
 
+def export_case(case: Case, checkpoint: Path, target: Path) -> Bundle:
+    if case.max_context is None:
+        return export_to(checkpoint, target)
+    return export(str(checkpoint), target, scheme="fp32", max_context=case.max_context)[0]
+
+
 def subject_of(case: Case, folder: Path) -> Subject:
     """Write the case's checkpoint, export it and open both sides."""
     checkpoint = checkpoint_of(case, folder / "checkpoint")
-    bundle = export_to(checkpoint, folder / "bundle")
+    bundle = export_case(case, checkpoint, folder / "bundle")
     return Subject(case, bundle, runner_of(bundle), Oracle(checkpoint))
 
 
@@ -117,7 +123,7 @@ def continuation(subject: Subject) -> Continuation:
     runner, cache = subject.runner, subject.runner.new_cache()
     prompt = tokens(subject.case, subject.case.prompt, seed=2)
     found = [prefilled(runner, cache, prompt, len(prompt))[0]]
-    while len(found) < GENERATED:
+    while len(found) < subject.case.generated:
         found.append(decoded(runner, cache, [int(found[-1].argmax())])[0])
     ids = [int(logits.argmax()) for logits in found]
     expected = subject.oracle.logits(np.array([prompt + ids[:-1]]))[0, len(prompt) - 1 :]

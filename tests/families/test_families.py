@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from edgegen.errors import UnsupportedModelError
-from tests.export.bundles import export_to
 from tests.families.cases import CASES, Case
 from tests.families.harness import (
     MARGIN,
@@ -15,6 +14,7 @@ from tests.families.harness import (
     checkpoint_of,
     continuation,
     differences,
+    export_case,
     is_family,
     margins,
     subject_of,
@@ -42,7 +42,9 @@ def test_greedy_ids_are_those_of_transformers(subject: Subject) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.refused], ids=str)
 def test_what_cannot_be_exported_is_refused(case: Case, tmp_path: Path) -> None:
+    if not is_family(case.family) and case.family not in case.refused:
+        pytest.skip(f"no family {case.family!r} yet")
     folder = checkpoint_of(case, tmp_path / "checkpoint")
     with pytest.raises(UnsupportedModelError, match=case.refused):
-        export_to(folder, tmp_path / "bundle")
+        export_case(case, folder, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()

@@ -12,8 +12,12 @@ CASES = variants(
         "3 heads": {"hidden_size": 48, "n_head": 3},
         "6 heads": {"hidden_size": 96, "n_head": 6},
         "residual after the norm": {"apply_residual_connection_post_layernorm": True},
-        "slow but exact": {"slow_but_exact": True, "pretraining_tp": 2},
+        "slow but exact": {"slow_but_exact": True},
         "untied": {"tie_word_embeddings": False},
         "epsilon": {"layer_norm_epsilon": 1e-2},
+    },
+    {
+        "residual after the norm": {"refused": "apply_residual_connection_post_layernorm"},
+        "slow but exact": {"inert": "it adds up in another order, and of one part there is one order"},
     },
 )

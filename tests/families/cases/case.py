@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,8 +21,9 @@ class Case:
     Attributes:
         refused: a pattern of the refusal, where edgegen must not export this.
         inert: why this variant computes the same as the family's base; empty where it must differ from it.
-        prompt: tokens before the 64 greedy ones.
+        max_context: what it is exported for, where that is not what the config says.
         length: tokens of the sequence whose logits are compared.
+        prompt: tokens before the greedy ones, and ``generated``: how many of these.
     """
 
     family: str
@@ -30,8 +31,10 @@ class Case:
     config: Mapping[str, Any] = field(repr=False)
     refused: str = ""
     inert: str = ""
-    prompt: int = 5
+    max_context: int | None = None
     length: int = 48
+    prompt: int = 5
+    generated: int = 64
 
     def __str__(self) -> str:
         return f"{self.family}: {self.name}"
@@ -46,24 +49,14 @@ def variants(
     family: str,
     base: Mapping[str, Any],
     changes: Mapping[str, Mapping[str, Any]],
-    *,
-    inert: Mapping[str, str] = MappingProxyType({}),
-    refused: Mapping[str, str] = MappingProxyType({}),
-    prompts: Mapping[str, int] = MappingProxyType({}),
+    others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Case]:
-    """The base case and one case per named change of its config; the other maps name some of them."""
+    """The base case and one case per named change of its config; ``others``: their other attributes, by name."""
     common = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 96, **base}
     changes = {"base": {}, **changes}
-    strange = {*inert, *refused, *prompts} - changes.keys()
+    strange = others.keys() - changes.keys()
     assert not strange, f"{family} has no variant {strange}"
     return [
-        Case(
-            family,
-            name,
-            MappingProxyType({**common, **change}),
-            inert=inert.get(name, ""),
-            refused=refused.get(name, ""),
-            prompt=prompts.get(name, 5),
-        )
+        replace(Case(family, name, MappingProxyType({**common, **change})), **others.get(name, {}))
         for name, change in changes.items()
     ]

@@ -15,7 +15,7 @@ CASES = variants(
         "max_position_embeddings": CONTEXT,
         "sliding_window": 12,
         "attn_logit_softcapping": 5.0,
-        "final_logit_softcapping": 1.5,
+        "final_logit_softcapping": 6.0,
         "pad_token_id": 1,
     },
     {
@@ -30,7 +30,7 @@ CASES = variants(
         "heads of 32": {"head_dim": 32},
         "multi-query": {"num_key_value_heads": 1},
         "attention bias": {"attention_bias": True},
-        "untied": {"tie_word_embeddings": False, "final_logit_softcapping": 6.0},
+        "untied": {"tie_word_embeddings": False},
         "theta": {"rope_theta": 500.0},
         "gelu": {"hidden_activation": "gelu"},
         "epsilon": {"rms_norm_eps": 1e-2},

@@ -27,7 +27,7 @@ CASES = variants(
         },
         "one theta": {"rope_local_base_freq": 10000.0},
         "linear scaling of full layers": {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
-        "capped logits": {"final_logit_softcapping": 1.5},
+        "capped logits": {"final_logit_softcapping": 6.0},
         "cap of scores that nobody reads": {"attn_logit_softcapping": 5.0},
         "scalar of the head size": {"query_pre_attn_scalar": 16},
         "heads of 32": {"head_dim": 32},
@@ -37,5 +37,9 @@ CASES = variants(
         "gelu": {"hidden_activation": "gelu"},
         "epsilon": {"rms_norm_eps": 1e-2},
         "bidirectional": {"use_bidirectional_attention": True},
+    },
+    {
+        "cap of scores that nobody reads": {"inert": "Gemma3Attention stores it and does not use it"},
+        "bidirectional": {"refused": "use_bidirectional_attention"},
     },
 )

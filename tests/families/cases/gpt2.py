@@ -18,4 +18,7 @@ CASES = variants(
         "heads of 8": {"n_head": 8},
         "odd vocabulary": {"vocab_size": 101},
     },
+    {
+        "gelu_pytorch_tanh": {"inert": "another name of gelu_new"},
+    },
 )

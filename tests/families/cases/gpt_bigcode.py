@@ -15,4 +15,7 @@ CASES = variants(
         "untied": {"tie_word_embeddings": False},
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
+    {
+        "softmax in the model's own precision": {"inert": "that is float32 here"},
+    },
 )

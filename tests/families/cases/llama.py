@@ -31,6 +31,10 @@ CASES = variants(
         "linear scaling under its old key": {"rope_scaling": {"type": "linear", "factor": 4.0}},
         "default scaling": {"rope_scaling": {"rope_type": "default"}},
         "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
+        "dynamic scaling, stretched": {
+            "max_position_embeddings": 24,
+            "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
+        },
         "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24}},
         "yarn without truncation": {
             "rope_scaling": {
@@ -80,5 +84,12 @@ CASES = variants(
             },
         },
         "tensor parallel pretraining": {"pretraining_tp": 2},
+    },
+    {
+        "default scaling": {"inert": "that is none"},
+        "dynamic scaling": {"inert": "it begins beyond max_position_embeddings"},
+        # Its base depends on the length of the text, so that only texts of one length can be compared.
+        "dynamic scaling, stretched": {"max_context": CONTEXT, "length": CONTEXT, "prompt": CONTEXT, "generated": 1},
+        "tensor parallel pretraining": {"inert": "LlamaModel does not read it any more"},
     },
 )

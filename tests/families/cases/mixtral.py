@@ -14,4 +14,5 @@ CASES = variants(
         "max_position_embeddings": CONTEXT,
     },
     {},
+    {"base": {"refused": "mixtral"}},
 )

@@ -43,4 +43,9 @@ CASES = variants(
             "rope_scaling": {"type": "longrope", "short_factor": _SHORT, "long_factor": _LONG},
         },
     },
+    {
+        # Past the switch from one set of factors to the other: a bundle has one of them.
+        "longrope, long": {"max_context": CONTEXT, "prompt": 20},
+        "window beyond the context": {"inert": "no query reaches so far"},
+    },
 )

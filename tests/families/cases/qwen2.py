@@ -30,4 +30,7 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
         "epsilon": {"rms_norm_eps": 1e-2},
     },
+    {
+        "window in no layer": {"inert": "max_window_layers leaves no layer over"},
+    },
 )

@@ -17,4 +17,5 @@ CASES = variants(
         "max_position_embeddings": CONTEXT,
     },
     {"no experts in any layer": {"mlp_only_layers": [0, 1]}},
+    {name: {"refused": "qwen3_moe"} for name in ("base", "no experts in any layer")},
 )
