@@ -20,6 +20,9 @@ from tests.families.harness import (
     subject_of,
 )
 
+# GPT-BigCode's module in transformers says so when it is imported.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+
 
 @pytest.fixture(scope="module", params=[case for case in CASES if not case.refused], ids=str)
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
