@@ -11,7 +11,8 @@ from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 from edgegen_export.tokenizer.vocabulary_files import MERGES, VOCABULARY, read_vocabulary
 
 TOKENIZER = "tokenizer.json"
-SENTENCEPIECE = "tokenizer.model"
+_SENTENCEPIECE = ("tokenizer.model", "spiece.model")
+"""Under the name that T5 gives it, too."""
 _COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 
 
@@ -27,9 +28,9 @@ def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
     if has_tokenizer(checkpoint.metadata):
         return tokenizer_from_gguf(checkpoint.metadata)
     files = {name: path.read_bytes() for name in _COMPANIONS if (path := checkpoint.file(name))}
-    sources = (TOKENIZER, SENTENCEPIECE, VOCABULARY, MERGES)
+    sources = (TOKENIZER, *_SENTENCEPIECE, VOCABULARY, MERGES)
     found = {name: path.read_bytes() for name in sources if (path := checkpoint.file(name))}
-    if not {TOKENIZER, SENTENCEPIECE} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
+    if not {TOKENIZER, *_SENTENCEPIECE} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
         return {}
     settings = TokenizerSettings.read(files)
     name = class_name(settings, checkpoint.config)
@@ -44,15 +45,16 @@ def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 
 def _rebuilt(kind: TokenizerClass, settings: TokenizerSettings, found: dict[str, bytes]) -> bool:
-    return kind.rebuilt_for_prefix and settings.add_prefix_space is not None and SENTENCEPIECE in found
+    return kind.rebuilt_for_prefix and settings.add_prefix_space is not None and _SENTENCEPIECE[0] in found
 
 
 def _made(
     found: dict[str, bytes], name: str | None, kind: TokenizerClass, settings: TokenizerSettings
 ) -> TokenizerJson:
     """The tokenizer of the files that the class reads."""
-    if kind.from_sentencepiece and SENTENCEPIECE in found:
-        return kind.from_sentencepiece(read_sentencepiece(found[SENTENCEPIECE], SENTENCEPIECE), settings)
+    model = next((file for file in _SENTENCEPIECE if file in found), None)
+    if kind.from_sentencepiece and model:
+        return kind.from_sentencepiece(read_sentencepiece(found[model], model), settings)
     if kind.from_vocabulary and {VOCABULARY, MERGES} <= found.keys():
         return kind.from_vocabulary(read_vocabulary(found[VOCABULARY], found[MERGES]), settings)
     there = " and ".join(sorted(found))

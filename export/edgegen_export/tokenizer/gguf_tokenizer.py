@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgegen.errors import CheckpointError, did_you_mean, one_or_list
+from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.components import bpe, byte_level, template
 from edgegen_export.tokenizer.gguf_metadata import GgufMetadata
@@ -16,6 +16,7 @@ from edgegen_export.tokenizer.sentencepiece_model import (
     PieceType,
     SentencePieceModel,
     check_pieces,
+    repeated,
 )
 from edgegen_export.tokenizer.sentencepiece_tokenizer import plain_tokenizer
 from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
@@ -33,7 +34,7 @@ _UNIGRAM_IDS = {"eos_token": 1, "unk_token": 2, "pad_token": 0}
 
 def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
     """Whether the metadata of a GGUF file describes a tokenizer."""
-    return _WHOLE in metadata or _MODEL in metadata
+    return _WHOLE in metadata or metadata.get(_MODEL, "none") not in ("none", "no_vocab")
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
@@ -95,18 +96,15 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
     name = read.text("tokenizer.ggml.pre") or "default"
     pre_tokenizer = PRE_TOKENIZERS.get(name)
     if pre_tokenizer is None:
-        near, known = did_you_mean(name, PRE_TOKENIZERS), ", ".join(sorted(PRE_TOKENIZERS))
-        read.faults.append(f"tokenizer.ggml.pre is {name!r}{near}, which is not supported: only {known}")
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        read.faults.append(f"tokenizer.ggml.pre is {name!r}, which is not supported: only {known}")
     lines = read.texts("tokenizer.ggml.merges")
     if not lines:
         read.faults.append("there is no tokenizer.ggml.merges")
     # The first character belongs to the first token even if it is a space.
     merges = [(line[:1] + left, right) for line in lines for left, _, right in [line[1:].partition(" ")]]
     ids = {piece.text: i for i, piece in pieces.items()}
-    if len(ids) < len(pieces):
-        read.faults += [
-            f"token {i} is {p.text!r} again, as token {ids[p.text]}" for i, p in pieces.items() if ids[p.text] != i
-        ][:5]
+    read.faults += repeated(pieces)
     read.faults += merge_faults(ids, merges)
     if pre_tokenizer is None or read.faults:
         return None, False

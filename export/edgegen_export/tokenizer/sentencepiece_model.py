@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -111,19 +112,20 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
 
 def check_pieces(pieces: tuple[Piece, ...]) -> list[str]:
     """The faults of a vocabulary: pieces that are empty or twice there, scores that are no numbers, no unknown one."""
-    faults: list[str] = []
-    first: dict[str, int] = {}
-    twice: list[str] = []
-    for i, piece in enumerate(pieces):
-        if first.setdefault(piece.text, i) != i:
-            twice.append(f"piece {i} is {piece.text!r} again, as piece {first[piece.text]}")
-    faults += _some(twice)
+    faults = repeated(dict(enumerate(pieces)))
     faults += _some([f"piece {i} is empty" for i, piece in enumerate(pieces) if not piece.text])
     faults += _some([f"piece {i} has the score {p.score}" for i, p in enumerate(pieces) if not math.isfinite(p.score)])
     unknown = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
     if len(unknown) != 1:
-        faults.append(f"one piece must stand for the unknown, and {len(unknown) or 'none'} of {len(pieces)} does")
+        faults.append(f"exactly one piece must stand for the unknown, not {len(unknown)} of {len(pieces)}")
     return faults
+
+
+def repeated(pieces: Mapping[int, Piece]) -> list[str]:
+    """Which pieces, by id, are twice there; the first few."""
+    first: dict[str, int] = {}
+    again = [(i, piece.text) for i, piece in pieces.items() if first.setdefault(piece.text, i) != i]
+    return _some([f"piece {i} is {text!r} again, as piece {first[text]}" for i, text in again])
 
 
 def _piece(content: bytes, i: int, *, model_name: str, faults: list[str]) -> Piece:

@@ -45,8 +45,10 @@ class TokenizerJson:
             content = json.loads(data)
             added = {int(token["id"]): AddedToken.read(token) for token in content.get("added_tokens") or ()}
             return cls({**dict.fromkeys(_PARTS), **content}, added)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
-            raise CheckpointError(f"{name} is not a tokenizer: {type(error).__name__}: {error}") from error
+        except KeyError as error:
+            raise CheckpointError(f"{name} is not a readable tokenizer: it has no {error}") from error
+        except (ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise CheckpointError(f"{name} is not a readable tokenizer: {error}") from error
 
     @property
     def size(self) -> int:

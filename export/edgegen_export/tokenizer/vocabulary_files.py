@@ -38,7 +38,7 @@ def read_vocabulary(vocabulary: bytes, merges: bytes) -> Vocabulary:
     if not isinstance(ids, dict) or not all(
         isinstance(i, int) and i >= 0 for i in cast(dict[str, object], ids).values()
     ):
-        raise CheckpointError(f"{VOCABULARY}: token ids by token are expected")
+        raise CheckpointError(f"{VOCABULARY} and {MERGES} do not make a tokenizer: {VOCABULARY} is not ids by token")
     ids = cast(dict[str, int], ids)
     if lines[0].startswith("#version"):
         del lines[0]
