@@ -55,10 +55,10 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         tokenizer, add_bos = _byte_level_bpe(read)
     elif model == "llama":
         defaults, add_bos = _SPM_IDS, True
-        tokenizer = _sentencepiece(read, Algorithm.BPE)
+        tokenizer = _sentencepiece(read, Algorithm.BPE, defaults)
     elif model == "t5":
         defaults, add_eos = _UNIGRAM_IDS, True
-        tokenizer = _sentencepiece(read, Algorithm.UNIGRAM)
+        tokenizer = _sentencepiece(read, Algorithm.UNIGRAM, defaults)
     else:
         known = "gpt2 (byte-level BPE), llama (SentencePiece BPE) or t5 (Unigram)"
         read.faults.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
@@ -120,20 +120,26 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
     return tokenizer, pre_tokenizer.add_bos
 
 
-def _sentencepiece(read: GgufMetadata, algorithm: Algorithm) -> TokenizerJson | None:
+def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[str, int]) -> TokenizerJson | None:
     pieces = tuple(_pieces(read, scored=True).values())
     read.faults += check_pieces(pieces)
     is_bpe = algorithm == Algorithm.BPE
     prefix = read.flag("tokenizer.ggml.add_space_prefix")
     extra = read.flag("tokenizer.ggml.remove_extra_whitespaces")
     charsmap = bytes(number & 0xFF for number in read.numbers("tokenizer.ggml.precompiled_charsmap"))
+    # Conversions call the unknown a control token where the tokenizer's config lists it as special.
+    given = read.number(_id_key("unk_token"))
+    typed = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
+    unknown = typed or [defaults["unk_token"] if given is None else given]
+    if not read.faults and (len(unknown) > 1 or not 0 <= unknown[0] < len(pieces)):
+        read.faults.append(f"exactly one of {len(pieces)} tokens must stand for the unknown, not {unknown}")
     if read.faults:
         return None
     return plain_tokenizer(
         SentencePieceModel(
             pieces=pieces,
             algorithm=algorithm,
-            unk_id=next(i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN),
+            unk_id=unknown[0],
             byte_fallback=any(piece.type == PieceType.BYTE for piece in pieces),
             charsmap=charsmap,
             add_dummy_prefix=is_bpe if prefix is None else prefix,

@@ -81,6 +81,9 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
     faults: list[str] = []
     pieces = tuple(_piece(content, i, model_name=name, faults=faults) for i, content in enumerate(model.contents(1)))
     faults += check_pieces(pieces)
+    unknown = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
+    if len(unknown) != 1:
+        faults.append(f"exactly one piece must stand for the unknown, not {len(unknown)} of {len(pieces)}")
     algorithm = trainer.integer(3, Algorithm.UNIGRAM)
     if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
         known = Algorithm(algorithm).name if algorithm in list(Algorithm) else str(algorithm)
@@ -98,7 +101,7 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
     return SentencePieceModel(
         pieces=pieces,
         algorithm=Algorithm(algorithm),
-        unk_id=next(i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN),
+        unk_id=unknown[0],
         bos_id=bos_id,
         eos_id=eos_id,
         pad_id=pad_id,
@@ -111,13 +114,10 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
 
 
 def check_pieces(pieces: tuple[Piece, ...]) -> list[str]:
-    """The faults of a vocabulary: pieces that are empty or twice there, scores that are no numbers, no unknown one."""
+    """The faults of a vocabulary: pieces that are empty or twice there, scores that are no numbers."""
     faults = repeated(dict(enumerate(pieces)))
     faults += _some([f"piece {i} is empty" for i, piece in enumerate(pieces) if not piece.text])
     faults += _some([f"piece {i} has the score {p.score}" for i, p in enumerate(pieces) if not math.isfinite(p.score)])
-    unknown = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
-    if len(unknown) != 1:
-        faults.append(f"exactly one piece must stand for the unknown, not {len(unknown)} of {len(pieces)}")
     return faults
 
 

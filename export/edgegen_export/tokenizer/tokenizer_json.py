@@ -43,6 +43,8 @@ class TokenizerJson:
         """The contents of a file; ``CheckpointError`` where it has not even the outline of a tokenizer."""
         try:
             content = json.loads(data)
+            if any(not isinstance(step["type"], str) for part in _PARTS if (step := content.get(part)) is not None):
+                raise ValueError("a step of it has no name")
             added = {int(token["id"]): AddedToken.read(token) for token in content.get("added_tokens") or ()}
             return cls({**dict.fromkeys(_PARTS), **content}, added)
         except KeyError as error:
@@ -85,10 +87,12 @@ class TokenizerJson:
         return self._text_of.get(token_id)
 
     def add(self, token: AddedToken, token_id: int | None = None) -> None:
-        """Add a token, or change the flags of one; a token of the vocabulary keeps its id.
+        """Add a token, or change the flags of one; a token of the vocabulary keeps its id, an empty one is none.
 
         Raises ``ValueError`` when another token has the wanted id.
         """
+        if not token.content:
+            return
         known = self.id_of(token.content)
         if known is None:
             known = self.size if token_id is None else token_id
@@ -121,8 +125,9 @@ class TokenizerJson:
         order = ("version", "truncation", "padding", "added_tokens", *_PARTS)
         ordered = {**{key: content.get(key) for key in order}, **content}
         ordered["model"] = ordered.pop("model")
+        # Half a character, which JSON can spell, is left to the check.
         data = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-        check(data)
+        _check(data)
         return data
 
 
@@ -130,7 +135,7 @@ def _has(vocab: dict[str, int] | list[list[Any]], token_id: int, text: str) -> b
     return vocab.get(text) == token_id if isinstance(vocab, dict) else vocab[token_id][0] == text
 
 
-def check(data: bytes) -> None:
+def _check(data: bytes) -> None:
     """``CheckpointError`` when the tokenizers library does not read ``data``."""
     from tokenizers import Tokenizer
 

@@ -49,7 +49,7 @@ def sentencepiece_metadata(model: bytes, added: dict[int, dict[str, Any]] | None
     added = added or {}
     rows: list[tuple[str, float, int]] = []
     for i in range(max(library.get_piece_size(), *(token_id + 1 for token_id in added), 0)):
-        if i in added and (i >= library.get_piece_size() or not library.is_unknown(i)):
+        if i in added:
             text = added[i]["content"]
             special = added[i].get("special", False)
             rows.append((text if special else text.replace("▁", " "), -1000.0, CONTROL if special else USER_DEFINED))

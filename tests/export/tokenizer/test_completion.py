@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "a first space": ("tokenizers/gpt2", {"add_prefix_space": True}),
     "a token of a role": (
         "tokenizers/gpt2",
-        {"pad_token": "[PAD]", "additional_special_tokens": ["<|user|>", "lighthouse"]},
+        {"pad_token": "[PAD]", "sep_token": "", "additional_special_tokens": ["<|user|>", "lighthouse"]},
     ),
     "other flags": (
         "tokenizers/gpt2",
@@ -100,7 +100,16 @@ def test_what_does_not_fit_is_refused(test_data: Path, tmp_path: Path, changes: 
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"model": {}}', '{"model": {"vocab": {}}, "added_tokens": [1]}']
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"model": {}}',
+        '{"model": {"vocab": {}}, "added_tokens": [1]}',
+        '{"model": {"vocab": {}}, "decoder": 5}',
+    ],
 )
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
     folder = write_folder(tmp_path / "x", tmp_path, [])

@@ -323,10 +323,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (metadata_of("llama", None, TINY) | {f"{GGML}.tokens": [1] * 5}, "tokens is not an array of strings"),
     (metadata_of("llama", None, TINY) | {f"{GGML}.add_bos_token": 1}, "add_bos_token is 1, not true or false"),
     (metadata_of("llama", None, TINY) | {f"{GGML}.bos_token_id": True}, "bos_token_id is True, not an integer"),
+    (metadata_of("llama", None, TINY[1:], unknown=7), "must stand for the unknown, not [7]"),
     (metadata_of("llama", None, [*TINY, ("a", 0.0, NORMAL)]), "piece 5 is 'a' again, as piece 4"),
     (
         metadata_of("llama", None, [*TINY, ("?", 0.0, UNKNOWN)]),
-        "exactly one piece must stand for the unknown, not 2 of 6",
+        "exactly one of 6 tokens must stand for the unknown, not [0, 5]",
     ),
 ]
 
