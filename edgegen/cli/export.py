@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 @click.option("--int8", "scheme", flag_value="int8", help="8-bit weight matrices (the default).")
 @click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
+@click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
-    source: str, scheme: str | None, output: Path | None, revision: str | None, force: bool, quiet: bool
+    source: str,
+    scheme: str | None,
+    output: Path | None,
+    max_context: int | None,
+    revision: str | None,
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
 
@@ -36,7 +43,9 @@ def command(
     target = output or BundleStore().path(f"{source_name(source)}-{chosen}")
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
-        bundle, report = export(source, target, scheme=chosen, revision=revision, force=force, progress=terminal)
+        bundle, report = export(
+            source, target, scheme=chosen, revision=revision, force=force, max_context=max_context, progress=terminal
+        )
     if terminal.shown:
         seconds = time.perf_counter() - begin
         click.echo(f"{bundle.manifest.name}: {bundle.nbytes / 1e6:.1f} MB in {seconds:.1f} s", err=True)
