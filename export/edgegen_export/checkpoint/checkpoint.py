@@ -21,12 +21,16 @@ _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A model in a local folder (fetched there, when it came from the hub)."""
+    """A model in a local folder (fetched there, when it came from the hub).
+
+    ``metadata``: what a GGUF file says of itself, empty for other checkpoints.
+    """
 
     path: Path
     source: Source
     config: dict[str, Any]
     tensors: Mapping[str, LazyTensor] = field(repr=False)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @classmethod
     def open(

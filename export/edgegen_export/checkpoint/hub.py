@@ -25,6 +25,7 @@ _NEEDED = frozenset(
         "vocab.json",
         "merges.txt",
         "tokenizer.model",
+        "spiece.model",
         "chat_template.jinja",
         "README.md",
     }
