@@ -80,12 +80,14 @@ def export(
     *,
     scheme: Scheme = "int8",
     revision: str | None = None,
+    gguf_file: str | None = None,
     force: bool = False,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
-    """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
+    """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
+    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``families``: the model families to look for its architecture in.
 
     Raises:
@@ -100,7 +102,9 @@ def export(
         architecture = find_architecture(raw, families)
         return architecture, architecture.read_config(raw)
 
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
+    checkpoint = Checkpoint.open(
+        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=read_config
+    )
     architecture, config = read_config(checkpoint.config)
     tensors = bind(architecture, config, checkpoint.tensors)
     given = _json(checkpoint, GENERATION_CONFIG)
@@ -132,7 +136,7 @@ def export(
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
             files=writer.files,
-            provenance={"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__},
+            provenance=_provenance(checkpoint),
         )
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
@@ -204,12 +208,19 @@ def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[st
     )
 
 
+def _provenance(checkpoint: Checkpoint) -> dict[str, str]:
+    gguf = {"gguf": checkpoint.gguf} if checkpoint.gguf else {}
+    return {"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__, **gguf}
+
+
 def _parameters(tensors: Mapping[str, LazyTensor]) -> int:
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights."""
+    if not checkpoint.path.is_dir():
+        return {}
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())

@@ -15,6 +15,7 @@ from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint.mapped_file import MappedFile, byte_span
 
 _BLOCK = 4 << 20  # bytes of a mapped file that one copy step may touch before its pages are given back
+_NEAR = 4  # rows closer than this are read in one piece
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -100,6 +101,19 @@ class LazyTensor(ABC):
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
         """``start:stop`` of ``axis``. Raises ``IndexError`` outside the axis."""
 
+    def affine(self, scale: float, shift: float) -> LazyTensor:
+        """Every value times ``scale`` plus ``shift``, in float32."""
+        return _Affine(self, scale, shift)
+
+    def reordered(self, rows: NDArray[np.intp]) -> LazyTensor:
+        """Row ``rows[i]`` of this tensor as row i. Raises ``IndexError`` when a row is not there."""
+        return _Reordered(self, rows)
+
+    def row(self, index: int) -> LazyTensor:
+        """One row of a matrix, as a vector. Raises ``IndexError`` when it is not there."""
+        _check_2d(self)
+        return _Row(self.take(index, index + 1))
+
     @staticmethod
     def concat(parts: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
         """``parts`` one after the other along ``axis``; the dtype is theirs, or float32 where they differ.
@@ -123,7 +137,7 @@ class LazyTensor(ABC):
             raise TypeError(f"{array.dtype} has no float32 reading")
         return ArrayTensor(array, name="array")
 
-    # What the two kinds of tensor provide; the range is valid, and 0, 1 for a 0-d tensor.
+    # What the kinds of tensor provide; the range is valid, and 0, 1 for a 0-d tensor.
 
     def _slab(self, start: int, stop: int) -> NDArray[np.float32]:
         borrowed = self._borrow(start, stop)
@@ -176,7 +190,7 @@ class ArrayTensor(LazyTensor):
         return self._over(self._array.T)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
+        check_take(self, start, stop, axis)
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
 
     def _over(self, array: NDArray[Any]) -> LazyTensor:
@@ -226,7 +240,7 @@ class _Concat(LazyTensor):
         return _Concat(tuple(part.transposed() for part in self._parts), 1 - self._axis)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
+        check_take(self, start, stop, axis)
         if axis != self._axis:
             return _Concat(tuple(part.take(start, stop, axis) for part in self._parts), self._axis)
         met = [part.take(a, b, axis) for part, a, b, _ in self._overlaps(start, stop)]
@@ -265,6 +279,135 @@ class _Concat(LazyTensor):
             part._release(start, stop)
 
 
+class _View(LazyTensor):
+    """What is computed of another tensor, slab by slab."""
+
+    __slots__ = ("_base",)
+
+    def __init__(self, base: LazyTensor, shape: tuple[int, ...], dtype: str) -> None:
+        super().__init__(shape, dtype)
+        self._base = base
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._base.names
+
+    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        return None
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base._release(start, stop)
+
+
+class _Affine(_View):
+    """scale · base + shift."""
+
+    __slots__ = ("_scale", "_shift")
+
+    def __init__(self, base: LazyTensor, scale: float, shift: float) -> None:
+        super().__init__(base, base.shape, "float32")
+        self._scale = scale
+        self._shift = shift
+
+    def transposed(self) -> LazyTensor:
+        return self._base.transposed().affine(self._scale, self._shift)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        return self._base.take(start, stop, axis).affine(self._scale, self._shift)
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        self._base._fill(out, start, stop)
+        with np.errstate(over="ignore", invalid="ignore"):
+            out *= np.float32(self._scale)
+            out += np.float32(self._shift)
+
+
+class Transposed(_View):
+    """The transpose of a matrix whose rows are not readable column by column, made of the columns it needs."""
+
+    __slots__ = ()
+
+    def __init__(self, base: LazyTensor) -> None:
+        _check_2d(base)
+        super().__init__(base, base.shape[::-1], base.dtype)
+
+    def transposed(self) -> LazyTensor:
+        return self._base
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        return Transposed(self._base.take(start, stop, 1 - axis))
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        for begin, end, slab in self._base.take(start, stop, axis=1).slabs(_BLOCK):
+            out[:, begin:end] = slab.T
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base.take(start, stop, axis=1).release()
+
+
+class _Reordered(_View):
+    """The rows of another tensor in another order."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, base: LazyTensor, rows: NDArray[np.intp]) -> None:
+        if rows.size and not 0 <= rows.min() <= rows.max() < base.shape[0]:
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of a tensor of shape {base.shape}")
+        super().__init__(base, (len(rows), *base.shape[1:]), base.dtype)
+        self._rows = rows
+
+    def transposed(self) -> LazyTensor:
+        _check_2d(self)
+        return Transposed(self)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        if axis == 0:
+            return _Reordered(self._base, self._rows[start:stop])
+        return _Reordered(self._base.take(start, stop, axis), self._rows)
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.intp], int, int]]:
+        """``(positions, begin, end)``: wanted rows that lie close together, and the base's rows that hold them."""
+        rows = self._rows[start:stop]
+        order = np.argsort(rows, kind="stable")
+        for near in np.split(order, np.flatnonzero(np.diff(rows[order]) > _NEAR) + 1):
+            if near.size:
+                yield near, int(rows[near[0]]), int(rows[near[-1]]) + 1
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        rows = self._rows[start:stop]
+        for near, begin, end in self._spans(start, stop):
+            out[near] = self._base._slab(begin, end)[rows[near] - begin]
+
+    def _release(self, start: int, stop: int) -> None:
+        for _, begin, end in self._spans(start, stop):
+            self._base._release(begin, end)
+
+
+class _Row(_View):
+    """The only row of another tensor."""
+
+    __slots__ = ()
+
+    def __init__(self, base: LazyTensor) -> None:
+        super().__init__(base, base.shape[1:], base.dtype)
+
+    def transposed(self) -> LazyTensor:
+        _check_2d(self)
+        raise AssertionError("a vector passed for a matrix")
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        return _Row(self._base.take(start, stop, axis=1))
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        self._base.take(start, stop, axis=1)._fill(out[None], 0, 1)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base.release()
+
+
 def _copy(out: NDArray[np.float32], view: NDArray[Any], file: MappedFile | None) -> None:
     """Copy ``view`` into ``out`` of its shape, in steps along the widest stride that stay in ``_BLOCK``."""
     span = byte_span(view)
@@ -290,7 +433,8 @@ def _check_range(start: int, stop: int, count: int) -> None:
         raise IndexError(f"{start}:{stop} of an axis of {count}")
 
 
-def _check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+def check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+    """Raises ``IndexError`` unless ``start:stop`` is a part of that axis."""
     if not 0 <= axis < len(tensor.shape):
         raise IndexError(f"axis {axis} of a tensor of shape {tensor.shape}")
     _check_range(start, stop, tensor.shape[axis])

@@ -1,0 +1,115 @@
+"""The original checkpoint in a GGUF file: its ``config.json`` and its tensors under their own names."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
+from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
+from edgegen_export.checkpoint.gguf.config_rules import ROPE_FACTORS
+from edgegen_export.checkpoint.gguf.file import GgufFile
+from edgegen_export.checkpoint.gguf.header import ARCHITECTURE
+from edgegen_export.checkpoint.gguf.layouts import Heads, Layout, Same
+from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
+from edgegen_export.checkpoint.lazy import LazyTensor
+
+_EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")  # the end of a text, of a turn, of a message
+
+
+class Original(NamedTuple):
+    """``heads``: what the tensors' layouts depend on."""
+
+    config: dict[str, Any]
+    architecture: GgufArchitecture
+    heads: Heads
+    tied: bool
+
+
+def read_original(gguf: GgufFile) -> Original:
+    """The configuration that the metadata and the tensors' names describe.
+
+    Raises ``UnsupportedModelError`` for an architecture that is not known, ``CheckpointError`` for all that is missing
+    or not understood.
+    """
+    name = gguf.metadata[ARCHITECTURE]
+    if name not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{gguf.path}: {ARCHITECTURE} {name!r} is not supported{did_you_mean(name, ARCHITECTURES)}; "
+            f"supported: {', '.join(sorted(ARCHITECTURES))}"
+        )
+    architecture = ARCHITECTURES[name]
+    read = MetadataReader(gguf, name)
+    if architecture.variant is not None and read.has(architecture.variant[0]):
+        architecture = architecture.variant[1]
+    tied = _is_tied(gguf.tensors)
+    config: dict[str, Any] = {
+        "model_type": architecture.model_type,
+        "architectures": [architecture.hf_class],
+        "vocab_size": read.vocab_size,
+        "tie_word_embeddings": tied,
+        **architecture.constants,
+    }
+    config |= {theirs: read.integer(ours) for ours, theirs in architecture.integers.items()}
+    config |= {theirs: read.real(ours) for ours, theirs in architecture.reals.items()}
+    for rule in architecture.rules:
+        config |= rule(read)
+    heads = read.heads
+    read.finish()
+    return Original(config | _token_ids(gguf.metadata), architecture, heads, tied)
+
+
+def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor]:
+    """The original's tensors as lazy views.
+
+    Raises ``CheckpointError`` listing tensors that are not of the architecture or do not fit its heads.
+    """
+    tensors: dict[str, LazyTensor] = {}
+    faults: list[str] = []
+    for name, tensor in gguf.tensors.items():
+        if name in ROPE_FACTORS or (name == _HEAD and original.tied):
+            continue
+        layer = _LAYER.match(name)
+        template, _, parameter = _LAYER.sub("blk.{i}.", name).rpartition(".")
+        found = original.architecture.modules.get(template)
+        if found is None or parameter not in ("weight", "bias"):
+            near = did_you_mean(template, original.architecture.modules) if found is None else ""
+            faults.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
+            continue
+        layout: Layout = Same(found) if isinstance(found, str) else found
+        try:
+            theirs = layout.apply(tensor, parameter, original.heads)
+        except (ValueError, IndexError) as error:
+            faults.append(f"{name}: shape {list(tensor.shape)} does not fit the metadata: {error}")
+            continue
+        tensors |= {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
+    if faults:
+        raise CheckpointError(f"{gguf.path}: {one_or_list(faults)}")
+    return tensors
+
+
+def _is_tied(tensors: Mapping[str, LazyTensor]) -> bool:
+    """Whether there is no head of its own, or only a copy of the embedding, which some converters write."""
+    head, embedding = tensors.get(_HEAD), tensors.get(_EMBEDDING)
+    if head is None or embedding is None:
+        return head is None
+    if (head.shape, head.dtype) != (embedding.shape, embedding.dtype) or len(head.shape) != 2:
+        return False
+    slabs = zip(head.slabs(), embedding.slabs(), strict=True)
+    return all(np.array_equal(a, b) for (_, _, a), (_, _, b) in slabs)
+
+
+def _token_ids(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """bos, eos and pad; where a turn ends with a token of its own, eos is a list."""
+    ids = {key: metadata.get(f"tokenizer.ggml.{key}") for key in ("bos_token_id", *_END_TOKENS)}
+    ends = list(dict.fromkeys(ids[key] for key in _END_TOKENS if ids[key] is not None))
+    tokens = {
+        "bos_token_id": ids["bos_token_id"],
+        "eos_token_id": ends if len(ends) > 1 else next(iter(ends), None),
+        "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
+    }
+    return {key: value for key, value in tokens.items() if value is not None}
