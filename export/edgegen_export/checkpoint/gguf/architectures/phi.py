@@ -32,8 +32,10 @@ PHI2 = replace(
 )
 
 
-def _sliding_window(read: MetadataReader) -> Entries:
-    return {"sliding_window": read.integer("attention.sliding_window", 0, least=0) or None}
+def _phi3(read: MetadataReader) -> Entries:
+    original = read.integer("rope.scaling.original_context_length", 0, least=0)
+    entries = {"original_max_position_embeddings": original} if original else {}
+    return {"sliding_window": read.integer("attention.sliding_window", 0, least=0) or None, **entries}
 
 
 PHI3 = replace(
@@ -51,5 +53,5 @@ PHI3 = replace(
         },
         PREFIX,
     ),
-    rules=(*_RULES, _sliding_window),
+    rules=(*_RULES, _phi3),
 )
