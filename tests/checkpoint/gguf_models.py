@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFWriter, RopeScalingType, get_tensor_name_map
+from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType, get_tensor_name_map
 from gguf.constants import MODEL_ARCH_NAMES
+from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from tests.oracle import import_torch, import_transformers
@@ -267,7 +268,7 @@ CASES: dict[str, Case] = {
         (*_LLAMA_STEPS, _key_length),
         (_permuted, _llama3_factors),
     ),
-    "qwen2": Case("qwen2", "Qwen2Config", "Qwen2ForCausalLM", LLAMA, _LLAMA_STEPS[:2] + (_rope,), loader=True),
+    "qwen2": Case("qwen2", "Qwen2Config", "Qwen2ForCausalLM", LLAMA, (*_LLAMA_STEPS[:2], _rope), loader=True),
     "qwen2 with yarn": Case(
         "qwen2",
         "Qwen2Config",
@@ -470,11 +471,11 @@ def random_model(case: Case) -> Any:
 def arrays_of(model: Any) -> Arrays:
     """The state dict, without the head where it is the embedding."""
     tied = model.config.tie_word_embeddings
-    return {k: v.numpy() for k, v in model.state_dict().items() if not (tied and k in ("lm_head.weight",))}
+    return {k: v.numpy() for k, v in model.state_dict().items() if not (tied and k == "lm_head.weight")}
 
 
-def write_gguf(path: Path, case: Case, model: Any) -> Path:
-    """The model as a GGUF file of float32 tensors, with a vocabulary of made-up tokens."""
+def write_gguf(path: Path, case: Case, model: Any, kind: GGMLQuantizationType | None = None) -> Path:
+    """The model as a GGUF file with a vocabulary of made-up tokens: float32, or matrices of another ``kind``."""
     config = model.config
     arrays = arrays_of(model)
     for step in case.rearrange:
@@ -490,7 +491,12 @@ def write_gguf(path: Path, case: Case, model: Any) -> Path:
     if getattr(config, "pad_token_id", None) is not None:
         writer.add_pad_token_id(config.pad_token_id)
     for name, array in arrays.items():
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")) or name, array)
+        stored = array if kind is None or array.ndim < 2 else quantize(array, kind)
+        writer.add_tensor(
+            names.get_name(name, try_suffixes=(".weight", ".bias")) or name,
+            stored,
+            raw_dtype=None if stored is array else kind,
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

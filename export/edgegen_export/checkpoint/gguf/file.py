@@ -31,7 +31,7 @@ def open_gguf(path: Path) -> GgufFile:
     Raises ``CheckpointError`` when a header is malformed, a part is missing, or there is no model in it.
     """
     paths = [path.with_name(name) for name in gguf_parts(path.name)]
-    if missing := [part.name for part in paths if not part.is_file()]:
+    if missing := [part.name for part in paths if len(paths) > 1 and not part.is_file()]:
         raise CheckpointError(f"{path} is one of {len(paths)} parts; missing beside it: {listed(missing)}")
     opened = [_open(part) for part in paths]
     metadata = opened[0][1].metadata

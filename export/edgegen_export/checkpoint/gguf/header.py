@@ -159,6 +159,8 @@ class _Reader:
 
     def _text(self, what: str, *, strict: bool = False) -> str:
         raw = self._bytes(self._u64(), what)
+        if strict and not raw:
+            raise _MalformedError(f"{what} is empty")
         try:
             return raw.decode(errors="strict" if strict else "replace")
         except UnicodeDecodeError:

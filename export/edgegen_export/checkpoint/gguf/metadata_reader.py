@@ -123,7 +123,7 @@ class MetadataReader:
             self.refuse(key, (0,), reason)
         self.refuse("attention.causal", (True,), "only causal models generate text")
         unknown = {key.removeprefix(self._prefix) for key in self._gguf.metadata if key.startswith(self._prefix)}
-        problems = self._problems + [
+        problems = list(dict.fromkeys(self._problems)) + [  # what is read twice is wrong once
             f"{self._prefix}{key} = {_shown(self._gguf.metadata[self._prefix + key])}: not understood, and it may "
             f"change the result{did_you_mean(key, self._read)}"
             for key in sorted(unknown - self._read)
