@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("--int8", "scheme", flag_value="int8", help="8-bit weight matrices (the default).")
 @click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
+@click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
 @click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
@@ -27,6 +28,7 @@ def command(
     source: str,
     scheme: str | None,
     output: Path | None,
+    max_context: int | None,
     revision: str | None,
     gguf_file: str | None,
     force: bool,
@@ -44,7 +46,14 @@ def command(
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
         bundle, report = export(
-            source, target, scheme=chosen, revision=revision, gguf_file=gguf_file, force=force, progress=terminal
+            source,
+            target,
+            scheme=chosen,
+            revision=revision,
+            gguf_file=gguf_file,
+            force=force,
+            max_context=max_context,
+            progress=terminal,
         )
     if terminal.shown:
         seconds = time.perf_counter() - begin

@@ -29,8 +29,10 @@ from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
-from edgegen_export.decoder import build_decode, build_prefill, kv_spec
+from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
+from edgegen_export.families.refused import REFUSED
+from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import join_pair
 from edgegen_export.parameters import StoredParameters
@@ -82,12 +84,14 @@ def export(
     revision: str | None = None,
     gguf_file: str | None = None,
     force: bool = False,
+    max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
+    ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
     Raises:
@@ -99,18 +103,25 @@ def export(
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
-        architecture = find_architecture(raw, families)
-        return architecture, architecture.read_config(raw)
+        architecture = find_architecture(raw, families, REFUSED)
+        config = architecture.read_config(raw)
+        return architecture, config.for_context(_context(config, max_context))
 
     checkpoint = Checkpoint.open(
         source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=read_config
     )
     architecture, config = read_config(checkpoint.config)
-    tensors = bind(architecture, config, checkpoint.tensors)
+    bound = bind(architecture, config, checkpoint.tensors)
+    tensors = folded(config, bound)
     given = _json(checkpoint, GENERATION_CONFIG)
     settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
     if ignored:
         progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
+    if max_context is None and config.longest_context > config.max_positions:
+        progress.warn(
+            f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
+            "with the frequencies or distances for so many"
+        )
     recipe, kv = RECIPES[scheme], kv_spec(config)
 
     with BundleWriter(target, force=force) as writer:
@@ -128,9 +139,9 @@ def export(
             name=target.absolute().name,
             folder=writer.version,
             source=checkpoint.source,
-            model=_describe(checkpoint, config, tensors),
+            model=_describe(checkpoint, config, bound),
             quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
-            variants=(_variant(recipe, kv),),
+            variants=(_variant(recipe, kv, config),),
             minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
             tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
             generation_config=GENERATION_CONFIG,
@@ -145,6 +156,18 @@ def export(
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
+
+
+def _context(config: DecoderConfig, wanted: int | None) -> int:
+    """
+    Raises:
+        UsageError: the model cannot be exported for so many positions.
+    """
+    if wanted is not None and not 1 <= wanted <= config.longest_context:
+        raise UsageError(
+            f"max_context: this model can be exported for 1 to {config.longest_context} positions, not {wanted}"
+        )
+    return wanted or config.max_positions
 
 
 def _write_weights(
@@ -182,7 +205,7 @@ def _write_weights(
     return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
 
 
-def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
+def _variant(recipe: Recipe, kv: KVSpec, config: DecoderConfig) -> GraphVariant:
     return GraphVariant(
         name=recipe.scheme,
         prefill=PREFILL,
@@ -194,6 +217,7 @@ def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
         device="cpu",
         kv=kv,
         contract=GraphContract(),
+        rotary=tuple(rotary_tables(config).values()),
     )
 
 

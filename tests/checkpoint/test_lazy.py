@@ -137,16 +137,6 @@ def test_mixed_dtypes_join_as_float32() -> None:
     assert "shape=(1, 2)" in repr(make(one))
 
 
-def test_a_row_is_a_vector() -> None:
-    array = np.arange(6, dtype=np.float16).reshape(2, 3)
-    row = LazyTensor.from_array(array).row(1)
-    assert (row.shape, row.dtype) == ((3,), "float16")
-    check(row, array[1], 4)
-    check(row.take(1, 3), array[1, 1:], 4)
-    with pytest.raises(ValueError, match="2-D"):
-        row.transposed()
-
-
 def test_wrong_calls() -> None:
     tensor = LazyTensor.from_array(np.zeros((2, 3), np.float32))
     for bad in (lambda: tensor.rows(0, 3), lambda: tensor.rows(-1, 1), lambda: tensor.rows(2, 1)):
@@ -166,10 +156,6 @@ def test_wrong_calls() -> None:
         LazyTensor.concat([tensor, tensor], axis=2)
     with pytest.raises(IndexError, match="rows 1 to 2"):
         tensor.reordered(np.array([1, 2]))
-    with pytest.raises(IndexError, match="2:3"):
-        tensor.row(2)
-    with pytest.raises(ValueError, match="2-D"):
-        tensor.row(1).row(0)
     with pytest.raises(TypeError, match="complex"):
         LazyTensor.from_array(np.zeros(3, np.complex64))
 

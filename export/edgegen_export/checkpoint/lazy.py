@@ -101,18 +101,22 @@ class LazyTensor(ABC):
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
         """``start:stop`` of ``axis``. Raises ``IndexError`` outside the axis."""
 
-    def affine(self, scale: float, shift: float) -> LazyTensor:
-        """Every value times ``scale`` plus ``shift``, in float32."""
-        return _Affine(self, scale, shift)
+    def affine(self, scale: float, shift: float = 0.0) -> LazyTensor:
+        """``value · scale + shift`` of every value, computed in float32."""
+        return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
 
     def reordered(self, rows: NDArray[np.intp]) -> LazyTensor:
         """Row ``rows[i]`` of this tensor as row i. Raises ``IndexError`` when a row is not there."""
         return _Reordered(self, rows)
 
-    def row(self, index: int) -> LazyTensor:
-        """One row of a matrix, as a vector. Raises ``IndexError`` when it is not there."""
-        _check_2d(self)
-        return _Row(self.take(index, index + 1))
+    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
+        """The same values in the same order under another shape; meant for small tensors, each read reads it whole.
+
+        Raises ``ValueError`` when the shapes have different sizes.
+        """
+        if math.prod(shape) != math.prod(self._shape):
+            raise ValueError(f"shape {self._shape} cannot be seen as {shape}")
+        return self if shape == self._shape else _Reshaped(self, shape)
 
     @staticmethod
     def concat(parts: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
@@ -137,7 +141,7 @@ class LazyTensor(ABC):
             raise TypeError(f"{array.dtype} has no float32 reading")
         return ArrayTensor(array, name="array")
 
-    # What the kinds of tensor provide; the range is valid, and 0, 1 for a 0-d tensor.
+    # What the two kinds of tensor provide; the range is valid, and 0, 1 for a 0-d tensor.
 
     def _slab(self, start: int, stop: int) -> NDArray[np.float32]:
         borrowed = self._borrow(start, stop)
@@ -280,12 +284,12 @@ class _Concat(LazyTensor):
 
 
 class _View(LazyTensor):
-    """What is computed of another tensor, slab by slab."""
+    """What tensors over another one share: its names, and that nothing of theirs lies ready."""
 
     __slots__ = ("_base",)
 
-    def __init__(self, base: LazyTensor, shape: tuple[int, ...], dtype: str) -> None:
-        super().__init__(shape, dtype)
+    def __init__(self, base: LazyTensor, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, base.dtype)
         self._base = base
 
     @property
@@ -295,41 +299,61 @@ class _View(LazyTensor):
     def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
         return None
 
-    def _release(self, start: int, stop: int) -> None:
-        self._base._release(start, stop)
-
 
 class _Affine(_View):
-    """scale · base + shift."""
+    """Every value of a tensor multiplied and shifted."""
 
     __slots__ = ("_scale", "_shift")
 
     def __init__(self, base: LazyTensor, scale: float, shift: float) -> None:
-        super().__init__(base, base.shape, "float32")
-        self._scale = scale
-        self._shift = shift
+        super().__init__(base, base.shape)
+        self._scale, self._shift = scale, shift
 
     def transposed(self) -> LazyTensor:
-        return self._base.transposed().affine(self._scale, self._shift)
+        return _Affine(self._base.transposed(), self._scale, self._shift)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        return self._base.take(start, stop, axis).affine(self._scale, self._shift)
+        return _Affine(self._base.take(start, stop, axis), self._scale, self._shift)
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         self._base._fill(out, start, stop)
-        with np.errstate(over="ignore", invalid="ignore"):
-            out *= np.float32(self._scale)
-            out += np.float32(self._shift)
+        out *= np.float32(self._scale)
+        out += np.float32(self._shift)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base._release(start, stop)
+
+
+class _Reshaped(_View):
+    """A small tensor under another shape."""
+
+    __slots__ = ()
+
+    def transposed(self) -> LazyTensor:
+        return self._now().transposed()
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        return self._now().take(start, stop, axis)
+
+    def _now(self) -> LazyTensor:
+        return ArrayTensor(self.read(), name=", ".join(self.names))
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        whole = self._base.read().reshape(self.shape)
+        np.copyto(out, whole[start:stop] if self.shape else whole)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base.release()
 
 
 class Transposed(_View):
-    """The transpose of a matrix whose rows are not readable column by column, made of the columns it needs."""
+    """The transpose of a matrix that is stored row by row, made of the columns it needs."""
 
     __slots__ = ()
 
     def __init__(self, base: LazyTensor) -> None:
         _check_2d(base)
-        super().__init__(base, base.shape[::-1], base.dtype)
+        super().__init__(base, base.shape[::-1])
 
     def transposed(self) -> LazyTensor:
         return self._base
@@ -354,11 +378,10 @@ class _Reordered(_View):
     def __init__(self, base: LazyTensor, rows: NDArray[np.intp]) -> None:
         if rows.size and not 0 <= rows.min() <= rows.max() < base.shape[0]:
             raise IndexError(f"rows {rows.min()} to {rows.max()} of a tensor of shape {base.shape}")
-        super().__init__(base, (len(rows), *base.shape[1:]), base.dtype)
+        super().__init__(base, (len(rows), *base.shape[1:]))
         self._rows = rows
 
     def transposed(self) -> LazyTensor:
-        _check_2d(self)
         return Transposed(self)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
@@ -383,29 +406,6 @@ class _Reordered(_View):
     def _release(self, start: int, stop: int) -> None:
         for _, begin, end in self._spans(start, stop):
             self._base._release(begin, end)
-
-
-class _Row(_View):
-    """The only row of another tensor."""
-
-    __slots__ = ()
-
-    def __init__(self, base: LazyTensor) -> None:
-        super().__init__(base, base.shape[1:], base.dtype)
-
-    def transposed(self) -> LazyTensor:
-        _check_2d(self)
-        raise AssertionError("a vector passed for a matrix")
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        return _Row(self._base.take(start, stop, axis=1))
-
-    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
-        self._base.take(start, stop, axis=1)._fill(out[None], 0, 1)
-
-    def _release(self, start: int, stop: int) -> None:
-        self._base.release()
 
 
 def _copy(out: NDArray[np.float32], view: NDArray[Any], file: MappedFile | None) -> None:

@@ -98,6 +98,8 @@ class EachHead(Layout):
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
         return {
-            f"{self.theirs.replace('{head}', str(head))}.{parameter}": tensor.row(head)
+            f"{self.theirs.replace('{head}', str(head))}.{parameter}": tensor.take(head, head + 1).reshaped(
+                tensor.shape[1:]
+            )
             for head in range(tensor.shape[0])
         }
