@@ -81,5 +81,6 @@ def write_llama(path: Path, tensors: Sequence[Raw] = (), data: bytes = b"", **ch
     metadata = {key: content for key, content in metadata.items() if content is not None}
     embedding = np.arange(24, dtype="<f4").tobytes()
     moved = [tensor._replace(offset=96 + tensor.offset) for tensor in tensors]
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gguf_bytes(metadata, [Raw("token_embd.weight", (8, 3)), *moved], embedding + data))
     return path

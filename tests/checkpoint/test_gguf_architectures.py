@@ -8,7 +8,8 @@ import pytest
 
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
-from tests.checkpoint.gguf_models import CASES, arrays_of, random_model, write_gguf
+from tests.checkpoint.gguf_models import CASES, Case, arrays_of, random_model, write_gguf
+from tests.export.bundles import decoded, export_to, random_ids, runner_of
 from tests.oracle import import_torch, import_transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write and load the files
@@ -40,12 +41,12 @@ def test_transformers_reads_the_same_from_the_file(tmp_path: Path, name: str) ->
 
 
 @pytest.fixture(params=list(CASES))
-def case_and_model(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+def case_and_model(request: pytest.FixtureRequest) -> tuple[Case, Any]:
     case = CASES[request.param]
     return case, random_model(case)
 
 
-def test_the_original_is_restored(tmp_path: Path, case_and_model: tuple[Any, Any]) -> None:
+def test_the_original_is_restored(tmp_path: Path, case_and_model: tuple[Case, Any]) -> None:
     case, model = case_and_model
     checkpoint = Checkpoint.open(str(write_gguf(tmp_path / "model.gguf", case, model)))
     config = dict(checkpoint.config)
@@ -61,3 +62,13 @@ def test_the_original_is_restored(tmp_path: Path, case_and_model: tuple[Any, Any
     assert set(checkpoint.tensors) == set(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(checkpoint.tensors[name].read(), array, err_msg=name)
+
+
+def test_it_computes_what_the_original_computes(tmp_path: Path, case_and_model: tuple[Case, Any]) -> None:
+    torch, (case, model) = import_torch(), case_and_model
+    bundle = export_to(write_gguf(tmp_path / "model.gguf", case, model), tmp_path / "bundle")
+    runner, ids = runner_of(bundle), random_ids(bundle, 12)
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids])).logits[0].numpy()
+    assert np.abs(wanted).max() > 0.01
+    np.testing.assert_allclose(decoded(runner, runner.new_cache(), ids), wanted, atol=1e-5)

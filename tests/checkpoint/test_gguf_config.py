@@ -8,7 +8,7 @@ import pytest
 
 from edgegen.errors import CheckpointError, UnsupportedModelError
 from edgegen_export.checkpoint import Checkpoint
-from tests.checkpoint.gguf_bytes import FLOAT, Raw, gguf_bytes, write_llama
+from tests.checkpoint.gguf_bytes import Raw, gguf_bytes, write_llama
 
 
 def opened(path: Path, tensors: list[Raw] | None = None, data: bytes = b"", **changes: Any) -> Checkpoint:
@@ -45,7 +45,6 @@ def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
 
 
 def test_unknown_architectures_are_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
     path = tmp_path / "x.gguf"
     path.write_bytes(gguf_bytes({"general.architecture": "qwem2"}, [Raw("a", (4,))], bytes(16)))
     with pytest.raises(
@@ -127,14 +126,15 @@ def test_linear_scaling(tmp_path: Path) -> None:
     old = opened(tmp_path, llama__rope__scale_linear=2.0).config
     assert new["rope_scaling"] == old["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
     for said in ({"type": "none", "factor": 2.0}, {"type": "linear", "factor": 1.0}, {"type": "none"}):
-        config = opened(tmp_path, **{f"llama__rope__scaling__{key}": value for key, value in said.items()}).config
+        keys: dict[str, Any] = {f"llama__rope__scaling__{key}": value for key, value in said.items()}
+        config = opened(tmp_path, **keys).config
         assert "rope_scaling" not in config
 
 
 def test_yarn_with_all_its_settings(tmp_path: Path) -> None:
-    said = {"type": "yarn", "factor": 4.0, "original_context_length": 8, "yarn_attn_factor": 1.5}
+    said: dict[str, Any] = {"type": "yarn", "factor": 4.0, "original_context_length": 8, "yarn_attn_factor": 1.5}
     said |= {"yarn_beta_fast": 16.0, "yarn_beta_slow": 2.0, "yarn_ext_factor": 1.0}
-    keys = {f"llama__rope__scaling__{key}": value for key, value in said.items()}
+    keys: dict[str, Any] = {f"llama__rope__scaling__{key}": value for key, value in said.items()}
     assert opened(tmp_path, **keys).config["rope_scaling"] == {
         "rope_type": "yarn",
         "factor": 4.0,
@@ -214,6 +214,5 @@ def test_granite_without_rotary_positions_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_float_is_the_number_that_was_meant(tmp_path: Path) -> None:
-    assert FLOAT == 6
     assert opened(tmp_path, llama__rope__freq_base=1e6).config["rope_theta"] == 1e6
     assert opened(tmp_path, llama__attention__layer_norm_rms_epsilon=1e-6).config["rms_norm_eps"] == 1e-6
