@@ -183,6 +183,15 @@ def _stacked_norms(config: Any, arrays: Arrays) -> Arrays:
     return kept
 
 
+def _fused(config: Any, arrays: Arrays) -> Arrays:
+    kept = {key: array for key, array in arrays.items() if not any(f".{x}_proj." in key for x in "qkv")}
+    for i in range(config.num_hidden_layers):
+        for kind in ("weight", "bias"):
+            parts = [arrays[f"model.layers.{i}.self_attn.{x}_proj.{kind}"] for x in "qkv"]
+            kept[f"blk.{i}.attn_qkv.{kind}"] = np.concatenate(parts)
+    return kept
+
+
 def _phi3(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
     writer.add_sliding_window(config.sliding_window or 0)
@@ -353,6 +362,14 @@ CASES: dict[str, Case] = {
         "PhiForCausalLM",
         {**LLAMA, "num_key_value_heads": 4, "intermediate_size": 128, "partial_rotary_factor": 0.5},
         (_sizes, _kv_heads, _partial_rotary),
+    ),
+    "phi2 of an older converter": Case(
+        "phi2",
+        "PhiConfig",
+        "PhiForCausalLM",
+        {**LLAMA, "num_key_value_heads": 4, "partial_rotary_factor": 0.5},
+        (_sizes, _kv_heads, _partial_rotary),
+        (_fused,),
     ),
     "phi3": Case(
         "phi3",

@@ -8,7 +8,7 @@ import pytest
 
 from edgegen.errors import CheckpointError, UnsupportedModelError
 from edgegen_export.checkpoint import Checkpoint
-from tests.checkpoint.gguf_bytes import Raw, gguf_bytes, write_llama
+from tests.checkpoint.gguf_bytes import LLAMA_METADATA, Raw, gguf_bytes, write_llama
 
 
 def opened(path: Path, tensors: list[Raw] | None = None, data: bytes = b"", **changes: Any) -> Checkpoint:
@@ -98,6 +98,9 @@ def test_heads_are_checked(tmp_path: Path) -> None:
 def test_ends_of_turns_end_a_text_too(tmp_path: Path) -> None:
     config = opened(tmp_path, tokenizer__ggml__eot_token_id=7, tokenizer__ggml__eom_token_id=2).config
     assert config["eos_token_id"] == [2, 7]
+    message = refusal(tmp_path, tokenizer__ggml__eot_token_id=[7], tokenizer__ggml__bos_token_id="x")
+    assert "tokenizer.ggml.eot_token_id is [7]" in message
+    assert "tokenizer.ggml.bos_token_id is 'x'" in message
     assert "eos_token_id" not in opened(tmp_path, tokenizer__ggml__eos_token_id=None).config
 
 
@@ -119,6 +122,25 @@ def test_tensors_that_are_not_of_the_architecture_or_do_not_fit(tmp_path: Path) 
     assert "blk.0.attn_qq.weight: not a tensor of llama (did you mean 'blk.{i}.attn_q'?)" in message
     assert "blk.0.attn_q.scale: not a tensor of llama" in message
     assert "blk.0.attn_k.weight: shape [3, 8] does not fit the metadata" in message
+
+
+def test_a_tensor_is_not_made_twice(tmp_path: Path) -> None:
+    metadata = {key.replace("llama", "phi2"): value for key, value in LLAMA_METADATA.items()}
+    metadata |= {"general.architecture": "phi2", "phi2.attention.layer_norm_epsilon": 1e-5}
+    tensors = [Raw("token_embd.weight", (8, 3)), Raw("blk.0.attn_qkv.weight", (8, 24), offset=96)]
+    tensors += [Raw("blk.0.attn_k.weight", (8, 8), offset=864)]
+    path = tmp_path / "x.gguf"
+    path.write_bytes(gguf_bytes(metadata, tensors, bytes(1120)))
+    with pytest.raises(CheckpointError, match=r"k_proj\.weight is made of blk\.0\.attn_qkv\.weight already"):
+        Checkpoint.open(str(path))
+
+
+def test_what_changes_nothing_is_no_problem(tmp_path: Path) -> None:
+    opened(
+        tmp_path, llama__attention__sliding_window=0, llama__expert_count=0, llama__attention__layer_norm_epsilon=0.5
+    )
+    assert "sliding_window = 8: sliding windows are not known" in refusal(tmp_path, llama__attention__sliding_window=8)
+    assert "freq_base: inf is not a finite" in refusal(tmp_path, llama__rope__freq_base=float("inf"))
 
 
 def test_linear_scaling(tmp_path: Path) -> None:

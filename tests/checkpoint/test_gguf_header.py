@@ -94,7 +94,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "strange type": (gguf_bytes({"a": struct.pack("<I", 13)}), "metadata key 'a' has the unknown type 13"),
     "key twice": (gguf_bytes([("a", 1), ("a", 1)]), "metadata key 'a' occurs twice"),
-    "key not text": (gguf_bytes([(b"\xff", 1)]), "a metadata key is not UTF-8"),
+    "key not text": (gguf_bytes([(b"\xff", 1)]), "a metadata key is not readable text: b'\\xff'"),
+    "name with a bell": (gguf_bytes(KNOWN, [Raw("a\x1b]0;", (4,))], DATA), "a tensor's name is not readable text"),
     "alignment": (gguf_bytes({"general.alignment": 33}), "general.alignment is 33, not a power of two"),
     "no alignment": (gguf_bytes({"general.alignment": "x"}), "general.alignment is 'x'"),
     "tensor twice": (gguf_bytes(KNOWN, [*MATRIX, Raw("a", (4,), offset=32)], bytes(64)), "tensor 'a' occurs twice"),
@@ -172,6 +173,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     )
     assert "it has no general.architecture" in said(gguf_bytes({"a": 1}, MATRIX, DATA))
     assert "it has no general.architecture" in said(gguf_bytes({"general.architecture": 1}, MATRIX, DATA))
+    assert "split.count is 'x', not a number" in said(gguf_bytes({**KNOWN, "split.count": "x"}, MATRIX, DATA))
     assert "one of 2 parts" in said(gguf_bytes({**KNOWN, "split.count": 2}, MATRIX, DATA))
     with pytest.raises(CheckpointError, match="cannot be read: No such file"):
         open_gguf(tmp_path / "absent.gguf")

@@ -70,7 +70,9 @@ def _faults(metadata: Mapping[str, Any], parts: int) -> list[str]:
     elif not isinstance(metadata.get(ARCHITECTURE), str):
         faults.append(f"it has no {ARCHITECTURE}, so it cannot be said what model it holds")
     count = metadata.get("split.count", 0) or 1
-    if count != parts:
+    if type(count) is not int:
+        faults.append(f"its split.count is {count!r}, not a number")
+    elif count != parts:
         faults.append(
             f"it is one of {count} parts, and they are found by name only: name them <name>-00001-of-{count:05}.gguf"
             if parts == 1

@@ -161,10 +161,10 @@ class _Reader:
         raw = self._bytes(self._u64(), what)
         if strict and not raw:
             raise _MalformedError(f"{what} is empty")
-        try:
-            return raw.decode(errors="strict" if strict else "replace")
-        except UnicodeDecodeError:
-            raise _MalformedError(f"{what} is not UTF-8: {raw[:40]!r}") from None
+        decoded = raw.decode(errors="replace")
+        if strict and ("\N{REPLACEMENT CHARACTER}" in decoded or not decoded.isprintable()):
+            raise _MalformedError(f"{what} is not readable text: {raw[:40]!r}")
+        return decoded
 
     def _count(self, what: str, smallest: int) -> int:
         count = self._u64()

@@ -1,5 +1,6 @@
 """MetadataReader: typed, strict access to the metadata of a GGUF model, with its tensors at hand."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -13,8 +14,16 @@ from edgegen_export.checkpoint.gguf.layouts import Heads
 T = TypeVar("T", bool, int, float, str)
 
 _EMBEDDING = "token_embd.weight"
-# Keys that say nothing about the mathematics: the vocabulary's size is that of the embedding.
-_NEUTRAL = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type")
+# Keys that say nothing about the mathematics: the vocabulary's size is that of the embedding, and the architecture says
+# which kind of norm it has, though some files give the epsilon of both.
+_NEUTRAL = (
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+    "pooling_type",
+    "rope.scaling.finetuned",
+    "tensor_data_layout",
+    "vocab_size",
+)
 _ABSENT_PARTS = {
     "expert_count": "mixtures of experts are not supported",
     "expert_used_count": "mixtures of experts are not supported",
@@ -43,8 +52,12 @@ class MetadataReader:
         return value
 
     def real(self, key: str, default: float | None = None) -> float:
-        """A number; required without a default."""
-        return self._get(key, float, default, 1.0)
+        """A finite number; required without a default."""
+        value = self._get(key, float, default, 1.0)
+        if not math.isfinite(value):
+            self._problems.append(f"{self._prefix}{key}: {value} is not a finite number")
+            return 1.0
+        return value
 
     def flag(self, key: str, default: bool) -> bool:
         return self._get(key, bool, default, default)
@@ -121,6 +134,8 @@ class MetadataReader:
         self.ignore(*_NEUTRAL)
         for key, reason in _ABSENT_PARTS.items():
             self.refuse(key, (0,), reason)
+        if "attention.sliding_window" not in self._read:
+            self.refuse("attention.sliding_window", (0,), "sliding windows are not known of this architecture")
         self.refuse("attention.causal", (True,), "only causal models generate text")
         unknown = {key.removeprefix(self._prefix) for key in self._gguf.metadata if key.startswith(self._prefix)}
         problems = list(dict.fromkeys(self._problems)) + [  # what is read twice is wrong once

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ from edgegen_export.checkpoint.lazy import LazyTensor
 
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _LAYER = re.compile(r"blk\.(\d+)\.")
-_END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")  # the end of a text, of a turn, of a message
+_BOS, _PAD = "bos_token_id", "padding_token_id"
+_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn, of a message
 
 
 class Original(NamedTuple):
@@ -60,7 +62,7 @@ def read_original(gguf: GgufFile) -> Original:
         config |= rule(read)
     heads = read.heads
     read.finish()
-    return Original(config | _token_ids(gguf.metadata), architecture, heads, tied)
+    return Original(config | _token_ids(gguf), architecture, heads, tied)
 
 
 def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor]:
@@ -86,7 +88,9 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         except (ValueError, IndexError) as error:
             faults.append(f"{name}: shape {list(tensor.shape)} does not fit the metadata: {error}")
             continue
-        tensors |= {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
+        named = {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
+        faults += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
+        tensors |= named
     if faults:
         raise CheckpointError(f"{gguf.path}: {one_or_list(faults)}")
     return tensors
@@ -103,13 +107,12 @@ def _is_tied(tensors: Mapping[str, LazyTensor]) -> bool:
     return all(np.array_equal(a, b) for (_, _, a), (_, _, b) in slabs)
 
 
-def _token_ids(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _token_ids(gguf: GgufFile) -> dict[str, Any]:
     """bos, eos and pad; where a turn ends with a token of its own, eos is a list."""
-    ids = {key: metadata.get(f"tokenizer.ggml.{key}") for key in ("bos_token_id", *_END_TOKENS)}
-    ends = list(dict.fromkeys(ids[key] for key in _END_TOKENS if ids[key] is not None))
-    tokens = {
-        "bos_token_id": ids["bos_token_id"],
-        "eos_token_id": ends if len(ends) > 1 else next(iter(ends), None),
-        "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
-    }
-    return {key: value for key, value in tokens.items() if value is not None}
+    given = {key: gguf.metadata.get(f"tokenizer.ggml.{key}") for key in (_BOS, _PAD, *_ENDS)}
+    wrong = [f"tokenizer.ggml.{key} is {value!r}" for key, value in given.items() if type(value) not in (int, NoneType)]
+    if wrong:
+        raise CheckpointError(f"{gguf.path}: the id of a token is a whole number: {one_or_list(wrong)}")
+    ids = {name: given[key] for name, key in (("bos_token_id", _BOS), ("pad_token_id", _PAD)) if given[key] is not None}
+    ends = list(dict.fromkeys(given[key] for key in _ENDS if given[key] is not None))
+    return ids | ({"eos_token_id": ends if len(ends) > 1 else ends[0]} if ends else {})
