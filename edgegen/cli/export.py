@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
 @click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
+@click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several.")
 @click.option("--adapter", help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
@@ -30,11 +31,12 @@ def command(
     output: Path | None,
     max_context: int | None,
     revision: str | None,
+    gguf_file: str | None,
     adapter: str | None,
     force: bool,
     quiet: bool,
 ) -> None:
-    """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
+    """Export SOURCE, a checkpoint folder, a GGUF file or a Hugging Face hub id, to a bundle.
 
     Without -o the bundle goes to the store, under the source's name and the scheme: `edgegen export gpt2 --int8`
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
@@ -43,7 +45,7 @@ def command(
     from edgegen_export.pipeline import export
 
     chosen: Scheme = "fp32" if scheme == "fp32" else "int8"
-    names = [source_name(source), *([source_name(adapter)] if adapter else []), chosen]
+    names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
@@ -52,6 +54,7 @@ def command(
             target,
             scheme=chosen,
             revision=revision,
+            gguf_file=gguf_file,
             adapter=adapter,
             force=force,
             max_context=max_context,
@@ -64,10 +67,12 @@ def command(
     click.echo(str(target))
 
 
-def source_name(source: str) -> str:
-    """The last part of a path or a hub id."""
-    folder = Path(source).expanduser()
-    return folder.resolve().name if folder.is_dir() else source.rpartition("/")[2]
+def source_name(source: str, gguf_file: str | None = None) -> str:
+    """The last part of a path or a hub id; that of the GGUF file, without its suffix, where one is named."""
+    path = Path(source).expanduser()
+    name = path.resolve().name if path.exists() else source.rpartition("/")[2]
+    file = gguf_file or (name if path.is_file() else "")
+    return Path(file).stem or name
 
 
 def summary(report: "ParityReport") -> str:

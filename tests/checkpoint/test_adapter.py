@@ -200,6 +200,8 @@ def test_a_folder_without_an_adapter_is_refused(base: Path, tmp_path: Path) -> N
     (lora / "adapter_model.safetensors").unlink()
     assert "has no adapter_model.safetensors (found: adapter_config.json)" in refusal(lora)
     assert "there is no folder './lara'" in refusal("./lara")
+    (lora / "lora.gguf").write_bytes(b"GGUF")
+    assert "lora.gguf is a file: an adapter is a folder as PEFT saves it" in refusal(lora / "lora.gguf")
 
 
 def test_a_refused_config_is_told_before_the_weights_are_opened(tmp_path: Path) -> None:

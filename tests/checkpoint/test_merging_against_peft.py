@@ -202,3 +202,15 @@ def test_names_of_other_writers(
     adapted = write_adapter(tmp_path / "adapter", base, **settings)
     rename(tmp_path / "adapter", *pairs)
     check("llama", merge(base, tmp_path / "adapter", tied=False), merged_state(adapted), tied=False)
+
+
+def test_a_gguf_base(test_data: Path, tmp_path: Path) -> None:
+    base = test_data / "models" / "stories260K"
+    adapted = write_adapter(tmp_path / "adapter", base, target_modules="all-linear")
+    merged = merge(base / "stories260K-f32.gguf", tmp_path / "adapter", tied=True)
+    wanted = merged_state(adapted)
+    for name, tensor in merged.tensors.items():
+        assert np.abs(tensor.read() - wanted[name]).max() <= TOLERANCE * np.abs(wanted[name]).max(), name
+    assert merged.metadata
+    (tmp_path / "adapter" / "tokenizer.json").write_text("{}")
+    assert not merge(base / "stories260K-f32.gguf", tmp_path / "adapter", tied=True).metadata

@@ -1,8 +1,8 @@
 """Checkpoints: where the weights of a model lie, opened without reading them.
 
-``Checkpoint.open`` takes a local folder or a hub id and gives config, files and ``LazyTensor``s by name. Only
-the safetensors format is read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a LoRA
-adapter, and ``merge_adapter`` makes one checkpoint of the two.
+``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
+Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a
+LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two.
 """
 
 from edgegen.manifest import Source

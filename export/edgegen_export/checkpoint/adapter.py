@@ -13,12 +13,15 @@ from edgegen.manifest import AdapterSource
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.adapter_config import LoraConfig, read_lora_config
 from edgegen_export.checkpoint.adapter_tensors import module_updates
-from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_folder
+from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.merging import SHOWN, merge_tensors
 from edgegen_export.checkpoint.refusal import no_adapter_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.checkpoint.weight_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_json_object
+
+_TOKENIZERS = frozenset({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"})
+"""With one of these, an adapter's tokenizer files replace the base's altogether."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +40,9 @@ class Adapter:
         Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is an adapter in
         safetensors, and ``UnsupportedModelError``, before its weights are fetched, when it is not plain LoRA.
         """
-        folder = existing_folder(source)
+        folder = existing_place(source)
+        if folder is not None and folder.is_file():
+            raise CheckpointError(f"{source} is a file: an adapter is a folder as PEFT saves it, or a hub id")
         if folder is None:
             snapshot = hub.fetch_adapter(source, progress or _silent, lambda raw: read_lora_config(raw, source))
             return cls._in(snapshot.path, AdapterSource("hub", source, snapshot.revision))
@@ -84,12 +89,15 @@ def merge_adapter(
         config["tie_word_embeddings"] = False
     if merged.vocabulary is not None:
         config["vocab_size"] = merged.vocabulary
+    found = {name: path for name in sorted(hub.TOKENIZER_FILES) if (path := adapter.path / name).is_file()}
+    is_whole = bool(found.keys() & _TOKENIZERS)
     return replace(
         checkpoint,
         source=replace(checkpoint.source, adapter=adapter.source),
         config=config,
         tensors=MappingProxyType(merged.tensors),
-        stand_ins=MappingProxyType(_tokenizer_files(adapter.path)),
+        stand_ins={**(dict.fromkeys(hub.TOKENIZER_FILES) if is_whole else {}), **found},
+        metadata={} if is_whole else checkpoint.metadata,  # which may describe a tokenizer, too
     )
 
 
@@ -108,14 +116,6 @@ def _is_finite(tensor: LazyTensor) -> bool:
     if not tensor.shape:
         return bool(np.isfinite(tensor.read()))
     return all(np.isfinite(slab).all() for _, _, slab in tensor.slabs())
-
-
-def _tokenizer_files(folder: Path) -> dict[str, Path | None]:
-    """What stands in for the base's tokenizer files: all of the adapter's, if they make a tokenizer of their own."""
-    found = {name: path for name in sorted(hub.TOKENIZER_FILES) if (path := folder / name).is_file()}
-    if found.keys() & {"tokenizer.json", "vocab.json", "tokenizer.model"}:
-        return {name: found.get(name) for name in hub.TOKENIZER_FILES}
-    return dict(found)
 
 
 def _last(model: str) -> str:

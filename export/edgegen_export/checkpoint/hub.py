@@ -5,7 +5,7 @@ huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, 
 
 import os
 import sys
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ from edgegen_export.checkpoint.weight_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     WEIGHTS,
+    find_gguf,
     find_weights,
+    gguf_parts,
     listed,
     read_index,
     read_json_object,
@@ -31,6 +33,7 @@ TOKENIZER_FILES = frozenset(
         "vocab.json",
         "merges.txt",
         "tokenizer.model",
+        "spiece.model",
         "chat_template.jinja",
     }
 )
@@ -38,86 +41,108 @@ _NEEDED = TOKENIZER_FILES | {"config.json", "generation_config.json", "README.md
 
 
 class Snapshot(NamedTuple):
-    """A commit's files in the hub cache."""
+    """A commit's files in the hub cache; ``gguf``: the file among them that holds the weights, if it is no other."""
 
     path: Path
     revision: str
-
-
-class _Kind(NamedTuple):
-    """What a repository is looked at for.
-
-    ``config``: the file that is fetched first; ``refusal``: what to say where it is missing, given the names of the
-    files and a way to fetch one; ``wanted``: the files to have besides; ``missing``: what a folder of the cache lacks.
-    """
-
-    config: str
-    refusal: Callable[[str, Collection[str], Callable[[str], Path]], str | None]
-    wanted: Callable[[str, Path, dict[str, int | None]], Iterator[str]]
-    missing: Callable[[Path], list[str]]
+    gguf: str | None
 
 
 def fetch(
     repo: str,
     revision: str | None,
+    gguf_file: str | None,
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
 ) -> Snapshot:
-    """The needed files of a hub repository, from the cache where they are there; ``check_config`` may refuse the first.
+    """The needed files of a hub repository, from the cache where they are there.
 
+    ``check_config`` may refuse a ``config.json`` before anything else is fetched; a GGUF file has its own inside.
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
-    return _fetch(_Kind("config.json", _no_config, _wanted, _missing), repo, revision, progress, check_config)
-
-
-def fetch_adapter(
-    repo: str, progress: Callable[[str], None], check_config: Callable[[Mapping[str, Any]], object]
-) -> Snapshot:
-    """As ``fetch``, of an adapter's repository: its config, which may be refused, its weights and its tokenizer."""
-    kind = _Kind(ADAPTER_CONFIG, _no_adapter_config, _wanted_of_adapter, _missing_of_adapter)
-    return _fetch(kind, repo, None, progress, check_config)
-
-
-def _fetch(
-    kind: _Kind,
-    repo: str,
-    revision: str | None,
-    progress: Callable[[str], None],
-    check_config: Callable[[Mapping[str, Any]], object],
-) -> Snapshot:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
     with _quiet():
         try:
             # First, since it fails at once: file downloads are tried again for half a minute.
             commit, sizes = _list_files(repo, revision)
         except Exception as error:  # of whichever HTTP client this version uses
-            return _cached(kind, repo, revision, error, progress)
-        if kind.config not in sizes:
-            found = f"{repo} has no {kind.config} (found: {listed(sorted(sizes)) or 'nothing'})"
-            raise HubError(kind.refusal(repo, sizes, lambda name: _download(repo, name, revision)) or found)
+            return _cached(repo, revision, gguf_file, error, progress)
+        gguf = find_gguf(sizes, gguf_file, repo)
+        if gguf is None and "config.json" not in sizes:
+            adapter = _download(repo, ADAPTER_CONFIG, revision) if ADAPTER_CONFIG in sizes else None
+            found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
+            raise HubError(adapter_refusal(sizes, repo, adapter) or found)
+
+        def download(name: str, at: str | None) -> Path:
+            """The snapshot's folder, once the file is in it."""
+            if not _is_cached(repo, name, commit):
+                progress(_downloading(name, sizes))
+            return _download(repo, name, at).parents[name.count("/")]
+
         # By the revision's name, so that the cache knows the name when it is offline.
-        path = _download(repo, kind.config, revision).parent
+        first = "config.json" if gguf is None else next(iter([*_papers(sizes), gguf]))
+        path = download(first, revision)
         if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return _fetch(kind, repo, path.name, progress, check_config)
-        check_config(read_json_object(path / kind.config))
-        for name in kind.wanted(repo, path, sizes):
-            if not (path / name).exists():
-                progress(f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else ""))
+            return fetch(repo, path.name, gguf_file, progress, check_config)
+        if gguf is None:
+            check_config(read_json_object(path / "config.json"))
+        for name in [*_papers(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
+            download(name, commit)
+        return Snapshot(path, commit, gguf)
+
+
+def fetch_adapter(
+    repo: str,
+    progress: Callable[[str], None],
+    check_config: Callable[[Mapping[str, Any]], object],
+    revision: str | None = None,
+) -> Snapshot:
+    """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    with _quiet():
+        try:
+            commit, sizes = _list_files(repo, revision)
+        except Exception as error:
+            return _cached_adapter(repo, revision, error, progress)
+        if refusal := no_adapter_refusal(sizes, repo, hub=True):
+            raise HubError(refusal)
+        path = _download(repo, ADAPTER_CONFIG, revision).parent
+        if path.name != commit:
+            return fetch_adapter(repo, progress, check_config, path.name)
+        check_config(read_json_object(path / ADAPTER_CONFIG))
+        for name in (*sorted(TOKENIZER_FILES & sizes.keys()), ADAPTER_WEIGHTS):
+            if not _is_cached(repo, name, commit):
+                progress(_downloading(name, sizes))
                 _download(repo, name, commit)
-        return Snapshot(path, commit)
+        return Snapshot(path, commit, None)
 
 
-def _no_config(repo: str, names: Collection[str], download: Callable[[str], Path]) -> str | None:
-    return adapter_refusal(names, repo, download(ADAPTER_CONFIG) if ADAPTER_CONFIG in names else None)
+def _cached_adapter(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
+    """What the cache has of an adapter, when ``error`` kept the hub from answering."""
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
+
+    try:
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
+    except Exception:
+        raise HubError(_explain(error, repo, revision)) from error
+    if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (folder / name).exists()]:
+        raise HubError(f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}") from error
+    progress(f"using the cached files of {repo}")
+    return Snapshot(folder, folder.name, None)
 
 
-def _no_adapter_config(repo: str, names: Collection[str], download: Callable[[str], Path]) -> str | None:
-    return no_adapter_refusal(names, repo, hub=True)
+def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
+    return f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else "")
+
+
+def _papers(names: Iterable[str]) -> list[str]:
+    """The small files that go along with the weights."""
+    return sorted(n for n in names if n in _NEEDED or (n.upper().startswith("LICEN") and "/" not in n))
 
 
 def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
     """The files to have, the small ones first; an index is fetched on the way to the shards that it names."""
-    yield from sorted(n for n in names if n in _NEEDED or (n.upper().startswith("LICEN") and "/" not in n))
+    yield from _papers(names)
     weights = find_weights(names)
     if weights is None:
         raise HubError(weights_refusal(names, repo, hub=True, revision=folder.name))
@@ -129,42 +154,35 @@ def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[s
         yield from shards
 
 
-def _wanted_of_adapter(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
-    if refusal := no_adapter_refusal(names, repo, hub=True):
-        raise HubError(refusal)
-    yield from sorted(TOKENIZER_FILES & names.keys())
-    yield ADAPTER_WEIGHTS
-
-
 def _cached(
-    kind: _Kind, repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]
+    repo: str, revision: str | None, gguf_file: str | None, error: Exception, progress: Callable[[str], None]
 ) -> Snapshot:
     """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
-    from huggingface_hub import hf_hub_download  # pyright: ignore[reportUnknownVariableType]
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
     try:
-        config = Path(hf_hub_download(repo, kind.config, revision=revision, local_files_only=True))
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
     except Exception:
         raise HubError(_explain(error, repo, revision)) from error
-    if missing := kind.missing(config.parent):
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    absent = [part for part in gguf_parts(gguf_file or "") if gguf_file and part not in names]
+    gguf = None if absent else find_gguf(names, gguf_file, f"the cache of {repo}")
+    if missing := absent or ([] if gguf else _missing(folder, names)):
         reason = f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}"
         raise HubError(reason) from error
     progress(f"using the cached files of {repo}")
-    return Snapshot(config.parent, config.parent.name)
+    return Snapshot(folder, folder.name, gguf)
 
 
-def _missing(folder: Path) -> list[str]:
+def _missing(folder: Path, names: Collection[str]) -> list[str]:
     """What the cached files of a commit lack for an export."""
-    weights = find_weights({path.name for path in folder.iterdir() if path.exists()})
+    config = [] if "config.json" in names else ["config.json"]
+    weights = find_weights(names)
     if weights is None:
-        return [WEIGHTS]
+        return [*config, WEIGHTS]
     if not weights.endswith(".json"):
-        return []
-    return sorted(shard for shard in set(read_index(folder / weights).values()) if not (folder / shard).exists())
-
-
-def _missing_of_adapter(folder: Path) -> list[str]:
-    return [] if (folder / ADAPTER_WEIGHTS).exists() else [ADAPTER_WEIGHTS]
+        return config
+    return config + sorted(shard for shard in set(read_index(folder / weights).values()) if shard not in names)
 
 
 def _download(repo: str, name: str, revision: str | None) -> Path:
@@ -174,6 +192,12 @@ def _download(repo: str, name: str, revision: str | None) -> Path:
         return Path(hf_hub_download(repo, name, revision=revision))
     except Exception as error:
         raise HubError(f"{name}: {_explain(error, repo, revision)}") from error
+
+
+def _is_cached(repo: str, name: str, commit: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(repo, name, revision=commit), str)
 
 
 def _list_files(repo: str, revision: str | None) -> tuple[str, dict[str, int | None]]:
