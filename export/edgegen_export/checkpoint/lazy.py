@@ -105,7 +105,7 @@ class LazyTensor(ABC):
         return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
 
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
-        """The same values in the same order under another shape; meant for small tensors, each read reads it whole.
+        """The same values in the same order under another shape; unless they lie so in the file, each read reads all.
 
         Raises ``ValueError`` when the shapes have different sizes.
         """
@@ -128,6 +128,19 @@ class LazyTensor(ABC):
             if _without(part.shape, axis) != _without(first, axis) or len(part.shape) != len(first):
                 raise ValueError(f"shapes {first} and {part.shape} do not concatenate along axis {axis}")
         return parts[0] if len(parts) == 1 else _Concat(tuple(parts), axis)
+
+    @staticmethod
+    def interleaved(parts: Sequence[LazyTensor]) -> LazyTensor:
+        """The first row of each of ``parts``, then the second row of each…; the dtype as of ``concat``.
+
+        Raises ``ValueError`` when there is no part, or when shapes differ.
+        """
+        if not parts:
+            raise ValueError("nothing to interleave")
+        shape = parts[0].shape
+        if not shape or any(part.shape != shape for part in parts):
+            raise ValueError(f"shapes {', '.join(str(part.shape) for part in parts)} do not interleave")
+        return parts[0] if len(parts) == 1 else _Interleaved(tuple(parts), 0, len(parts) * shape[0])
 
     @staticmethod
     def from_array(array: NDArray[Any]) -> LazyTensor:
@@ -192,6 +205,10 @@ class ArrayTensor(LazyTensor):
         _check_take(self, start, stop, axis)
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
 
+    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
+        by_copy = super().reshaped(shape)
+        return self._over(self._array.reshape(shape)) if self._array.flags.c_contiguous else by_copy
+
     def _over(self, array: NDArray[Any]) -> LazyTensor:
         return ArrayTensor(array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable)
 
@@ -217,22 +234,31 @@ class ArrayTensor(LazyTensor):
             self._file.release(self._rows_view(start, stop))
 
 
-class _Concat(LazyTensor):
-    """Tensors one after the other along one axis."""
+class _Joined(LazyTensor):
+    """What two kinds of tensor made of others share."""
 
-    __slots__ = ("_axis", "_parts")
+    __slots__ = ("_parts",)
 
-    def __init__(self, parts: tuple[LazyTensor, ...], axis: int) -> None:
-        shape = list(parts[0].shape)
-        shape[axis] = sum(part.shape[axis] for part in parts)
+    def __init__(self, parts: tuple[LazyTensor, ...], shape: tuple[int, ...]) -> None:
         dtypes = {part.dtype for part in parts}
-        super().__init__(tuple(shape), dtypes.pop() if len(dtypes) == 1 else "float32")
+        super().__init__(shape, dtypes.pop() if len(dtypes) == 1 else "float32")
         self._parts = parts
-        self._axis = axis
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in self._parts for name in part.names))
+
+
+class _Concat(_Joined):
+    """Tensors one after the other along one axis."""
+
+    __slots__ = ("_axis",)
+
+    def __init__(self, parts: tuple[LazyTensor, ...], axis: int) -> None:
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        super().__init__(parts, tuple(shape))
+        self._axis = axis
 
     def transposed(self) -> LazyTensor:
         _check_2d(self)
@@ -276,6 +302,46 @@ class _Concat(LazyTensor):
             return
         for part in self._parts:
             part._release(start, stop)
+
+
+class _Interleaved(_Joined):
+    """Rows ``first:stop`` of the tensors' rows in turn."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, parts: tuple[LazyTensor, ...], first: int, stop: int) -> None:
+        super().__init__(parts, (stop - first, *parts[0].shape[1:]))
+        self._first = first
+
+    def transposed(self) -> LazyTensor:
+        _check_2d(self)
+        return ArrayTensor(self.read(), name=", ".join(self.names)).transposed()
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        _check_take(self, start, stop, axis)
+        if axis == 0:
+            return _Interleaved(self._parts, self._first + start, self._first + stop)
+        parts = tuple(part.take(start, stop, axis) for part in self._parts)
+        return _Interleaved(parts, self._first, self._first + self._shape[0])
+
+    def _shares(self, start: int, stop: int) -> Iterator[tuple[LazyTensor, int, int, int]]:
+        """``(part, start, stop, offset)``: the rows of the parts that make ``start:stop``, and where theirs begin."""
+        begin, end, count = self._first + start, self._first + stop, len(self._parts)
+        for k, part in enumerate(self._parts):
+            a, b = ((at - k + count - 1) // count for at in (begin, end))
+            if a < b:
+                yield part, a, b, a * count + k - begin
+
+    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        return None
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        for part, a, b, at in self._shares(start, stop):
+            part._fill(out[at :: len(self._parts)], a, b)
+
+    def _release(self, start: int, stop: int) -> None:
+        for part, a, b, _ in self._shares(start, stop):
+            part._release(a, b)
 
 
 class _View(LazyTensor):
