@@ -126,7 +126,9 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
             missing = [name for name, source in zip(cut.names, sources, strict=True) if source is None]
             if len(missing) == len(sources) > 1:
                 missing = [f"{missing[0]} to {missing[-1]}"]  # thousands, where experts are called otherwise
-            problems += [f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange)}" for name in missing]
+            problems += [
+                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange)}" for name in missing
+            ]
         present = [source for source in sources if source is not None]
         used |= found.keys() & set(cut.names)
         problems += [

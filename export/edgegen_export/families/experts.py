@@ -29,7 +29,10 @@ def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, st
     """The router ``gate`` of ``module`` and its ``experts``, each a module with gate, up and down by these names."""
     assert config.experts
     count = config.experts.count
-    return {"layers.{i}.mlp.router.weight": f"{module}.gate.weight"} | {
-        f"layers.{{i}}.mlp.{ours}.weight": Scattered(f"{module}.experts.{{n}}.{theirs}.weight", count)
-        for ours, theirs in zip(("gate", "up", "down"), names, strict=True)
+    return {
+        "layers.{i}.mlp.router.weight": f"{module}.gate.weight",
+        **{
+            f"layers.{{i}}.mlp.{ours}.weight": Scattered(f"{module}.experts.{{n}}.{theirs}.weight", count)
+            for ours, theirs in zip(("gate", "up", "down"), names, strict=True)
+        },
     }
