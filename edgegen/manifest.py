@@ -6,7 +6,7 @@ every fault at once. ``docs/bundle-format.md`` describes each field.
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -123,7 +123,7 @@ class GraphVariant:
     device: Literal["cpu"]
     kv: KVSpec
     contract: GraphContract
-    rotary: tuple[RotaryTable, ...] = ()
+    rotary: tuple[RotaryTable, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
     faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
-    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    required = [f.name for f in fields(kind) if f.name != "provenance"]
     missing = [key for key in required if key not in raw]
     faults += [f"{prefix}{key}: missing" for key in missing]
     values = {key: _decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}

@@ -187,8 +187,10 @@ def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[
     return instances
 
 
-def find_architecture(config: Mapping[str, Any], families: tuple[Architecture, ...]) -> Architecture:
-    """The family that ``config.json`` names.
+def find_architecture(
+    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] | None = None
+) -> Architecture:
+    """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
 
     Raises:
         UnsupportedModelError: no family has that ``model_type``, or the class is not its causal language model.
@@ -199,6 +201,8 @@ def find_architecture(config: Mapping[str, Any], families: tuple[Architecture, .
         raise UnsupportedModelError(
             f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
         )
+    if model_type not in known and model_type in (refused or {}):
+        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {(refused or {})[model_type]}.")
     if model_type not in known:
         raise UnsupportedModelError(
             f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "

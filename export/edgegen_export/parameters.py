@@ -187,7 +187,15 @@ class FedParameters:
     def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
         def fed(name: str, weight: LazyTensor) -> FloatMatrix:
             shape = (count, weight.shape[0] // count, weight.shape[1])
-            return FloatMatrix(self._feed(name, shape, lambda: weight.read().reshape(shape)), *shape[1:])
+
+            def read() -> NDArray[np.float32]:
+                # By slabs: to bring rows in turn takes copies, and this may be gigabytes.
+                whole = np.empty(weight.shape, np.float32)
+                for start, stop, slab in weight.slabs():
+                    whole[start:stop] = slab
+                return whole.reshape(shape)
+
+            return FloatMatrix(self._feed(name, shape, read), *shape[1:])
 
         gate_up, down = expert_weights(self._tensors, module)
         return fed(f"{module}.gate+up.weight", gate_up), fed(f"{module}.down.weight", down)
@@ -222,7 +230,8 @@ def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> L
 def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
     """The rows of all experts' gate and up in turn, and those of down."""
     gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
-    return LazyTensor.interleaved([gate, up]), down
+    in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
+    return LazyTensor.concat([gate, up]).reordered(in_turn), down
 
 
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:

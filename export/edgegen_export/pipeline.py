@@ -32,6 +32,7 @@ from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
+from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import join_pair
@@ -84,13 +85,15 @@ def export(
     *,
     scheme: Scheme = "int8",
     revision: str | None = None,
+    gguf_file: str | None = None,
     force: bool = False,
     max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
-    """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
+    """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
+    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
@@ -104,12 +107,14 @@ def export(
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
-        architecture = find_architecture(raw, families)
+        architecture = find_architecture(raw, families, REFUSED)
         config = architecture.read_config(raw)
         require_version(_minimum_onnxruntime(config))
         return architecture, config.for_context(_context(config, max_context))
 
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
+    checkpoint = Checkpoint.open(
+        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=read_config
+    )
     architecture, config = read_config(checkpoint.config)
     bound = bind(architecture, config, checkpoint.tensors)
     tensors = folded(config, bound)
@@ -117,6 +122,11 @@ def export(
     settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
     if ignored:
         progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
+    if max_context is None and config.longest_context > config.max_positions:
+        progress.warn(
+            f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
+            "with the frequencies or distances for so many"
+        )
     recipe, kv = RECIPES[scheme], kv_spec(config)
 
     with BundleWriter(target, force=force) as writer:
@@ -142,7 +152,7 @@ def export(
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
             files=writer.files,
-            provenance={"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__},
+            provenance=_provenance(checkpoint),
         )
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
@@ -231,12 +241,19 @@ def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[st
     )
 
 
+def _provenance(checkpoint: Checkpoint) -> dict[str, str]:
+    gguf = {"gguf": checkpoint.gguf} if checkpoint.gguf else {}
+    return {"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__, **gguf}
+
+
 def _parameters(tensors: Mapping[str, LazyTensor]) -> int:
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights."""
+    if not checkpoint.path.is_dir():
+        return {}
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())

@@ -30,9 +30,8 @@ def arrays(draw: st.DrawFn, ndim: int | None = None) -> NDArray[Any]:
 
 def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTensor, NDArray[Any]]:
     """The same chain of transforms on both."""
-    for kind in draw(
-        st.lists(st.sampled_from(("transposed", "take", "concat", "interleaved", "reshaped")), max_size=4)
-    ):
+    kinds = ("transposed", "take", "concat", "reordered", "reshaped", "affine")
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
         axis = draw(st.integers(0, array.ndim - 1))
         if kind == "transposed" and array.ndim == 2:
             tensor, array = tensor.transposed(), array.T
@@ -41,20 +40,19 @@ def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTen
             stop = draw(st.integers(start, array.shape[axis]))
             tensor = tensor.take(start, stop, axis)
             array = array[(slice(None),) * axis + (slice(start, stop),)]
+        elif kind == "reordered":
+            rows = np.array(draw(st.permutations(range(len(array)))), np.intp)
+            tensor, array = tensor.reordered(rows), array[rows]
+        elif kind == "reshaped":
+            shape = tuple(draw(st.permutations(array.shape)))
+            tensor, array = tensor.reshaped(shape), array.reshape(shape)
+        elif kind == "affine":
+            tensor, array = tensor.affine(2.0, -1.0), array.astype(np.float32) * np.float32(2) - np.float32(1)
         elif kind == "concat":
             other = np.zeros_like(array).astype(numpy_dtype(draw(st.sampled_from(("float32", "float16")))))
             parts = [tensor, LazyTensor.from_array(other), tensor]
             tensor = LazyTensor.concat(parts, axis)
             array = np.concatenate([array.astype(np.float32), other.astype(np.float32), array.astype(np.float32)], axis)
-        elif kind == "interleaved":
-            other = np.full(array.shape, 7, numpy_dtype(draw(st.sampled_from(("float32", "float16")))))
-            parts = [tensor, LazyTensor.from_array(other), tensor]
-            tensor = LazyTensor.interleaved(parts)
-            arrays = [a.astype(np.float32) for a in (array, other, array)]
-            array = np.stack(arrays, 1).reshape(3 * array.shape[0], *array.shape[1:])
-        elif kind == "reshaped":
-            shape = draw(st.permutations(array.shape))
-            tensor, array = tensor.reshaped(tuple(shape)), array.reshape(shape)
     return tensor, array
 
 
@@ -135,21 +133,6 @@ def test_from_array_does_not_lock_the_callers_array() -> None:
     array[0] = 1
 
 
-def test_rows_interleave() -> None:
-    one, two = np.array([[1, 2], [3, 4], [5, 6]], np.float32), np.array([[-1, -2], [-3, -4], [-5, -6]], np.float16)
-    tensor = LazyTensor.interleaved([LazyTensor.from_array(a) for a in (one, two)])
-    assert tensor.read().tolist() == [[1, 2], [-1, -2], [3, 4], [-3, -4], [5, 6], [-5, -6]]
-    assert tensor.take(3, 5).read().tolist() == [[-3, -4], [5, 6]]
-    assert tensor.take(1, 2, axis=1).rows(1, 3).tolist() == [[-2], [4]]
-    assert tensor.dtype == "float32"
-
-
-@pytest.mark.parametrize("shapes", [[], [(2, 3), (3, 3)], [(), ()]])
-def test_only_tensors_of_one_shape_with_rows_interleave(shapes: list[tuple[int, ...]]) -> None:
-    with pytest.raises(ValueError, match="interleave"):
-        LazyTensor.interleaved([LazyTensor.from_array(np.zeros(shape, np.float32)) for shape in shapes])
-
-
 def test_mixed_dtypes_join_as_float32() -> None:
     one, two = np.ones((1, 2), np.float16), np.ones((1, 2), np.float32)
     make = LazyTensor.from_array
@@ -175,6 +158,8 @@ def test_wrong_calls() -> None:
         LazyTensor.concat([tensor, tensor.take(0, 2, axis=1)])
     with pytest.raises(IndexError, match="axis 2"):
         LazyTensor.concat([tensor, tensor], axis=2)
+    with pytest.raises(IndexError, match="rows 1 to 2"):
+        tensor.reordered(np.array([1, 2]))
     with pytest.raises(TypeError, match="complex"):
         LazyTensor.from_array(np.zeros(3, np.complex64))
 

@@ -26,6 +26,7 @@ TYPES = (
     manifest.CacheClass,
     manifest.KVLayer,
     manifest.GraphContract,
+    manifest.RotaryTable,
     ParityReport,
 )
 

@@ -15,6 +15,7 @@ from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint.mapped_file import MappedFile, byte_span
 
 _BLOCK = 4 << 20  # bytes of a mapped file that one copy step may touch before its pages are given back
+_NEAR = 4  # rows closer than this are read in one piece
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -104,6 +105,10 @@ class LazyTensor(ABC):
         """``value · scale + shift`` of every value, computed in float32."""
         return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
 
+    def reordered(self, rows: NDArray[np.intp]) -> LazyTensor:
+        """Row ``rows[i]`` of this tensor as row i. Raises ``IndexError`` when a row is not there."""
+        return _Reordered(self, rows)
+
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
         """The same values in the same order under another shape; unless they lie so in the file, each read reads all.
 
@@ -128,19 +133,6 @@ class LazyTensor(ABC):
             if _without(part.shape, axis) != _without(first, axis) or len(part.shape) != len(first):
                 raise ValueError(f"shapes {first} and {part.shape} do not concatenate along axis {axis}")
         return parts[0] if len(parts) == 1 else _Concat(tuple(parts), axis)
-
-    @staticmethod
-    def interleaved(parts: Sequence[LazyTensor]) -> LazyTensor:
-        """The first row of each of ``parts``, then the second row of each…; the dtype as of ``concat``.
-
-        Raises ``ValueError`` when there is no part, or when shapes differ.
-        """
-        if not parts:
-            raise ValueError("nothing to interleave")
-        shape = parts[0].shape
-        if not shape or any(part.shape != shape for part in parts):
-            raise ValueError(f"shapes {', '.join(str(part.shape) for part in parts)} do not interleave")
-        return parts[0] if len(parts) == 1 else _Interleaved(tuple(parts), 0, len(parts) * shape[0])
 
     @staticmethod
     def from_array(array: NDArray[Any]) -> LazyTensor:
@@ -202,7 +194,7 @@ class ArrayTensor(LazyTensor):
         return self._over(self._array.T)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
+        check_take(self, start, stop, axis)
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
 
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
@@ -234,38 +226,29 @@ class ArrayTensor(LazyTensor):
             self._file.release(self._rows_view(start, stop))
 
 
-class _Joined(LazyTensor):
-    """What two kinds of tensor made of others share."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: tuple[LazyTensor, ...], shape: tuple[int, ...]) -> None:
-        dtypes = {part.dtype for part in parts}
-        super().__init__(shape, dtypes.pop() if len(dtypes) == 1 else "float32")
-        self._parts = parts
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for part in self._parts for name in part.names))
-
-
-class _Concat(_Joined):
+class _Concat(LazyTensor):
     """Tensors one after the other along one axis."""
 
-    __slots__ = ("_axis",)
+    __slots__ = ("_axis", "_parts")
 
     def __init__(self, parts: tuple[LazyTensor, ...], axis: int) -> None:
         shape = list(parts[0].shape)
         shape[axis] = sum(part.shape[axis] for part in parts)
-        super().__init__(parts, tuple(shape))
+        dtypes = {part.dtype for part in parts}
+        super().__init__(tuple(shape), dtypes.pop() if len(dtypes) == 1 else "float32")
+        self._parts = parts
         self._axis = axis
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in self._parts for name in part.names))
 
     def transposed(self) -> LazyTensor:
         _check_2d(self)
         return _Concat(tuple(part.transposed() for part in self._parts), 1 - self._axis)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
+        check_take(self, start, stop, axis)
         if axis != self._axis:
             return _Concat(tuple(part.take(start, stop, axis) for part in self._parts), self._axis)
         met = [part.take(a, b, axis) for part, a, b, _ in self._overlaps(start, stop)]
@@ -304,48 +287,8 @@ class _Concat(_Joined):
             part._release(start, stop)
 
 
-class _Interleaved(_Joined):
-    """Rows ``first:stop`` of the tensors' rows in turn."""
-
-    __slots__ = ("_first",)
-
-    def __init__(self, parts: tuple[LazyTensor, ...], first: int, stop: int) -> None:
-        super().__init__(parts, (stop - first, *parts[0].shape[1:]))
-        self._first = first
-
-    def transposed(self) -> LazyTensor:
-        _check_2d(self)
-        return ArrayTensor(self.read(), name=", ".join(self.names)).transposed()
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
-        if axis == 0:
-            return _Interleaved(self._parts, self._first + start, self._first + stop)
-        parts = tuple(part.take(start, stop, axis) for part in self._parts)
-        return _Interleaved(parts, self._first, self._first + self._shape[0])
-
-    def _shares(self, start: int, stop: int) -> Iterator[tuple[LazyTensor, int, int, int]]:
-        """``(part, start, stop, offset)``: the rows of the parts that make ``start:stop``, and where theirs begin."""
-        begin, end, count = self._first + start, self._first + stop, len(self._parts)
-        for k, part in enumerate(self._parts):
-            a, b = ((at - k + count - 1) // count for at in (begin, end))
-            if a < b:
-                yield part, a, b, a * count + k - begin
-
-    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
-        return None
-
-    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
-        for part, a, b, at in self._shares(start, stop):
-            part._fill(out[at :: len(self._parts)], a, b)
-
-    def _release(self, start: int, stop: int) -> None:
-        for part, a, b, _ in self._shares(start, stop):
-            part._release(a, b)
-
-
 class _View(LazyTensor):
-    """What two kinds of tensor over another one share: its names and its pages."""
+    """What tensors over another one share: its names, and that nothing of theirs lies ready."""
 
     __slots__ = ("_base",)
 
@@ -407,6 +350,68 @@ class _Reshaped(_View):
         self._base.release()
 
 
+class Transposed(_View):
+    """The transpose of a matrix that is stored row by row, made of the columns it needs."""
+
+    __slots__ = ()
+
+    def __init__(self, base: LazyTensor) -> None:
+        _check_2d(base)
+        super().__init__(base, base.shape[::-1])
+
+    def transposed(self) -> LazyTensor:
+        return self._base
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        return Transposed(self._base.take(start, stop, 1 - axis))
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        for begin, end, slab in self._base.take(start, stop, axis=1).slabs(_BLOCK):
+            out[:, begin:end] = slab.T
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base.take(start, stop, axis=1).release()
+
+
+class _Reordered(_View):
+    """The rows of another tensor in another order."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, base: LazyTensor, rows: NDArray[np.intp]) -> None:
+        if rows.size and not 0 <= rows.min() <= rows.max() < base.shape[0]:
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of a tensor of shape {base.shape}")
+        super().__init__(base, (len(rows), *base.shape[1:]))
+        self._rows = rows
+
+    def transposed(self) -> LazyTensor:
+        return Transposed(self)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        if axis == 0:
+            return _Reordered(self._base, self._rows[start:stop])
+        return _Reordered(self._base.take(start, stop, axis), self._rows)
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.intp], int, int]]:
+        """``(positions, begin, end)``: wanted rows that lie close together, and the base's rows that hold them."""
+        rows = self._rows[start:stop]
+        order = np.argsort(rows, kind="stable")
+        for near in np.split(order, np.flatnonzero(np.diff(rows[order]) > _NEAR) + 1):
+            if near.size:
+                yield near, int(rows[near[0]]), int(rows[near[-1]]) + 1
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        rows = self._rows[start:stop]
+        for near, begin, end in self._spans(start, stop):
+            out[near] = self._base._slab(begin, end)[rows[near] - begin]
+
+    def _release(self, start: int, stop: int) -> None:
+        for _, begin, end in self._spans(start, stop):
+            self._base._release(begin, end)
+
+
 def _copy(out: NDArray[np.float32], view: NDArray[Any], file: MappedFile | None) -> None:
     """Copy ``view`` into ``out`` of its shape, in steps along the widest stride that stay in ``_BLOCK``."""
     span = byte_span(view)
@@ -432,7 +437,8 @@ def _check_range(start: int, stop: int, count: int) -> None:
         raise IndexError(f"{start}:{stop} of an axis of {count}")
 
 
-def _check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+def check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+    """Raises ``IndexError`` unless ``start:stop`` is a part of that axis."""
     if not 0 <= axis < len(tensor.shape):
         raise IndexError(f"axis {axis} of a tensor of shape {tensor.shape}")
     _check_range(start, stop, tensor.shape[axis])
