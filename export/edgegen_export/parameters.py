@@ -100,7 +100,7 @@ class StoredParameters:
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         gate_up, down = expert_weights(self._tensors, module)
-        columns = math.gcd(gate_up.shape[1], down.shape[1])
+        columns = math.gcd(gate_up.shape[1], down.shape[1])  # QMoE takes one size of block for all
         return (
             _per_expert(self._matrix(f"{module}.gate+up.weight", gate_up, columns), count),
             _per_expert(self._matrix(f"{module}.down.weight", down, columns), count),
@@ -167,7 +167,8 @@ class StoredParameters:
         with np.errstate(all="ignore"):
             if np.isfinite(slab.sum()) or np.isfinite(slab).all():
                 return
-        name = ", ".join(source.names)
+        names = source.names
+        name = ", ".join(names) if len(names) <= 3 else f"one of {names[0]} to {names[-1]}"
         if name not in self.not_finite:
             self.not_finite.append(name)
 

@@ -168,3 +168,13 @@ def test_experts_called_otherwise_are_named_once_per_matrix(checkpoint: Path, tm
     assert f"{experts}.0.w1.weight to {experts}.3.w1.weight: missing, shape [96, 64] expected" in str(error.value)
     assert f"{experts}.3.gate_proj.weight: not a tensor of this architecture" in str(error.value)
     assert str(error.value).count("missing") == 2
+
+
+def test_an_expert_that_is_not_finite_is_narrowed_down_to_its_matrix(checkpoint: Path, tmp_path: Path) -> None:
+    broken = "model.layers.1.block_sparse_moe.experts.2.w2.weight"
+    folder = altered(checkpoint, tmp_path / "checkpoint", lambda name, a: {name: a * np.nan if name == broken else a})
+    with pytest.raises(TensorError) as error:
+        export_to(folder, tmp_path / "bundle", "int8")
+    experts = "model.layers.1.block_sparse_moe.experts"
+    assert f"one of {experts}.0.w2.weight to {experts}.3.w2.weight: has values that are NaN" in str(error.value)
+    assert "layers.0" not in str(error.value)
