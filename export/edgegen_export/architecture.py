@@ -56,8 +56,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for i in range(config.num_layers):
         attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
         matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
-        matrices |= {f"{mlp}.gate": (wide, d)} if config.gated else {}
-        matrices |= {f"{mlp}.up": (wide, d), f"{mlp}.down": (d, wide)}
+        # The matrices of all experts, one after the other.
+        count = config.experts.count if config.experts else 1
+        matrices |= {f"{mlp}.router": (count, d)} if config.experts else {}
+        matrices |= {f"{mlp}.gate": (count * wide, d)} if config.gated else {}
+        matrices |= {f"{mlp}.up": (count * wide, d), f"{mlp}.down": (count * d, wide)}
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
 
@@ -67,7 +70,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
-    optional = {f"{name}.bias": shape[:1] for name, shape in matrices.items() if name.startswith("layers.")}
+    biased = [name for name in matrices if name.startswith("layers.") and not (config.experts and ".mlp." in name)]
+    optional = {f"{name}.bias": matrices[name][:1] for name in biased}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
 
@@ -119,10 +123,11 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
         wanted = cut.shape([shapes[name] for name in names])
         sources = [found.get(name) for name in cut.names]
         if any(name in required for name in names) or any(sources):
+            missing = [name for name, source in zip(cut.names, sources, strict=True) if source is None]
+            if len(missing) == len(sources) > 1:
+                missing = [f"{missing[0]} to {missing[-1]}"]  # thousands, where experts are called otherwise
             problems += [
-                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange)}"
-                for name, source in zip(cut.names, sources, strict=True)
-                if source is None
+                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange)}" for name in missing
             ]
         present = [source for source in sources if source is not None]
         used |= found.keys() & set(cut.names)

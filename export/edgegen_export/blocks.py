@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgegen.manifest import KVLayer
-from edgegen_export.config import Activation, Alibi, DecoderConfig, Layer, LearnedPositions, Norm, QKNorm
-from edgegen_export.graph import NONE, GraphBuilder, Tensor, Value
+from edgegen_export.config import Activation, Alibi, DecoderConfig, Experts, Layer, LearnedPositions, Norm, QKNorm
+from edgegen_export.graph import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 from edgegen_export.rope import Rope
 
@@ -289,6 +289,48 @@ def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, 
     return Stream(NONE, down, params.bias(f"{module}.down"))
 
 
+def expert_mlp(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
+) -> Stream:
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the router gives a token the highest p.
+
+    The router is small and decides much: it stays float32.
+    """
+    module = f"layers.{layer}.mlp"
+    router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
+    scores = linear(g, router, x)
+    gate_up, down = params.experts(module, experts.count)
+    rows = g.op.Reshape(scores, g.axes(-1, experts.count))
+    inputs = [x, rows, *_expert_inputs(g, gate_up), *_expert_inputs(g, down)]
+    attributes: dict[str, AttributeValue] = {
+        "k": experts.per_token,
+        "normalize_routing_weights": 1,
+        "activation_type": "swiglu",
+        "swiglu_fusion": 1,  # gate and up in turn
+        "activation_alpha": 1.0,
+        "activation_beta": 0.0,
+        "swiglu_limit": 1e30,
+    }
+    if isinstance(down, BlockMatrix):
+        attributes |= {"expert_weight_bits": down.bits, "block_size": down.block_size}
+    op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
+    (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
+    if not experts.normalized:
+        # Not asked of the operators: QMoE normalizes regardless, and MoE then reads its input after overwriting it.
+        chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
+        result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
+    return Stream(NONE, result)
+
+
+def _expert_inputs(g: GraphBuilder, matrix: Matrix) -> list[Value]:
+    """Weights, scales where there are any, and no bias."""
+    match matrix:
+        case FloatMatrix(weight):
+            return [g.weight(weight), NONE]
+        case BlockMatrix():
+            return [g.weight(matrix.table), g.weight(matrix.scales), NONE]
+
+
 def decoder_block(
     g: GraphBuilder,
     params: Parameters,
@@ -315,6 +357,8 @@ def decoder_block(
 
     def think(x: Value) -> Stream:
         with g.scope("mlp"):
+            if config.experts:
+                return expert_mlp(g, params, config, config.experts, layer, x)
             return mlp(g, params, config, layer, x)
 
     with g.scope(name):

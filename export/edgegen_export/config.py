@@ -65,6 +65,16 @@ class Alibi:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """A layer's MLP is ``count`` gated ones, of which a token takes the ``per_token`` that the router likes best, each
+    weighted by the router's softmax; ``normalized``: over the chosen ones alone."""
+
+    count: int
+    per_token: int
+    normalized: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """What a layer's attention has of its own.
 
@@ -84,6 +94,7 @@ class DecoderConfig:
     ``max_positions``: the context it is exported for; ``longest_context``: the longest it can be exported for.
     ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
+    ``experts``: every layer has several MLPs, all gated with SiLU, each of ``intermediate_size``.
     ``clip_qkv``: queries, keys and values are clamped to ± this. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
     """
@@ -101,6 +112,7 @@ class DecoderConfig:
     activation: Activation
     tied_head: bool
     gated: bool = False
+    experts: Experts | None = None
     block: Block = "sequential"
     positions: LearnedPositions | Alibi | None = None
     qk_norm: QKNorm | None = None

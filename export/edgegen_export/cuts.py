@@ -74,21 +74,24 @@ class Interleaved(Cut):
     """Several of ours in ``groups``: the first share of each along the output axis, then the second share of each…
 
     Queries, keys and values fused head by head are ``groups`` = heads; with shared keys and values a group is the
-    queries of one key and value head, that key and that value.
+    queries of one key and value head, that key and that value. ``stacked``: the groups have an axis of their own.
     """
 
     groups: int
+    stacked: bool = False
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
-        return (sum(s[0] for s in ours), *ours[0][1:])
+        rows, rest = sum(s[0] for s in ours), ours[0][1:]
+        return (self.groups, rows // self.groups, *rest) if self.stacked else (rows, *rest)
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        whole = theirs[0].reshaped((sum(s[0] for s in ours), *ours[0][1:]))
         shares = [shape[0] // self.groups for shape in ours]
         group = sum(shares)
         parts: list[LazyTensor] = []
         for k, share in enumerate(shares):
             starts = range(sum(shares[:k]), group * self.groups, group)
-            parts.append(LazyTensor.concat([theirs[0].take(at, at + share) for at in starts]))
+            parts.append(LazyTensor.concat([whole.take(at, at + share) for at in starts]))
         return parts
 
 
@@ -120,3 +123,14 @@ class Stacked(Cut):
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         return [LazyTensor.concat([tensor.reshaped((1, *tensor.shape)) for tensor in theirs])]
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered(Stacked):
+    """One of ours in ``count`` tensors, one after the other along the output axis."""
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return (ours[0][0] // self.count, *ours[0][1:])
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [LazyTensor.concat(theirs)]

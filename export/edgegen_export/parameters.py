@@ -7,7 +7,7 @@ every weight a float32 graph input, which lets the unquantized model run layer b
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -53,6 +53,11 @@ class Parameters(Protocol):
 
     def matrix(self, *modules: str) -> Matrix: ...
 
+    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
+        """Of ``count`` experts, gate and up with their rows in turn, and down: tensors with one more axis, the expert,
+        before the others; blocks of one size."""
+        ...
+
     def bias(self, *modules: str) -> Tensor | None:
         """The fused bias float32 [rows], or None where no module has one."""
         ...
@@ -90,10 +95,25 @@ class StoredParameters:
         """The checkpoint's names of weights with NaN or infinity; a bundle made of any must not be kept."""
 
     def matrix(self, *modules: str) -> Matrix:
-        name = fused_name(modules) + ".weight"
+        weight = fused_weight(self._tensors, modules)
+        return self._matrix(fused_name(modules) + ".weight", weight, weight.shape[1])
+
+    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
+        gate_up, down = expert_weights(self._tensors, module)
+        columns = math.gcd(gate_up.shape[1], down.shape[1])  # QMoE takes one size of block for all
+        return (
+            _per_expert(self._matrix(f"{module}.gate+up.weight", gate_up, columns), count),
+            _per_expert(self._matrix(f"{module}.down.weight", down, columns), count),
+        )
+
+    def _matrix(self, name: str, source: LazyTensor, columns: int) -> Matrix:
+        """``source`` as the recipe says, its blocks of a size that divides ``columns``."""
         if name not in self._matrices:
-            store = self._store_blocks if self._recipe.quantized else self._store_floats
-            self._matrices[name] = store(name, fused_weight(self._tensors, modules))
+            self._matrices[name] = (
+                self._store_blocks(name, source, block_size_for(columns, self._recipe.block_size))
+                if self._recipe.quantized
+                else self._store_floats(name, source)
+            )
         return self._matrices[name]
 
     def bias(self, *modules: str) -> Tensor | None:
@@ -117,9 +137,8 @@ class StoredParameters:
         rows, columns = source.shape
         return FloatMatrix(self._store(name, source), rows, columns)
 
-    def _store_blocks(self, name: str, source: LazyTensor) -> BlockMatrix:
+    def _store_blocks(self, name: str, source: LazyTensor, block: int) -> BlockMatrix:
         rows, columns = source.shape
-        block = block_size_for(columns, self._recipe.block_size)
         blocks = -(-columns // block)
         scales = np.empty((rows, blocks), np.float32)
         offset = self._sink.begin(rows * blocks * block)
@@ -148,7 +167,8 @@ class StoredParameters:
         with np.errstate(all="ignore"):
             if np.isfinite(slab.sum()) or np.isfinite(slab).all():
                 return
-        name = ", ".join(source.names)
+        names = source.names
+        name = ", ".join(names) if len(names) <= 3 else f"one of {names[0]} to {names[-1]}"
         if name not in self.not_finite:
             self.not_finite.append(name)
 
@@ -164,6 +184,22 @@ class FedParameters:
         weight = fused_weight(self._tensors, modules)
         rows, columns = weight.shape
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
+
+    def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
+        def fed(name: str, weight: LazyTensor) -> FloatMatrix:
+            shape = (count, weight.shape[0] // count, weight.shape[1])
+
+            def read() -> NDArray[np.float32]:
+                # By slabs: to bring rows in turn takes copies, and this may be gigabytes.
+                whole = np.empty(weight.shape, np.float32)
+                for start, stop, slab in weight.slabs():
+                    whole[start:stop] = slab
+                return whole.reshape(shape)
+
+            return FloatMatrix(self._feed(name, shape, read), *shape[1:])
+
+        gate_up, down = expert_weights(self._tensors, module)
+        return fed(f"{module}.gate+up.weight", gate_up), fed(f"{module}.down.weight", down)
 
     def bias(self, *modules: str) -> Tensor | None:
         bias = fused_bias(self._tensors, modules)
@@ -192,6 +228,13 @@ def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> L
     return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
 
 
+def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
+    """The rows of all experts' gate and up in turn, and those of down."""
+    gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
+    in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
+    return LazyTensor.concat([gate, up]).reordered(in_turn), down
+
+
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
     """The modules' biases one after the other, zeros where one has none; None where none has."""
     found = [tensors.get(f"{m}.bias") for m in modules]
@@ -201,6 +244,20 @@ def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> Laz
     return LazyTensor.concat(
         [bias or LazyTensor.from_array(np.zeros(n, np.float32)) for n, bias in zip(rows, found, strict=True)]
     )
+
+
+def _per_expert(matrix: Matrix, count: int) -> Matrix:
+    """The rows of ``matrix`` as those of ``count`` matrices, one after the other; the bytes stay where they are."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        return replace(tensor, shape=(count, tensor.shape[0] // count, *tensor.shape[1:]))
+
+    rows = matrix.rows // count
+    match matrix:
+        case FloatMatrix(weight):
+            return replace(matrix, weight=cut(weight), rows=rows)
+        case BlockMatrix(codes, table, scales):
+            return replace(matrix, codes=cut(codes), table=cut(table), scales=cut(scales), rows=rows)
 
 
 def _tensor(name: str, dtype: str, shape: tuple[int, ...], offset: int) -> Tensor:

@@ -24,6 +24,7 @@ from edgegen.manifest import (
     Quantization,
     is_safe_path,
 )
+from edgegen.ort_session import require_version
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
@@ -48,6 +49,8 @@ WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
 MINIMUM_ONNXRUNTIME = "1.23.2"
+MINIMUM_FOR_EXPERTS = "1.31.0"
+"""Older ones turn all weights of the experts they use back to float32 for each step: ten times as slow."""
 
 
 class Progress(Protocol):
@@ -98,6 +101,7 @@ def export(
 
     Raises:
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
+        BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
@@ -108,6 +112,7 @@ def export(
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
         architecture = find_architecture(raw, families, REFUSED)
         config = architecture.read_config(raw)
+        require_version(_minimum_onnxruntime(config))
         return architecture, config.for_context(_context(config, max_context))
 
     checkpoint = Checkpoint.open(
@@ -149,7 +154,7 @@ def export(
             model=_describe(checkpoint, config, bound),
             quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
             variants=(_variant(recipe, kv, config),),
-            minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
+            minimum_onnxruntime=_minimum_onnxruntime(config),
             tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
@@ -163,6 +168,10 @@ def export(
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
+
+
+def _minimum_onnxruntime(config: DecoderConfig) -> str:
+    return MINIMUM_FOR_EXPERTS if config.experts else MINIMUM_ONNXRUNTIME
 
 
 def _context(config: DecoderConfig, wanted: int | None) -> int:

@@ -30,7 +30,8 @@ def arrays(draw: st.DrawFn, ndim: int | None = None) -> NDArray[Any]:
 
 def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTensor, NDArray[Any]]:
     """The same chain of transforms on both."""
-    for kind in draw(st.lists(st.sampled_from(("transposed", "take", "concat", "reordered", "affine")), max_size=4)):
+    kinds = ("transposed", "take", "concat", "reordered", "reshaped", "affine")
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
         axis = draw(st.integers(0, array.ndim - 1))
         if kind == "transposed" and array.ndim == 2:
             tensor, array = tensor.transposed(), array.T
@@ -42,6 +43,9 @@ def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTen
         elif kind == "reordered":
             rows = np.array(draw(st.permutations(range(len(array)))), np.intp)
             tensor, array = tensor.reordered(rows), array[rows]
+        elif kind == "reshaped":
+            shape = tuple(draw(st.permutations(array.shape)))
+            tensor, array = tensor.reshaped(shape), array.reshape(shape)
         elif kind == "affine":
             tensor, array = tensor.affine(2.0, -1.0), array.astype(np.float32) * np.float32(2) - np.float32(1)
         elif kind == "concat":

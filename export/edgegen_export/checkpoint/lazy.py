@@ -110,7 +110,7 @@ class LazyTensor(ABC):
         return _Reordered(self, rows)
 
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
-        """The same values in the same order under another shape; meant for small tensors, each read reads it whole.
+        """The same values in the same order under another shape; unless they lie so in the file, each read reads all.
 
         Raises ``ValueError`` when the shapes have different sizes.
         """
@@ -196,6 +196,10 @@ class ArrayTensor(LazyTensor):
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
         check_take(self, start, stop, axis)
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
+
+    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
+        by_copy = super().reshaped(shape)
+        return self._over(self._array.reshape(shape)) if self._array.flags.c_contiguous else by_copy
 
     def _over(self, array: NDArray[Any]) -> LazyTensor:
         return ArrayTensor(array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable)

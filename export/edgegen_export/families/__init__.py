@@ -11,12 +11,16 @@ from edgegen_export.families.gpt_neo import GPT_NEO
 from edgegen_export.families.gpt_neox import GPT_NEOX
 from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
+from edgegen_export.families.granitemoe import GRANITE_MOE
 from edgegen_export.families.llama import LLAMA
 from edgegen_export.families.mistral import MISTRAL
+from edgegen_export.families.mixtral import MIXTRAL
 from edgegen_export.families.olmo import OLMO, OLMO2
+from edgegen_export.families.olmoe import OLMOE
 from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
+from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.stablelm import STABLELM
 from edgegen_export.families.starcoder2 import STARCODER2
@@ -32,8 +36,10 @@ FAMILIES: tuple[Architecture, ...] = (
     FALCON,
     LLAMA,
     MISTRAL,
+    MIXTRAL,
     QWEN2,
     QWEN3,
+    QWEN3_MOE,
     SMOLLM3,
     GEMMA,
     GEMMA2,
@@ -44,7 +50,9 @@ FAMILIES: tuple[Architecture, ...] = (
     STABLELM,
     OLMO,
     OLMO2,
+    OLMOE,
     GRANITE,
+    GRANITE_MOE,
     COHERE,
     COHERE2,
 )

@@ -1,4 +1,4 @@
-"""Mixtral: Mistral with experts, which edgegen does not export."""
+"""Mixtral: Mistral with experts, of which each token takes two."""
 
 from tests.families.cases.case import CONTEXT, variants
 
@@ -13,6 +13,20 @@ CASES = variants(
         "num_local_experts": 4,
         "max_position_embeddings": CONTEXT,
     },
-    {},
-    {"base": {"refused": "mixtral"}},
+    {
+        "one expert per token": {"num_experts_per_tok": 1},
+        "every expert": {"num_experts_per_tok": 4},
+        "experts of 16": {"intermediate_size": 16},
+        "many experts": {"num_local_experts": 24, "intermediate_size": 32, "num_experts_per_tok": 5},
+        "window": {"sliding_window": 12},
+        "tied": {"tie_word_embeddings": True},
+        "theta": {"rope_theta": 500.0},
+        "epsilon": {"rms_norm_eps": 1e-2},
+        "gelu": {"hidden_act": "gelu"},
+        "experts of 40": {"intermediate_size": 40},
+    },
+    {
+        "gelu": {"refused": "hidden_act: experts are supported with silu only"},
+        "experts of 40": {"refused": "the width of an expert = 40: .* only multiples of 16"},
+    },
 )

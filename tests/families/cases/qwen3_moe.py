@@ -1,4 +1,4 @@
-"""Qwen3 with experts, which edgegen does not export."""
+"""Qwen3 with experts, whose weights need not add up to one."""
 
 from tests.families.cases.case import CONTEXT, variants
 
@@ -15,7 +15,23 @@ CASES = variants(
         "num_experts": 4,
         "num_experts_per_tok": 2,
         "max_position_embeddings": CONTEXT,
+        "sliding_window": 12,
     },
-    {"no experts in any layer": {"mlp_only_layers": [0, 1]}},
-    {name: {"refused": "qwen3_moe"} for name in ("base", "no experts in any layer")},
+    {
+        "weights that add up to one": {"norm_topk_prob": True},
+        "one expert per token": {"num_experts_per_tok": 1},
+        "many experts": {"num_experts": 24, "num_experts_per_tok": 8},
+        "window": {"use_sliding_window": True},
+        "no experts in any layer": {"mlp_only_layers": [0, 1]},
+        "no layer at its step": {"decoder_sparse_step": 3},
+        "heads wider than hidden": {"head_dim": 32},
+        "attention bias": {"attention_bias": True},
+        "tied": {"tie_word_embeddings": True},
+        "experts in one layer": {"mlp_only_layers": [1]},
+        "experts in every second layer": {"decoder_sparse_step": 2},
+    },
+    {
+        "experts in one layer": {"refused": "some layers have experts and some have none"},
+        "experts in every second layer": {"refused": "some layers have experts and some have none"},
+    },
 )

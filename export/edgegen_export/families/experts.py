@@ -1,0 +1,38 @@
+"""What families with experts have in common."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import TensorMap
+from edgegen_export.config import DecoderConfig, Experts
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Scattered
+
+STEP = 16
+"""QMoE takes whole blocks only, of 16 or more: the widths of experts' matrices must be multiples of this."""
+
+
+def with_experts(read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool) -> DecoderConfig:
+    """``config`` with experts, as many as ``count_key`` says, in the place of every MLP."""
+    count, per_token = read.positive(count_key), read.positive("num_experts_per_tok")
+    read.ignore("output_router_logits", "router_aux_loss_coef")
+    if per_token > count:
+        read.problem(f"num_experts_per_tok = {per_token} is more than {count_key} = {count}")
+    if config.activation != "silu":
+        read.problem("hidden_act: experts are supported with silu only")
+    for said, width in (("hidden_size", config.hidden_size), ("the width of an expert", config.intermediate_size)):
+        if width % STEP:
+            read.problem(f"{said} = {width}: experts of this size are not supported, only multiples of {STEP}")
+    return replace(config, experts=Experts(count, per_token, normalized))
+
+
+def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str]) -> TensorMap:
+    """The router ``gate`` of ``module`` and its ``experts``, each a module with gate, up and down by these names."""
+    assert config.experts
+    count = config.experts.count
+    return {
+        "layers.{i}.mlp.router.weight": f"{module}.gate.weight",
+        **{
+            f"layers.{{i}}.mlp.{ours}.weight": Scattered(f"{module}.experts.{{n}}.{theirs}.weight", count)
+            for ours, theirs in zip(("gate", "up", "down"), names, strict=True)
+        },
+    }

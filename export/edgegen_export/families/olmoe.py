@@ -1,0 +1,44 @@
+"""OLMoE: Llama with norms on queries and keys, and experts."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture, TensorMap
+from edgegen_export.config import DecoderConfig, QKNorm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.experts import expert_tensors, with_experts
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import QK_NORM
+
+
+def read_olmoe(read: ConfigReader) -> DecoderConfig:
+    """``OlmoeConfig``."""
+    config = read_llama(read)
+    read.refuse("clip_qkv", (), "queries and keys clamped after their norms are not supported")
+    config = replace(config, qk_norm=QKNorm(config.norm, over="all"))
+    return with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"))
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    names = ("gate_proj", "up_proj", "down_proj")
+    return {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp", names)}
+
+
+OLMOE = Architecture(
+    model_types=("olmoe",),
+    classes=("OlmoeForCausalLM",),
+    read=read_olmoe,
+    tensors=tensors,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 50304,
+        "hidden_size": 2048,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

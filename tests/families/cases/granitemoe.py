@@ -1,0 +1,26 @@
+"""Granite with experts, stored as one tensor."""
+
+from tests.families.cases.case import CONTEXT, variants
+
+CASES = variants(
+    "granitemoe",
+    {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "intermediate_size": 96,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": CONTEXT,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.125,
+        "residual_multiplier": 0.7,
+        "logits_scaling": 2.0,
+    },
+    {
+        "one expert per token": {"num_experts_per_tok": 1},
+        "residual multiplier": {"residual_multiplier": 1.0},
+        "tied": {"tie_word_embeddings": True},
+    },
+)
