@@ -22,7 +22,8 @@ class Architecture:
     Where what theirs are called or how they are cut depends on the config, it is a function of it.
 
     ``classes``: values of the config's ``architectures`` that are this causal language model.
-    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class.
+    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class,
+    which may know keys by ``aliases`` too.
     ``prefixes``: what may stand before every one of their names. ``ignored``: patterns of names without weight.
     """
 
@@ -33,13 +34,14 @@ class Architecture:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
         """
         Raises:
             UnsupportedModelError: the config asks for what cannot be exported; everything wrong is listed.
         """
-        reader = ConfigReader(config, self.defaults)
+        reader = ConfigReader(config, self.defaults, self.aliases)
         result = self.read(reader)
         reader.finish()
         return result
@@ -109,6 +111,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     spare_head: str | None = None
+    some_have, lacking = set[str](), dict[str, list[str]]()
     problems = list(clashes)
     for names, cut in instances:
         if config.tied_head and names == ("head.weight",):
@@ -125,6 +128,11 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
                 if source is None
             ]
         present = [source for source in sources if source is not None]
+        kind = re.sub(r"\d+", "{i}", names[0], count=1)
+        if present:
+            some_have.add(kind)
+        elif names[0] in optional:
+            lacking.setdefault(kind, []).extend(cut.names)
         used |= found.keys() & set(cut.names)
         problems += [
             f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
@@ -140,6 +148,9 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
                 f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
             )
+    problems += [
+        f"{name}: missing, and other layers have it" for kind in lacking if kind in some_have for name in lacking[kind]
+    ]
     problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
@@ -161,7 +172,7 @@ def _without_prefix(
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
     for full_name, tensor in theirs.items():
-        name = full_name.removeprefix(next(p for p in prefixes if full_name.startswith(p)))
+        name = full_name.removeprefix(next((p for p in prefixes if full_name.startswith(p)), ""))
         if ignored.fullmatch(name):
             continue
         if name in found:

@@ -83,6 +83,7 @@ class Interleaved(Cut):
         return (sum(s[0] for s in ours), *ours[0][1:])
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        assert all(shape[0] % self.groups == 0 for shape in ours), "ours are whole heads, and groups divide them"
         shares = [shape[0] // self.groups for shape in ours]
         group = sum(shares)
         parts: list[LazyTensor] = []

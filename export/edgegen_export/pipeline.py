@@ -95,6 +95,7 @@ def export(
     Raises:
         CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
         ExportError: the target is taken (see ``force``) or cannot be written.
+        UsageError: the model cannot be exported for so many positions.
     """
     progress = progress or Silent()
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it

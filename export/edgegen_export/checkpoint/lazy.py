@@ -105,7 +105,8 @@ class LazyTensor(ABC):
         return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
 
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
-        """The same values in the same order under another shape; meant for small tensors, each read reads it whole.
+        """The same values in the same order under another shape; meant for small tensors: each read reads it whole, and
+        transposing it or taking a range reads it at once.
 
         Raises ``ValueError`` when the shapes have different sizes.
         """
@@ -312,8 +313,9 @@ class _Affine(_View):
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         self._base._fill(out, start, stop)
-        out *= np.float32(self._scale)
-        out += np.float32(self._shift)
+        with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
+            out *= np.float32(self._scale)
+            out += np.float32(self._shift)
 
     def _release(self, start: int, stop: int) -> None:
         self._base._release(start, stop)

@@ -9,13 +9,9 @@ from edgegen_export.families.shared import alibi_slopes, layer_norm, named
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:
     """``BloomConfig``. Its GELU is the tanh approximation."""
-    hidden = read.positive("hidden_size" if read.has("n_embed") is False else "n_embed")
-    heads, layers = read.positive("n_head"), read.positive("n_layer")
+    hidden, heads, layers = read.positive("hidden_size"), read.count("n_head"), read.count("n_layer")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "n_head")
     context = read.positive("seq_length")
-    read.agree("hidden_size", hidden)
-    read.agree("num_attention_heads", heads)
-    read.agree("num_hidden_layers", layers)
     read.refuse(
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )
@@ -81,4 +77,5 @@ BLOOM = Architecture(
         "tie_word_embeddings": True,
     },
     prefixes=("", "transformer."),
+    aliases={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
 )

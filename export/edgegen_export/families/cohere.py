@@ -26,6 +26,7 @@ COHERE_DEFAULTS = {
 def read_cohere(read: ConfigReader) -> DecoderConfig:
     """``CohereConfig``."""
     norm = Norm("layer", read.number("layer_norm_eps"))
+    read.ignore("model_max_length")  # the tokenizer's
     config = read_llama(read, norm=norm, interleaved=True)
     return replace(
         config,

@@ -46,8 +46,8 @@ LLAMA_IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.
 def read_llama(
     read: ConfigReader, *, norm: Norm | None = None, activation_key: str = "hidden_act", interleaved: bool = False
 ) -> DecoderConfig:
-    """``LlamaConfig`` and its many likenesses. ``norm``: what stands in the place of RMSNorm."""
-    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    """What ``LlamaConfig`` and its many likenesses share. ``norm``: what stands in the place of RMSNorm."""
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rope = read_rope(read, head_dim, positions, interleaved=interleaved)
@@ -55,10 +55,10 @@ def read_llama(
     # Whether a bias exists, the checkpoint says.
     read.ignore("attention_bias", "mlp_bias")
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=rope),) * read.positive("num_hidden_layers"),
+        layers=(Layer(head_dim**-0.5, rope=rope),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
         num_heads=heads,
-        num_kv_heads=read.kv_heads(heads, "num_key_value_heads"),
+        num_kv_heads=read.kv_heads(heads, "num_attention_heads", "num_key_value_heads"),
         head_dim=head_dim,
         intermediate_size=read.positive("intermediate_size"),
         vocab_size=read.positive("vocab_size"),
@@ -71,10 +71,17 @@ def read_llama(
     )
 
 
+def read_plain_llama(read: ConfigReader) -> DecoderConfig:
+    """``LlamaConfig``."""
+    read.refuse("rope_interleaved", (False,), "the model's own code rotates halves")  # written by its trainer, nanotron
+    read.ignore("is_llama_config")
+    return read_llama(read)
+
+
 LLAMA = Architecture(
     model_types=("llama",),
     classes=("LlamaForCausalLM",),
-    read=read_llama,
+    read=read_plain_llama,
     tensors=LLAMA_TENSORS,
     defaults=LLAMA_DEFAULTS,
     prefixes=LLAMA_PREFIXES,

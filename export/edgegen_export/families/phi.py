@@ -23,6 +23,9 @@ def read_phi3(read: ConfigReader) -> DecoderConfig:
     """``Phi3Config``."""
     config = read_llama(read)
     read.ignore("original_max_position_embeddings")
+    for key in ("full_attn_mod", "interpolate_factor"):
+        read.refuse(key, (1,), "the model's own code computes with 1 only")
+    read.ignore("lm_head_bias")  # whether a bias exists, the checkpoint says
     return sliding(config, read_window(read), [True] * config.num_layers)
 
 

@@ -13,6 +13,11 @@ def read_starcoder2(read: ConfigReader) -> DecoderConfig:
     """``Starcoder2Config``."""
     config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon"))), gated=False)
     read.ignore("use_bias", "embedding_dropout")
+    # Of the writer of the released models: what the model's own code always does, or does not read.
+    for key, only in (("norm_type", "layer_norm"), ("mlp_type", "default"), ("scale_attn_weights", True)):
+        read.refuse(key, (only,), f"this family has only {only!r}")
+    read.agree("layer_norm_epsilon", config.norm.eps)
+    read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")
     return sliding(config, read_window(read), [True] * config.num_layers)
 
 
