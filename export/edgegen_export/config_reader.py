@@ -210,6 +210,10 @@ class ConfigReader:
         """Keys of this family that do not change the result."""
         self._read.update(keys)
 
+    def ignore_rest(self) -> None:
+        """Judge no key that was not read yet; something is wrong with all of them."""
+        self._read.update(self._stated)
+
     def finish(self) -> None:
         """
         Raises:

@@ -77,10 +77,10 @@ def read_rope(
 
 def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
     """The object that describes the rotation of layers of this type, if there is one."""
-    new, old = read.inner("rope_parameters"), read.inner("rope_scaling")
-    if new and old:
+    if read.optional("rope_parameters", dict) and read.optional("rope_scaling", dict):
         read.problem("rope_scaling: stands beside rope_parameters, which says the same in another way; keep one")
         return None
+    new, old = read.inner("rope_parameters"), read.inner("rope_scaling")
     if new and new.has(layer_type):
         return new.inner(layer_type)
     return (new or old) if layer_type == "full_attention" else None
@@ -113,6 +113,7 @@ def _read_scaling(read: ConfigReader, inner: ConfigReader, dim: int, positions: 
         case _:
             scalings = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
             inner.problem(f"rope_type = {kind!r}: this scaling is not supported{did_you_mean(kind, scalings)}")
+            inner.ignore_rest()
             return None
 
 
