@@ -111,7 +111,6 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     spare_head: str | None = None
-    some_have, lacking = set[str](), dict[str, list[str]]()
     problems = list(clashes)
     for names, cut in instances:
         if config.tied_head and names == ("head.weight",):
@@ -128,11 +127,6 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
                 if source is None
             ]
         present = [source for source in sources if source is not None]
-        kind = re.sub(r"\d+", "{i}", names[0], count=1)
-        if present:
-            some_have.add(kind)
-        elif names[0] in optional:
-            lacking.setdefault(kind, []).extend(cut.names)
         used |= found.keys() & set(cut.names)
         problems += [
             f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
@@ -148,13 +142,34 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
                 f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
             )
-    problems += [
-        f"{name}: missing, and other layers have it" for kind in lacking if kind in some_have for name in lacking[kind]
-    ]
+    if found and not used - {spare_head, "lm_head.weight"}:
+        raise TensorError(
+            f"none of the checkpoint's {len(found)} tensors ({', '.join(sorted(found)[:3])}, …) is one of a "
+            f"{architecture.model_types[0]} model: its config.json must be that of another one"
+        )
+    problems += [f"{name}: missing, and other layers have it" for name in _lacking(instances, optional, found)]
+    unmapped = required.keys() - {name for names, _ in instances for name in names}
+    problems += [f"{name}: needed, and the architecture does not say what it is called" for name in sorted(unmapped)]
     problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def _lacking(
+    instances: list[tuple[tuple[str, ...], Cut]], optional: Mapping[str, Shape], found: Mapping[str, LazyTensor]
+) -> list[str]:
+    """Their names of optional tensors that some layers have and others have not."""
+    with_it, without = set[str](), dict[str, list[str]]()
+    for names, cut in instances:
+        kind = re.sub(r"\d+", "{i}", names[0], count=1)
+        if names[0] not in optional:
+            continue
+        if any(name in found for name in cut.names):
+            with_it.add(kind)
+        else:
+            without.setdefault(kind, []).extend(cut.names)
+    return [name for kind, names in without.items() if kind in with_it for name in names]
 
 
 def _equal(a: LazyTensor, b: LazyTensor) -> bool:

@@ -85,7 +85,8 @@ def test_frequencies_are_those_of_transformers(settings: dict[str, Any], length:
     theirs = transformers.LlamaConfig(
         hidden_size=4 * HEAD_DIM, num_attention_heads=4, max_position_embeddings=POSITIONS, **settings
     )
-    kind = (theirs.rope_scaling or {}).get("rope_type", "default")
+    scaling: dict[str, Any] = theirs.rope_scaling or {}
+    kind = scaling.get("rope_type", "default")
     frequencies, factor = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind](theirs, "cpu", seq_len=length)
     rope = rope_of(settings)
     np.testing.assert_allclose(rope.inverse_frequencies(length), frequencies.numpy(), rtol=1e-6)
