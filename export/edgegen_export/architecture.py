@@ -144,7 +144,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
             )
     if found and not used - {spare_head, "lm_head.weight"}:
         raise TensorError(
-            f"none of the checkpoint's {len(found)} tensors ({', '.join(sorted(found)[:3])}, …) is one of a "
+            f"the checkpoint's tensors ({', '.join(sorted(found.keys() - used)[:3])}, …) are not those of a "
             f"{architecture.model_types[0]} model: its config.json must be that of another one"
         )
     problems += [f"{name}: missing, and other layers have it" for name in _lacking(instances, optional, found)]

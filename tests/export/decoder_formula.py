@@ -128,14 +128,14 @@ def rotated(rope: Rope, x: Array) -> Array:
 
 def alibi(alibi: Alibi, tokens: int) -> Array:
     """[heads, 1, t], by the position of the key."""
-    bias = np.array(alibi.slopes)[:, None, None] * np.arange(tokens)
+    bias = np.array(alibi.slopes, np.float64)[:, None, None] * np.arange(tokens, dtype=np.float64)
     if alibi.bfloat16:
         bias = bias.astype(ml_dtypes.bfloat16).astype(np.float64)
     return bias * alibi.scale
 
 
 def capped(cap: float | None, x: Array) -> Array:
-    return x if cap is None else cap * np.tanh(x / cap)
+    return x if cap is None else np.asarray(cap * np.tanh(x / cap), np.float64)
 
 
 def activated(kind: str, x: Array) -> Array:

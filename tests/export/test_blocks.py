@@ -169,7 +169,7 @@ class Subject:
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=list(CONFIGS))
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     config: DecoderConfig = request.param
     tensors = random_tensors(config, biases=config.norm.kind == "layer")
