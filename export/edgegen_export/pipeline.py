@@ -82,13 +82,15 @@ def export(
     *,
     scheme: Scheme = "int8",
     revision: str | None = None,
+    gguf_file: str | None = None,
     force: bool = False,
     max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
-    """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
+    """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
+    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
@@ -106,7 +108,9 @@ def export(
         config = architecture.read_config(raw)
         return architecture, config.for_context(_context(config, max_context))
 
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
+    checkpoint = Checkpoint.open(
+        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=read_config
+    )
     architecture, config = read_config(checkpoint.config)
     bound = bind(architecture, config, checkpoint.tensors)
     tensors = folded(config, bound)
@@ -144,7 +148,7 @@ def export(
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
             files=writer.files,
-            provenance={"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__},
+            provenance=_provenance(checkpoint),
         )
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
@@ -229,12 +233,19 @@ def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[st
     )
 
 
+def _provenance(checkpoint: Checkpoint) -> dict[str, str]:
+    gguf = {"gguf": checkpoint.gguf} if checkpoint.gguf else {}
+    return {"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__, **gguf}
+
+
 def _parameters(tensors: Mapping[str, LazyTensor]) -> int:
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights."""
+    if not checkpoint.path.is_dir():
+        return {}
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())

@@ -323,7 +323,7 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
         ({"partial_rotary_factor": 0.2}, "partial_rotary_factor = 0.2: it rotates 3 of 16 values of a head"),
         ({"partial_rotary_factor": 2}, "partial_rotary_factor = 2.0: it rotates 32 of 16 values of a head"),
         ({"num_hidden_layers": 1 << 40}, "num_hidden_layers: must be at most 65536, found 1099511627776"),
-        ({"rope_interleaved": True}, "rope_interleaved = True: the model's own code rotates halves"),
+        ({"rope_interleaved": True}, "rope_interleaved = True: adjacent pairs are rotated in other"),
         ({"rope_scaling": [1, 2]}, "rope_scaling: dict expected, found [1, 2]"),
     ],
 )
@@ -355,7 +355,7 @@ def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, A
         ("mistral", {"sliding_window": 0}, "sliding_window: must be positive, found 0"),
         ("mistral", {"sliding_window": "4096"}, "sliding_window: int expected, found '4096'"),
         ("qwen2", {"use_mrope": True}, "positions in several dimensions"),
-        ("starcoder2", {"norm_type": "rms_norm"}, "norm_type = 'rms_norm': this family has only 'layer_norm'"),
+        ("starcoder2", {"norm_type": "rms_norm"}, "norm_type = 'rms_norm': only layer_norm is known"),
         ("bloom", {"n_embed": 128, "hidden_size": 64}, "n_embed = 128: contradicts the value 64 of its other name"),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, "residuals taken after the norm"),
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers: 36 entries out of 0, 1 expected, found 2"),

@@ -26,8 +26,8 @@ COHERE_DEFAULTS = {
 def read_cohere(read: ConfigReader) -> DecoderConfig:
     """``CohereConfig``."""
     norm = Norm("layer", read.number("layer_norm_eps"))
-    read.ignore("model_max_length")  # the tokenizer's
     config = read_llama(read, norm=norm, interleaved=True)
+    read.ignore("model_max_length")
     return replace(
         config,
         block="parallel",

@@ -46,7 +46,7 @@ LLAMA_IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.
 def read_llama(
     read: ConfigReader, *, norm: Norm | None = None, activation_key: str = "hidden_act", interleaved: bool = False
 ) -> DecoderConfig:
-    """What ``LlamaConfig`` and its many likenesses share. ``norm``: what stands in the place of RMSNorm."""
+    """``LlamaConfig`` and its many likenesses. ``norm``: what stands in the place of RMSNorm."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
@@ -54,6 +54,9 @@ def read_llama(
     default_context, longest_context = contexts(rope, positions)
     # Whether a bias exists, the checkpoint says.
     read.ignore("attention_bias", "mlp_bias")
+    # SmolLM 2's trainer wrote these.
+    read.ignore("is_llama_config")
+    read.refuse("rope_interleaved", (False,), "adjacent pairs are rotated in other families only")
     return DecoderConfig(
         layers=(Layer(head_dim**-0.5, rope=rope),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
@@ -71,17 +74,10 @@ def read_llama(
     )
 
 
-def read_plain_llama(read: ConfigReader) -> DecoderConfig:
-    """``LlamaConfig``."""
-    read.refuse("rope_interleaved", (False,), "the model's own code rotates halves")  # written by its trainer, nanotron
-    read.ignore("is_llama_config")
-    return read_llama(read)
-
-
 LLAMA = Architecture(
     model_types=("llama",),
     classes=("LlamaForCausalLM",),
-    read=read_plain_llama,
+    read=read_llama,
     tensors=LLAMA_TENSORS,
     defaults=LLAMA_DEFAULTS,
     prefixes=LLAMA_PREFIXES,

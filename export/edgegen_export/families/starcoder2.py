@@ -13,11 +13,11 @@ def read_starcoder2(read: ConfigReader) -> DecoderConfig:
     """``Starcoder2Config``."""
     config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon"))), gated=False)
     read.ignore("use_bias", "embedding_dropout")
-    # Of the writer of the released models: what the model's own code always does, or does not read.
-    for key, only in (("norm_type", "layer_norm"), ("mlp_type", "default"), ("scale_attn_weights", True)):
-        read.refuse(key, (only,), f"this family has only {only!r}")
-    read.agree("layer_norm_epsilon", config.norm.eps)
-    read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")
+    # The trainer's names; the model's code reads none of them.
+    read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "layer_norm_epsilon")
+    read.refuse("scale_attn_weights", (True,), "scores are always scaled")
+    read.refuse("norm_type", ("layer_norm",), "only layer_norm is known")
+    read.refuse("mlp_type", ("default",), "only default is known")
     return sliding(config, read_window(read), [True] * config.num_layers)
 
 
