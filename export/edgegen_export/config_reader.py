@@ -55,7 +55,7 @@ class ConfigReader:
         self._inner: dict[str, ConfigReader] = {}
         for alias, name in (aliases or {}).items():
             if config.get(name) is not None:
-                self.agree(alias, config[name])
+                self.agree(alias, config[name], name)
             elif config.get(alias) is not None:
                 self._config[name] = config[alias]
             self._read.add(alias)
@@ -200,11 +200,11 @@ class ConfigReader:
             self.problem(f"{key} = {count} does not divide {heads_key} = {heads}", key)
         return heads if heads % count else count
 
-    def agree(self, key: str, value: object) -> None:
-        """``key``, where the file has it, says the same as what was read elsewhere."""
+    def agree(self, key: str, value: object, name: str) -> None:
+        """``key``, where the file has it, says the same as what was read by its other ``name``."""
         self._read.add(key)
         if key in self._stated:
-            self.refuse(key, (value,), f"contradicts the value {value!r} of its other name")
+            self.refuse(key, (value,), f"contradicts the value {value!r} of its other name, {name}")
 
     def ignore(self, *keys: str) -> None:
         """Keys of this family that do not change the result."""

@@ -265,14 +265,14 @@ def test_both_names_may_say_the_same(width: int | None) -> None:
 def test_two_names_that_contradict_each_other_are_refused() -> None:
     read = ConfigReader({"n_embed": 32, "width": 64}, {}, {"n_embed": "width"})
     assert read.positive("width") == 64
-    assert problems(read) == ["n_embed = 32: contradicts the value 64 of its other name"]
+    assert problems(read) == ["n_embed = 32: contradicts the value 64 of its other name, width"]
 
 
 def test_a_default_contradicts_nobody() -> None:
     read = ConfigReader({"b": 2}, {"a": 1})
-    read.agree("a", 5)
-    read.agree("b", 5)
-    assert problems(read) == ["b = 2: contradicts the value 5 of its other name"]
+    read.agree("a", 5, "c")
+    read.agree("b", 5, "c")
+    assert problems(read) == ["b = 2: contradicts the value 5 of its other name, c"]
 
 
 # The end.

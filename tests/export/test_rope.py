@@ -201,7 +201,7 @@ def test_a_scaling_of_all_layers_is_not_that_of_windows() -> None:
         ),
         (
             {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6}},
-            "rope_theta = 10000.0: contradicts the value 1000000.0 of its other name",
+            "rope_theta = 10000.0: contradicts the value 1000000.0 of its other name, rope_parameters.rope_theta",
         ),
     ],
 )

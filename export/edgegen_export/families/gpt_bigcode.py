@@ -15,7 +15,7 @@ def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:
     config = read_gpt2(read)
     if read.flag("multi_query", True):
         config = replace(config, num_kv_heads=1)
-    read.agree("num_key_value_heads", config.num_kv_heads)
+    read.agree("num_key_value_heads", config.num_kv_heads, "multi_query")
     # How the softmax is computed and memory is reserved elsewhere.
     read.ignore(
         "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"

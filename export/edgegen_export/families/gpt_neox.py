@@ -13,8 +13,8 @@ def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct")
-    read.agree("rope_theta", rope.theta)
-    read.agree("partial_rotary_factor", rope.dim / head_dim)
+    read.agree("rope_theta", rope.theta, "rotary_emb_base")
+    read.agree("partial_rotary_factor", read.number("rotary_pct"), "rotary_pct")
     read.ignore("attention_bias")
     default_context, longest_context = contexts(rope, positions)
     return DecoderConfig(

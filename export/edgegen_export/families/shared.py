@@ -57,11 +57,12 @@ def read_rope(
     theta, partial = read.optional(theta_key, float), read.optional(partial_key, float)
     inner = _rope_settings(read, layer_type)
     if inner is not None:
+        within = _within(read)
         own_theta, own_partial = inner.optional("rope_theta", float), inner.optional("partial_rotary_factor", float)
         if own_theta is not None:
-            read.agree(theta_key, theta := own_theta)
+            read.agree(theta_key, theta := own_theta, f"{within}.rope_theta")
         if own_partial is not None:
-            read.agree(partial_key, partial := own_partial)
+            read.agree(partial_key, partial := own_partial, f"{within}.{partial_key}")
     if theta is None and read.sound(theta_key):
         read.problem(f"{theta_key}: missing")
     elif theta is not None and theta <= 1:
@@ -73,6 +74,11 @@ def read_rope(
         dim = head_dim
     scaling = _read_scaling(read, inner, dim, positions) if inner else None
     return Rope(theta if theta and theta > 1 else 10000.0, dim, interleaved, scaling)
+
+
+def _within(read: ConfigReader) -> str:
+    """The key of the object that describes rotations."""
+    return "rope_parameters" if read.has("rope_parameters") else "rope_scaling"
 
 
 def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
@@ -149,7 +155,7 @@ def _read_longrope(read: ConfigReader, inner: ConfigReader, dim: int, positions:
     original = read.optional(key, int)
     own = inner.optional(key, int)
     if own is not None:
-        read.agree(key, original := own)
+        read.agree(key, original := own, f"{_within(read)}.{key}")
     if original is not None and not 1 < original <= positions:
         read.problem(f"{key} = {original}: must be from 2 to max_position_embeddings = {positions}")
         original = None
