@@ -26,7 +26,7 @@ from edgegen.manifest import (
 )
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import Architecture, bind, find_architecture
-from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
@@ -83,6 +83,7 @@ def export(
     scheme: Scheme = "int8",
     revision: str | None = None,
     gguf_file: str | None = None,
+    adapter: str | None = None,
     force: bool = False,
     max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
@@ -91,16 +92,18 @@ def export(
     """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
+    ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
     Raises:
-        CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
+        CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         ExportError: the target is taken (see ``force``) or cannot be written.
         UsageError: the model cannot be exported for so many positions.
     """
     progress = progress or Silent()
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
+    update = Adapter.open(adapter, progress=progress.stage) if adapter is not None else None
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
@@ -112,6 +115,10 @@ def export(
         source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=read_config
     )
     architecture, config = read_config(checkpoint.config)
+    if update is not None:
+        progress.stage(f"merging {adapter}")
+        checkpoint = merge_adapter(checkpoint, update, tied_head=config.tied_head, warn=progress.warn)
+        architecture, config = read_config(checkpoint.config)
     bound = bind(architecture, config, checkpoint.tensors)
     tensors = folded(config, bound)
     given = _json(checkpoint, GENERATION_CONFIG)
