@@ -22,7 +22,8 @@ class Architecture:
     Where what theirs are called or how they are cut depends on the config, it is a function of it.
 
     ``classes``: values of the config's ``architectures`` that are this causal language model.
-    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class.
+    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class,
+    which may know keys by ``aliases`` too.
     ``prefixes``: what may stand before every one of their names. ``ignored``: patterns of names without weight.
     """
 
@@ -33,13 +34,14 @@ class Architecture:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
         """
         Raises:
             UnsupportedModelError: the config asks for what cannot be exported; everything wrong is listed.
         """
-        reader = ConfigReader(config, self.defaults)
+        reader = ConfigReader(config, self.defaults, self.aliases)
         result = self.read(reader)
         reader.finish()
         return result
@@ -145,10 +147,34 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
                 f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
             )
+    if found and not used - {spare_head, "lm_head.weight"}:
+        raise TensorError(
+            f"the checkpoint's tensors ({', '.join(sorted(found.keys() - used)[:3])}, …) are not those of a "
+            f"{architecture.model_types[0]} model: its config.json must be that of another one"
+        )
+    problems += [f"{name}: missing, and other layers have it" for name in _lacking(instances, optional, found)]
+    unmapped = required.keys() - {name for names, _ in instances for name in names}
+    problems += [f"{name}: needed, and the architecture does not say what it is called" for name in sorted(unmapped)]
     problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def _lacking(
+    instances: list[tuple[tuple[str, ...], Cut]], optional: Mapping[str, Shape], found: Mapping[str, LazyTensor]
+) -> list[str]:
+    """Their names of optional tensors that some layers have and others have not."""
+    with_it, without = set[str](), dict[str, list[str]]()
+    for names, cut in instances:
+        kind = re.sub(r"\d+", "{i}", names[0], count=1)
+        if names[0] not in optional:
+            continue
+        if any(name in found for name in cut.names):
+            with_it.add(kind)
+        else:
+            without.setdefault(kind, []).extend(cut.names)
+    return [name for kind, names in without.items() if kind in with_it for name in names]
 
 
 def _equal(a: LazyTensor, b: LazyTensor) -> bool:
@@ -166,7 +192,7 @@ def _without_prefix(
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
     for full_name, tensor in theirs.items():
-        name = full_name.removeprefix(next(p for p in prefixes if full_name.startswith(p)))
+        name = full_name.removeprefix(next((p for p in prefixes if full_name.startswith(p)), ""))
         if ignored.fullmatch(name):
             continue
         if name in found:

@@ -118,10 +118,14 @@ def norm(
 
 def normalized(g: GraphBuilder, params: Parameters, norm: Norm, x: Value, module: str) -> Value:
     """``x`` normalized over its last axis."""
-    weight, bias = g.weight(params.vector(f"{module}.weight")), params.bias(module)
-    if norm.kind == "rms":
-        return g.op.SimplifiedLayerNormalization(x, weight, axis=-1, epsilon=norm.eps)
-    return g.op.LayerNormalization(x, weight, *([g.weight(bias)] if bias else []), axis=-1, epsilon=norm.eps)
+    bias = params.bias(module)
+    weight = g.weight(params.vector(f"{module}.weight"))
+    return _norm_operator(g, norm, x, weight, *([g.weight(bias)] if bias else []))
+
+
+def _norm_operator(g: GraphBuilder, norm: Norm, x: Value, weight: Value, *bias: Value) -> Value:
+    operator = {"layer": g.op.LayerNormalization, "rms": g.op.SimplifiedLayerNormalization}[norm.kind]
+    return operator(x, weight, *bias, axis=-1, epsilon=norm.eps)
 
 
 def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None) -> Value:
@@ -255,9 +259,10 @@ def _head_norm(
     if qk_norm.over == "head":
         result = normalized(g, params, qk_norm.norm, split, module)
     else:
-        ones = g.constant(np.ones(head_dim, np.float32))
-        plain = g.op.LayerNormalization(split, ones, axis=-1, epsilon=qk_norm.norm.eps)
+        plain = _norm_operator(g, qk_norm.norm, split, g.constant(np.ones(head_dim, np.float32)))
         result = g.op.Mul(plain, g.weight(params.vector(f"{module}.weight")))
+        if bias := params.bias(module):
+            result = g.op.Add(result, g.weight(bias))
     return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))
 
 

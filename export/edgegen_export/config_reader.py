@@ -1,6 +1,6 @@
 """ConfigReader: typed, strict access to a ``config.json``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
@@ -29,23 +29,41 @@ NEUTRAL_KEYS = frozenset(
 HEAD_DIM_STEP = 8
 """What GroupQueryAttention's head size must be a multiple of."""
 
+LARGEST_SIZE, LARGEST_COUNT, LARGEST_NUMBER = (1 << 31) - 1, 1 << 16, 3e38
+"""Sizes, numbers of layers or heads, and other numbers beyond these are of no model."""
+
 
 class ConfigReader:
     """Reads a config key by key and remembers which; what nobody read or knows as neutral is an error at the end.
 
     ``defaults``: what the family's config class assumes for keys that the file does not have. A null in the file is
-    a value of its own, "none", and is not replaced by them.
+    a value of its own, "none", and is not replaced by them. ``aliases``: other names of keys, each with the name by
+    which it is read here.
     """
 
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self._config = {**(defaults or {}), **config}
         self._stated = config.keys()
         self._read: set[str] = set()
+        self._refused: set[str] = set()
         self._problems: list[str] = []
+        self._inner: dict[str, ConfigReader] = {}
+        for alias, name in (aliases or {}).items():
+            if config.get(name) is not None:
+                self.agree(alias, config[name], name)
+            elif config.get(alias) is not None:
+                self._config[name] = config[alias]
+            self._read.add(alias)
 
     # Values.
 
     def has(self, key: str) -> bool:
+        """Whether ``key`` has a value, be it the default."""
         return self._config.get(key) is not None
 
     def get(self, key: str, kind: type[T], default: T) -> T:
@@ -59,36 +77,45 @@ class ConfigReader:
         value = self._config.get(key)
         if value is None:
             return None
-        accepted = (int, float) if kind is float else kind
-        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
-            self.problem(f"{key}: {kind.__name__} expected, found {value!r}")
+        if not _is_a(value, kind):
+            self.problem(f"{key}: {kind.__name__} expected, found {value!r}", key)
             return None
         return value if kind in (list, dict) else kind(value)  # type: ignore[call-arg]
 
-    def positive(self, key: str, default: int | None = None) -> int:
+    def positive(self, key: str, default: int | None = None, most: int = LARGEST_SIZE) -> int:
         """The positive whole number under ``key``, or ``default``; without a default the key is required."""
         value = self._required(key, int, default)
         if value is not None and value <= 0:
-            self.problem(f"{key}: must be positive, found {value}")
-        return value if value is not None and value > 0 else default or 1
+            self.problem(f"{key}: must be positive, found {value}", key)
+        elif value is not None and value > most:
+            self.problem(f"{key}: must be at most {most}, found {value}", key)
+        return value if value is not None and 0 < value <= most else default or 1
 
-    def either(self, key: str, other: str) -> int:
-        """The positive whole number under ``key`` or its ``other`` name, which must agree where both are there."""
-        value = self.positive(other if other in self._stated else key)
-        self.agree(key, value)
-        self.ignore(key)
-        return value
+    def count(self, key: str) -> int:
+        """How many layers or heads there are."""
+        return self.positive(key, most=LARGEST_COUNT)
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str, default: float | None = None, *, least: float | None = None) -> float:
         """The number under ``key``, or ``default``; without a default the key is required."""
         value = self._required(key, float, default)
+        if value is not None and least is not None and value < least:
+            self.problem(f"{key}: must be at least {least:g}, found {value}", key)
+            return least
         return 1.0 if value is None else value
+
+    def limit(self, key: str) -> float | None:
+        """The positive number under ``key``, or None where it is absent or null."""
+        value = self.optional(key, float)
+        if value is not None and value <= 0:
+            self.problem(f"{key}: must be positive, found {value}", key)
+            return None
+        return value
 
     def _required(self, key: str, kind: type[T], default: T | None) -> T | None:
         problems = len(self._problems)
         value = self.optional(key, kind)
         if value is None and default is None and len(self._problems) == problems:
-            self.problem(f"{key}: missing")
+            self.problem(f"{key}: missing", key)
         return default if value is None else value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -101,14 +128,13 @@ class ConfigReader:
             self.problem(f"{key}: {value!r} is not supported{did_you_mean(value, choices)}")
         return choices.get(value, choices[default])
 
-    def numbers(self, key: str, count: int | None = None) -> tuple[float, ...]:
-        """A list of numbers, ``count`` of them where given."""
-        values = self.get(key, list, [])
-        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-            self.problem(f"{key}: a list of numbers expected, found {values!r}")
-            return (1.0,) * (count or 0)
-        if count is not None and len(values) != count:
-            self.problem(f"{key}: {count} numbers expected, found {len(values)}")
+    def factors(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of ``count`` positive numbers; the key is required."""
+        values = cast("list[Any] | None", self._required(key, list, None))
+        if values is None:
+            return (1.0,) * count
+        if len(values) != count or not all(_is_a(v, float) and v > 0 for v in values):
+            self.problem(f"{key}: a list of {count} positive numbers expected, found {len(values)}: {values!r}", key)
             return (1.0,) * count
         return tuple(float(v) for v in values)
 
@@ -117,26 +143,32 @@ class ConfigReader:
         values = cast("list[Any] | None", self.optional(key, list))
         if values is None:
             return None
-        if len(values) != layers or not all(v in choices for v in values):
+        if len(values) != layers or not all(isinstance(v, Hashable) and v in choices for v in values):
             allowed = ", ".join(repr(c) for c in choices)
-            self.problem(f"{key}: {layers} entries out of {allowed} expected, found {values!r}")
+            self.problem(f"{key}: {layers} entries out of {allowed} expected, found {len(values)}: {values!r}", key)
             return None
         return tuple(choices[v] for v in values)
 
     def inner(self, key: str) -> "ConfigReader | None":
-        """A reader of the object under ``key``, or None where it is absent, null or empty. Close it with
-        :meth:`close`."""
+        """A reader of the object under ``key``, always the same, or None where it is absent, null or empty. What is
+        wrong in it is a problem of this one."""
         value = cast("dict[str, Any] | None", self.optional(key, dict))
-        return ConfigReader(value) if value else None
-
-    def close(self, key: str, inner: "ConfigReader") -> None:
-        """Take over what is wrong in the object under ``key``: its problems and the keys of it that nobody read."""
-        self._problems += [f"{key}.{problem}" for problem in inner._found()]
+        if not value:
+            return None
+        if key not in self._inner:
+            self._inner[key] = ConfigReader(value)
+        return self._inner[key]
 
     # Rules.
 
-    def problem(self, text: str) -> None:
+    def problem(self, text: str, *keys: str) -> None:
+        """Something is wrong; what follows from ``keys`` is then not judged any more."""
         self._problems.append(text)
+        self._refused.update(keys)
+
+    def sound(self, *keys: str) -> bool:
+        """Whether nothing was wrong with ``keys`` so far."""
+        return self._refused.isdisjoint(keys)
 
     def refuse(self, key: str, harmless: Iterable[object], reason: str) -> None:
         """Anything but ``harmless`` (or null) under ``key`` cannot be exported, for ``reason``."""
@@ -147,32 +179,40 @@ class ConfigReader:
 
     def head_dim(self, heads: int, given: int | None, hidden: int, hidden_key: str, heads_key: str) -> int:
         """The given width of a head, or ``hidden / heads``: one that ONNX Runtime's fused attention takes."""
-        if given is None and hidden % heads:
-            self.problem(f"{hidden_key} = {hidden} is not a multiple of {heads_key} = {heads}")
+        if not self.sound(hidden_key, heads_key, "head_dim"):
             return HEAD_DIM_STEP
         size = hidden // heads if given is None else given
+        if given is None and hidden % heads:
+            self.problem(f"{hidden_key} = {hidden} is not a multiple of {heads_key} = {heads}", "head_dim")
+            return HEAD_DIM_STEP
         if size <= 0 or size % HEAD_DIM_STEP:
             said = f"{hidden_key} / {heads_key}" if given is None else "head_dim"
-            self.problem(f"{said} = {size}: heads of this size are not supported, only multiples of {HEAD_DIM_STEP}")
+            self.problem(
+                f"{said} = {size}: heads of this size are not supported, only multiples of {HEAD_DIM_STEP}", "head_dim"
+            )
             return HEAD_DIM_STEP
         return size
 
-    def kv_heads(self, heads: int, key: str, default: int | None = None) -> int:
+    def kv_heads(self, heads: int, heads_key: str, key: str) -> int:
         """How many heads keys and values have: all ``heads``, or fewer that divide them."""
-        count = self.positive(key, default or heads)
-        if heads % count:
-            self.problem(f"{key} = {count} does not divide the number of attention heads, {heads}")
-            return heads
-        return count
+        count = self.positive(key, heads)
+        if heads % count and self.sound(key, heads_key):
+            self.problem(f"{key} = {count} does not divide {heads_key} = {heads}", key)
+        return heads if heads % count else count
 
-    def agree(self, key: str, value: object) -> None:
-        """``key``, where present, says the same as what was read elsewhere."""
+    def agree(self, key: str, value: object, name: str) -> None:
+        """``key``, where the file has it, says the same as what was read by its other ``name``."""
+        self._read.add(key)
         if key in self._stated:
-            self.refuse(key, (value,), f"contradicts the value {value!r} of its other name")
+            self.refuse(key, (value,), f"contradicts the value {value!r} of its other name, {name}")
 
     def ignore(self, *keys: str) -> None:
         """Keys of this family that do not change the result."""
         self._read.update(keys)
+
+    def ignore_rest(self) -> None:
+        """Judge no key that was not read yet; something is wrong with all of them."""
+        self._read.update(self._stated)
 
     def finish(self) -> None:
         """
@@ -187,13 +227,25 @@ class ConfigReader:
             raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")
 
     def _found(self) -> list[str]:
+        """What is wrong here and in the objects inside, and the keys that nobody read."""
         unknown = sorted(self._stated - self._read)
-        return self._problems + [
-            f"{key} = {self._config[key]!r}: not understood, and it may change the result"
-            f"{did_you_mean(key, self._read)}"
-            for key in unknown
-            if self._config[key] is not None and not key.startswith("_")
+        return [
+            *dict.fromkeys(self._problems),
+            *(f"{key}.{problem}" for key, inner in self._inner.items() for problem in inner._found()),
+            *(
+                f"{key} = {self._config[key]!r}: not understood, and it may change the result"
+                f"{did_you_mean(key, self._read)}"
+                for key in unknown
+                if self._config[key] is not None and not key.startswith("_")
+            ),
         ]
+
+
+def _is_a(value: object, kind: type) -> bool:
+    """Whether a parsed JSON value is a ``kind``: whole numbers are numbers, truth values and NaN are not."""
+    if isinstance(value, bool) or kind is not float:
+        return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+    return isinstance(value, int | float) and abs(value) < LARGEST_NUMBER
 
 
 def every(period: int, at: T, otherwise: T, layers: int) -> tuple[T, ...]:

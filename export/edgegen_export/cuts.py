@@ -85,6 +85,7 @@ class Interleaved(Cut):
         return (self.groups, rows // self.groups, *rest) if self.stacked else (rows, *rest)
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        assert all(shape[0] % self.groups == 0 for shape in ours), "ours are whole heads, and groups divide them"
         whole = theirs[0].reshaped((sum(s[0] for s in ours), *ours[0][1:]))
         shares = [shape[0] // self.groups for shape in ours]
         group = sum(shares)

@@ -103,6 +103,7 @@ def export(
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written.
+        UsageError: the model cannot be exported for so many positions.
     """
     progress = progress or Silent()
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it

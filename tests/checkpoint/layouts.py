@@ -1,4 +1,5 @@
-"""Checkpoint folders as they are found in the world, small and random: GPT-2 in every layout to be read."""
+"""Checkpoint folders as they are found in the world, small and random: GPT-2 in every layout to be read, Llama and its
+likenesses."""
 
 import json
 import shutil
@@ -213,6 +214,85 @@ def write_gpt2(
     _write_company(folder, layout)
     if tokenizer is not None:
         _copy_tokenizer(tokenizer, folder)
+    return folder
+
+
+def llama_tensors(
+    *,
+    layers: int = 2,
+    hidden: int = 64,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 16,
+    intermediate: int = 96,
+    vocab_size: int = 96,
+    tied: bool = False,
+    qk_norm: bool = False,
+    bias: bool = False,
+    seed: int = 0,
+) -> Arrays:
+    """Random float32 weights of Llama by their names; ``qk_norm`` as Qwen 3 has it, ``bias`` as Qwen 2."""
+    rng = np.random.default_rng(seed)
+
+    def matrix(rows: int, columns: int) -> NDArray[np.float32]:
+        return (columns**-0.5 * rng.standard_normal((rows, columns))).astype(np.float32)
+
+    def norm(width: int) -> NDArray[np.float32]:
+        return (1 + 0.1 * rng.standard_normal(width)).astype(np.float32)
+
+    tensors: Arrays = {"model.embed_tokens.weight": matrix(vocab_size, hidden)}
+    for i in range(layers):
+        attn, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
+        for x, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+            tensors[f"{attn}.{x}_proj.weight"] = matrix(rows * head_dim, hidden)
+            if bias:
+                tensors[f"{attn}.{x}_proj.bias"] = matrix(1, rows * head_dim)[0]
+        tensors[f"{attn}.o_proj.weight"] = matrix(hidden, heads * head_dim)
+        if qk_norm:
+            tensors |= {f"{attn}.{x}_norm.weight": norm(head_dim) for x in "qk"}
+        tensors |= {f"{mlp}.{x}_proj.weight": matrix(intermediate, hidden) for x in ("gate", "up")}
+        tensors[f"{mlp}.down_proj.weight"] = matrix(hidden, intermediate)
+        tensors |= {f"model.layers.{i}.{x}_layernorm.weight": norm(hidden) for x in ("input", "post_attention")}
+    tensors["model.norm.weight"] = norm(hidden)
+    if not tied:
+        tensors["lm_head.weight"] = matrix(vocab_size, hidden)
+    return tensors
+
+
+def write_llama(folder: Path, *, model_type: str = "llama", shards: int = 1, seed: int = 0, **config: Any) -> Path:
+    """A Llama checkpoint in ``folder``, which is returned, or one of its likenesses: ``qwen2`` with biases, ``qwen3``
+    with norms on queries and keys. ``config``: keys of ``config.json``, sizes among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content: dict[str, Any] = {
+        "architectures": [f"{model_type.capitalize()}ForCausalLM"],
+        "model_type": model_type,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 96,
+        "vocab_size": 96,
+        "max_position_embeddings": 64,
+        "tie_word_embeddings": False,
+        "eos_token_id": 95,
+        **config,
+    }
+    tensors = llama_tensors(
+        layers=content["num_hidden_layers"],
+        hidden=content["hidden_size"],
+        heads=content["num_attention_heads"],
+        kv_heads=content["num_key_value_heads"],
+        head_dim=content["head_dim"],
+        intermediate=content["intermediate_size"],
+        vocab_size=content["vocab_size"],
+        tied=content["tie_word_embeddings"],
+        qk_norm=model_type == "qwen3",
+        bias=model_type == "qwen2",
+        seed=seed,
+    )
+    write_sharded(folder, dict(sorted(tensors.items())), shards)
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
     return folder
 
 

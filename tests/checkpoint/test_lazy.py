@@ -30,7 +30,7 @@ def arrays(draw: st.DrawFn, ndim: int | None = None) -> NDArray[Any]:
 
 def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTensor, NDArray[Any]]:
     """The same chain of transforms on both."""
-    kinds = ("transposed", "take", "concat", "reordered", "reshaped", "affine")
+    kinds = ("transposed", "take", "concat", "reordered", "affine", "reshaped")
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
         axis = draw(st.integers(0, array.ndim - 1))
         if kind == "transposed" and array.ndim == 2:
@@ -43,16 +43,18 @@ def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTen
         elif kind == "reordered":
             rows = np.array(draw(st.permutations(range(len(array)))), np.intp)
             tensor, array = tensor.reordered(rows), array[rows]
-        elif kind == "reshaped":
-            shape = tuple(draw(st.permutations(array.shape)))
-            tensor, array = tensor.reshaped(shape), array.reshape(shape)
-        elif kind == "affine":
-            tensor, array = tensor.affine(2.0, -1.0), array.astype(np.float32) * np.float32(2) - np.float32(1)
         elif kind == "concat":
             other = np.zeros_like(array).astype(numpy_dtype(draw(st.sampled_from(("float32", "float16")))))
             parts = [tensor, LazyTensor.from_array(other), tensor]
             tensor = LazyTensor.concat(parts, axis)
             array = np.concatenate([array.astype(np.float32), other.astype(np.float32), array.astype(np.float32)], axis)
+        elif kind == "affine":
+            scale, shift = draw(st.sampled_from(((1.0, 0.0), (0.3, 0.0), (1.0, 1.0), (-12.5, 0.7))))
+            tensor = tensor.affine(scale, shift)
+            array = array.astype(np.float32) * np.float32(scale) + np.float32(shift)
+        elif kind == "reshaped":
+            shape = draw(st.sampled_from((array.shape[::-1], (1, *array.shape), (array.size,))))
+            tensor, array = tensor.reshaped(shape), array.reshape(shape)
     return tensor, array
 
 
@@ -133,6 +135,54 @@ def test_from_array_does_not_lock_the_callers_array() -> None:
     array[0] = 1
 
 
+def test_nothing_to_change_is_the_tensor_itself() -> None:
+    tensor = LazyTensor.from_array(np.ones((2, 3), np.float16))
+    assert tensor.affine(1.0) is tensor
+    assert tensor.affine(1.0, 0.0) is tensor
+    assert tensor.reshaped((2, 3)) is tensor
+
+
+def test_views_keep_the_names_and_the_dtype(tmp_path: Path) -> None:
+    arrays = {name: np.ones((2, 3), np.float16) for name in "ab"}
+    tensors = open_safetensors(write_safetensors(tmp_path / "x.safetensors", arrays))
+    both = LazyTensor.concat([tensors["a"], tensors["b"]])
+    for view in (both.affine(2.0), both.reshaped((3, 4)), both.affine(2.0).transposed(), both.affine(2.0).take(0, 3)):
+        assert view.names == ("a", "b")
+        assert view.dtype == "float16"
+    assert both.reshaped((12,)).take(0, 1).names == ("a, b",)
+
+
+def test_affine_values_are_computed_in_float32_and_the_file_is_not_touched(tmp_path: Path) -> None:
+    values = np.array([[1 / 3, 60000.0], [-(2.0**-24), 0.0]], np.float16)
+    path = write_safetensors(tmp_path / "x.safetensors", {"a": values})
+    before = path.read_bytes()
+    found = open_safetensors(path)["a"].affine(1e3, 1.0).read()
+    np.testing.assert_array_equal(found, values.astype(np.float32) * np.float32(1e3) + np.float32(1))
+    found[0, 0] = 7  # an array of its own
+    assert path.read_bytes() == before
+
+
+def test_affine_values_beyond_float32_become_infinite_quietly() -> None:
+    values = np.array([3e38, -3e38, np.inf, np.nan], np.float32)
+    expected = np.array([np.inf, -np.inf, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(LazyTensor.from_array(values).affine(10.0, 1.0).read(), expected)
+    np.testing.assert_array_equal(LazyTensor.from_array(values[2:]).affine(0.0).read(), [np.nan, np.nan])
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 2), (), (6, 0)])
+def test_a_shape_of_another_size_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"shape \(2, 3\) cannot be seen as"):
+        LazyTensor.from_array(np.zeros((2, 3), np.float32)).reshaped(shape)
+
+
+def test_a_scalar_can_be_scaled_and_given_an_axis(tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "x.safetensors", {"a": np.array(3, np.float32)})
+    scalar = open_safetensors(path)["a"]
+    assert scalar.affine(2.0, 1.0).read() == 7
+    np.testing.assert_array_equal(scalar.reshaped((1,)).rows(0, 1), [3])
+    assert LazyTensor.from_array(np.ones(1, np.float32)).reshaped(()).read().shape == ()
+
+
 def test_mixed_dtypes_join_as_float32() -> None:
     one, two = np.ones((1, 2), np.float16), np.ones((1, 2), np.float32)
     make = LazyTensor.from_array
@@ -180,6 +230,7 @@ MEASURE = """
 import sys
 from pathlib import Path
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.cuts import Interleaved
 
 def peak():
     return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) / 1024
@@ -188,6 +239,10 @@ path, how = sys.argv[1:]
 tensor = open_safetensors(Path(path))["a"]
 if how == "transposed":
     tensor = tensor.transposed()
+if how == "scaled":
+    tensor = tensor.affine(3.0, 1.0)
+if how == "interleaved":
+    tensor, *_ = Interleaved("a", 50).apply([tensor], [(tensor.shape[0] // 2, 1024)] * 2)
 before, total = peak(), 0.0
 for start, stop, slab in tensor.slabs():
     total += float(slab[0, 0]) + float(slab[-1].sum())
@@ -203,7 +258,7 @@ def test_slabs_stay_small_in_memory(tmp_path: Path, dtype: str) -> None:
     array = np.ones((rows, 1024), numpy_dtype(dtype))  # 200 MB
     path = write_safetensors(tmp_path / "x.safetensors", {"a": array})
     del array
-    for how in ("plain", "transposed"):
+    for how in ("plain", "transposed", "scaled", "interleaved"):
         command = [sys.executable, "-c", MEASURE, str(path), how]
         env = {"PYTHONPATH": f"{root}:{root / 'export'}", "OPENBLAS_NUM_THREADS": "1"}
         done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)

@@ -130,6 +130,14 @@ class TestExport:
         assert out == ""
         assert err.startswith("edgegen: error: ")
 
+    def test_a_shorter_context_can_be_asked_for(self, capsys: Capture, checkpoint: Path, tmp_path: Path) -> None:
+        arguments = ["export", str(checkpoint), "-q", "-o", str(tmp_path / "out"), "--max-context"]
+        assert run([*arguments, "100"]) == 0
+        assert Bundle.open(tmp_path / "out").manifest.model.max_context == 100
+        assert run([*arguments, "513", "--force"]) == 2
+        assert "this model can be exported for 1 to 512 positions, not 513" in capsys.readouterr().err
+        assert Bundle.open(tmp_path / "out").manifest.model.max_context == 100
+
 
 class TestVerify:
     def test_says_that_all_is_well(self, capsys: Capture, int8_bundle: Bundle) -> None:

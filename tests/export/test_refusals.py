@@ -13,8 +13,9 @@ from safetensors import numpy as safetensors
 
 from edgegen.errors import CheckpointError, EdgegenError, ExportError, TensorError, UnsupportedModelError
 from edgegen.llm import LLM
+from edgegen_export.families import FAMILIES
 from edgegen_export.pipeline import export
-from tests.checkpoint.layouts import write_gpt2
+from tests.checkpoint.layouts import write_gpt2, write_llama
 from tests.export.bundles import Listener
 from tests.oracle import edit_json
 
@@ -116,7 +117,9 @@ def test_another_name_of_a_size_must_say_the_same(checkpoint: Path, tmp_path: Pa
     edit_json(checkpoint / "config.json", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, n_vocab=96)
     export(str(checkpoint), tmp_path / "first")
     edit_json(checkpoint / "config.json", max_position_embeddings=1024)
-    assert "max_position_embeddings = 1024: contradicts the value 16" in refusal(checkpoint, UnsupportedModelError)
+    assert "max_position_embeddings = 1024: contradicts the value 16 of its other name, n_positions" in refusal(
+        checkpoint, UnsupportedModelError
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,6 +256,229 @@ def test_a_model_whose_own_logits_overflow_is_refused(checkpoint: Path) -> None:
 
     change_tensors(checkpoint, enlarge)
     assert "the checkpoint itself, unquantized, gives logits that are not finite" in refusal(checkpoint, ExportError)
+
+
+# Other families.
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return write_llama(tmp_path / "checkpoint", max_position_embeddings=16)
+
+
+@pytest.mark.parametrize("written", ["gpt2", "llama"])
+def test_a_config_of_another_model_is_one_clear_error(tmp_path: Path, written: str) -> None:
+    gpt2 = write_gpt2(tmp_path / "gpt2", layout="trainer")
+    llama = write_llama(tmp_path / "llama", num_hidden_layers=12)
+    folder, other = (gpt2, llama) if written == "gpt2" else (llama, gpt2)
+    (folder / "config.json").write_bytes((other / "config.json").read_bytes())
+    message = refusal(folder, TensorError)
+    first, model_type = (
+        ("transformer.h.0.attn.c_attn.bias", "llama") if written == "gpt2" else ("model.embed_tokens.weight", "gpt2")
+    )
+    assert message.startswith(f"the checkpoint's tensors ({first}, ")
+    assert message.endswith(f", …) are not those of a {model_type} model: its config.json must be that of another one")
+
+
+def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> None:
+    edit_json(
+        llama / "config.json",
+        head_dim=...,
+        hidden_size=66,
+        num_key_value_heads=3,
+        rms_norm_eps="1e-6",
+        hidden_act="silo",
+        intermediate_size=-96,
+        rope_scaling={"rope_type": "linear", "factor": 0, "facter": 2.0},
+        rope_theta=float("inf"),
+        sliding_window=8,
+        max_positions=32,
+    )
+    message = refusal(llama, UnsupportedModelError)
+    for fault in (
+        "hidden_size = 66 is not a multiple of num_attention_heads = 4",
+        "num_key_value_heads = 3 does not divide num_attention_heads = 4",
+        "rms_norm_eps: float expected, found '1e-6'",
+        "hidden_act: 'silo' is not supported (did you mean 'silu'?)",
+        "intermediate_size: must be positive, found -96",
+        "rope_scaling.factor: must be at least 1, found 0",
+        "rope_scaling.facter = 2.0: not understood, and it may change the result (did you mean 'factor'?)",
+        "rope_theta: float expected, found inf",
+        "sliding_window = 8: not understood, and it may change the result",
+        "max_positions = 32: not understood, and it may change the result",
+    ):
+        assert fault in message, message
+    assert "10 problems" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        (
+            {"head_dim": None, "num_attention_heads": 3, "num_key_value_heads": 1},
+            "hidden_size = 64 is not a multiple of num_attention_heads = 3",
+        ),
+        ({"head_dim": 12}, "head_dim = 12: heads of this size are not supported, only multiples of 8"),
+        ({"num_key_value_heads": 8}, "num_key_value_heads = 8 does not divide num_attention_heads = 4"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads: must be positive, found 0"),
+        ({"partial_rotary_factor": 0}, "partial_rotary_factor = 0.0: it rotates 0 of 16 values"),
+        ({"partial_rotary_factor": 0.2}, "partial_rotary_factor = 0.2: it rotates 3 of 16 values of a head"),
+        ({"partial_rotary_factor": 2}, "partial_rotary_factor = 2.0: it rotates 32 of 16 values of a head"),
+        ({"num_hidden_layers": 1 << 40}, "num_hidden_layers: must be at most 65536, found 1099511627776"),
+        ({"rope_interleaved": True}, "rope_interleaved = True: adjacent pairs are rotated in other"),
+        ({"rope_scaling": [1, 2]}, "rope_scaling: dict expected, found [1, 2]"),
+    ],
+)
+def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, Any], fault: str) -> None:
+    edit_json(llama / "config.json", **changes)
+    message = refusal(llama, UnsupportedModelError)
+    assert fault in message
+    assert "problems" not in message
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "fault"),
+    [
+        ("gptj", {"rotary_dim": 63}, "rotary_dim = 63: of a head of 256, an even number can be rotated"),
+        ("gptj", {"rotary_dim": 512}, "rotary_dim = 512: of a head of 256"),
+        ("gpt_neox", {"rotary_pct": 0.01}, "rotary_pct = 0.01: it rotates 0 of 96 values of a head"),
+        ("gpt_neox", {"rope_theta": 500000.0}, "rope_theta = 500000.0: contradicts the value 10000.0"),
+        ("gpt_neo", {"attention_types": [[["global"], 30]]}, "describes 25 layers, and there are 24"),
+        ("gpt_neo", {"attention_types": [["global", 24]]}, "attention_types: a list of [[kinds], times]"),
+        ("gpt_neo", {"attention_types": [[["global"], "many"]]}, "attention_types: a list of [[kinds], times]"),
+        ("gpt_neo", {"attention_layers": ["local"] * 23}, "attention_layers: 24 entries out of 'global', 'local'"),
+        ("falcon", {"new_decoder_architecture": True, "parallel_attn": False}, "no released model is built so"),
+        ("granite", {"logits_scaling": 0}, "logits_scaling: must not be zero"),
+        ("granite", {"embedding_multiplier": 0.0}, "embedding_multiplier: must not be zero"),
+        ("gemma2", {"attn_logit_softcapping": 0.0}, "attn_logit_softcapping: must be positive, found 0"),
+        ("gemma2", {"layer_types": ["full_attention"] * 25}, "layer_types: 26 entries out of 'full_attention', "),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "attention to later positions is not causal"),
+        ("olmo", {"clip_qkv": -8}, "clip_qkv: must be positive, found -8"),
+        ("mistral", {"sliding_window": 0}, "sliding_window: must be positive, found 0"),
+        ("mistral", {"sliding_window": "4096"}, "sliding_window: int expected, found '4096'"),
+        ("qwen2", {"use_mrope": True}, "positions in several dimensions"),
+        ("starcoder2", {"norm_type": "rms_norm"}, "norm_type = 'rms_norm': only layer_norm is known"),
+        (
+            "bloom",
+            {"n_embed": 128, "hidden_size": 64},
+            "hidden_size = 64: contradicts the value 128 of its other name, n_embed",
+        ),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "residuals taken after the norm"),
+        ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers: 36 entries out of 0, 1 expected, found 2"),
+    ],
+)
+def test_what_a_family_cannot_have_is_refused(model_type: str, changes: dict[str, Any], fault: str) -> None:
+    (family,) = (family for family in FAMILIES if model_type in family.model_types)
+    with pytest.raises(UnsupportedModelError) as caught:
+        family.read_config({"model_type": model_type, **changes})
+    assert fault in str(caught.value)
+    assert "problems" not in str(caught.value)
+
+
+def test_every_tensor_that_does_not_fit_the_shared_heads_is_listed(llama: Path) -> None:
+    edit_json(llama / "config.json", num_key_value_heads=4)
+    message = refusal(llama, TensorError)
+    assert "4 problems" in message
+    for name in ("0.self_attn.k", "0.self_attn.v", "1.self_attn.k", "1.self_attn.v"):
+        assert f"layers.{name}_proj.weight: shape [32, 64], but the config asks for [64, 64]" in message
+
+
+def test_another_vocabulary_is_seen_in_embedding_and_head(llama: Path) -> None:
+    edit_json(llama / "config.json", vocab_size=97)
+    message = refusal(llama, TensorError)
+    assert "2 problems" in message
+    for name in ("embed_tokens", "lm_head"):
+        assert f"{name}.weight: shape [96, 64], but the config asks for [97, 64]" in message
+
+
+def test_norms_that_the_family_does_not_have_are_not_ignored(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "checkpoint", model_type="qwen3")
+    edit_json(folder / "config.json", model_type="qwen2", architectures=["Qwen2ForCausalLM"])
+    message = refusal(folder, TensorError)
+    assert "4 problems" in message
+    assert message.count("_norm.weight: not a tensor of this architecture") == 4
+
+
+def test_norms_that_the_family_has_are_not_invented(llama: Path) -> None:
+    edit_json(llama / "config.json", model_type="qwen3", architectures=["Qwen3ForCausalLM"])
+    message = refusal(llama, TensorError)
+    assert "4 problems" in message
+    assert message.count("_norm.weight: missing, shape [16] expected") == 4
+
+
+def test_biases_that_some_layers_lack_are_listed(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "checkpoint", model_type="qwen2", num_hidden_layers=3)
+
+    def lose(tensors: Arrays) -> None:
+        del tensors["model.layers.1.self_attn.q_proj.bias"], tensors["model.layers.2.self_attn.v_proj.bias"]
+
+    change_tensors(folder, lose)
+    message = refusal(folder, TensorError)
+    assert "2 problems" in message
+    for name in ("1.self_attn.q", "2.self_attn.v"):
+        assert f"layers.{name}_proj.bias: missing, and other layers have it" in message
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_another_number_of_layers_is_refused(llama: Path, layers: int) -> None:
+    edit_json(llama / "config.json", num_hidden_layers=layers)
+    message = refusal(llama, TensorError)
+    assert "9 problems" in message
+    assert message.count("missing, shape" if layers == 3 else "not a tensor of this architecture") == 9
+
+
+def test_an_untied_llama_without_its_head_is_refused(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "checkpoint", tie_word_embeddings=True)
+    edit_json(folder / "config.json", tie_word_embeddings=...)  # the class says untied
+    assert refusal(folder, TensorError).endswith(": lm_head.weight: missing, shape [96, 64] expected")
+
+
+def test_a_tied_llama_with_a_head_of_its_own_is_refused(llama: Path, tmp_path: Path) -> None:
+    edit_json(llama / "config.json", tie_word_embeddings=True)
+    message = refusal(llama, TensorError)
+    assert "lm_head.weight: differs from the token embedding, to which the config ties it" in message
+    edit_json(llama / "config.json", tie_word_embeddings=False)
+    export(str(llama), tmp_path / "bundle")
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "checkpoint", shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    assert "model-00002-of-00003.safetensors" in refusal(folder, CheckpointError)
+
+
+def test_a_shard_of_another_checkpoint_is_noticed(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path / "checkpoint", shards=2)
+    other = write_llama(tmp_path / "other", shards=3)
+    second = "model-00002-of-00002.safetensors"
+    (folder / second).write_bytes((other / "model-00003-of-00003.safetensors").read_bytes())
+    target = tmp_path / "bundle"
+    with pytest.raises(CheckpointError) as caught:
+        export(str(folder), target)
+    assert second in str(caught.value)
+    assert not target.exists()
+
+
+def test_broken_weights_keep_their_names_when_multiplied(tmp_path: Path) -> None:
+    folder = write_llama(
+        tmp_path / "checkpoint",
+        model_type="granite",
+        embedding_multiplier=12.0,
+        residual_multiplier=0.22,
+        attention_multiplier=0.0625,
+        logits_scaling=8.0,
+    )
+
+    def spoil(tensors: Arrays) -> None:
+        tensors["model.embed_tokens.weight"][3, 3] = np.nan
+        tensors["model.layers.1.self_attn.o_proj.weight"][0, 0] = np.inf
+        tensors["model.norm.weight"][1] = -np.inf
+
+    change_tensors(folder, spoil)
+    message = refusal(folder, TensorError)
+    assert "3 problems" in message
+    for name in ("embed_tokens", "layers.1.self_attn.o_proj", "norm"):
+        assert f"model.{name}.weight: has values that are NaN or infinite" in message
 
 
 # The files beside the weights.

@@ -15,6 +15,8 @@ from edgegen.llm import open_runner
 from edgegen.options import EngineOptions
 from edgegen.runner import Logits, ModelRunner
 from edgegen.scheduler import chunk_end
+from edgegen_export.pipeline import export
+from tests.checkpoint.layouts import write_llama
 from tests.runtime.models import FakeGraphs, after_prompt, fake_runner, fake_variant, random_ids
 
 PROMPT = random_ids(90)
@@ -193,3 +195,38 @@ def test_an_interrupted_binding_is_done_again(at: int) -> None:
     assert runner.prefill(cache, 0, [4, 5, 6]).argmax() == 21
     other.truncate(1, 0)
     assert runner.prefill(other, 1, [7, 8]).argmax() == 15
+
+
+# Rotary positions.
+
+
+@pytest.fixture(scope="module", params=["int8", "fp32"])
+def rotated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A Llama whose attention operator rotates; its tables grow with the cache."""
+    folder = tmp_path_factory.mktemp("rotated")
+    source = write_llama(folder / "checkpoint", max_position_embeddings=512, vocab_size=256)
+    return export(str(source), folder / "bundle", scheme=request.param)[0]
+
+
+def test_a_rotated_model_gives_the_same_logits_after_its_cache_has_grown(rotated: Bundle) -> None:
+    runner = open_runner(rotated, EngineOptions(threads=1))
+    reserved = runner.new_cache()
+    reserved.reserve(1, 512)
+    expected = run(runner, reserved, PROMPT[:40], 150)
+    fresh = open_runner(rotated, EngineOptions(threads=1))  # whose tables are still short
+    grown = fresh.new_cache()
+    assert np.array_equal(run(fresh, grown, PROMPT[:40], 150), expected)
+    assert grown.version > 2
+
+
+def test_caches_of_different_capacity_take_turns_on_the_same_tables(rotated: Bundle) -> None:
+    runner = open_runner(rotated, EngineOptions(threads=1))
+    alone = run(runner, runner.new_cache(), PROMPT[:20], 6)
+    short, long = runner.new_cache(), runner.new_cache()
+    logits = [runner.prefill(short, 0, PROMPT[:20]).copy()]
+    for at in range(6):
+        runner.prefill(long, 0, PROMPT + PROMPT[: 40 * (at == 3)])  # grows the tables beyond the short cache
+        next_id = np.array([[logits[-1].argmax()]], np.int64)
+        logits.append(runner.decode(short, next_id)[0, 0].copy())
+    assert short.capacity < long.capacity
+    assert np.array_equal(logits, alone)

@@ -199,7 +199,9 @@ class ArrayTensor(LazyTensor):
 
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
         by_copy = super().reshaped(shape)
-        return self._over(self._array.reshape(shape)) if self._array.flags.c_contiguous else by_copy
+        if by_copy is self or not self._array.flags.c_contiguous:
+            return by_copy
+        return self._over(self._array.reshape(shape))
 
     def _over(self, array: NDArray[Any]) -> LazyTensor:
         return ArrayTensor(array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable)
@@ -321,8 +323,9 @@ class _Affine(_View):
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         self._base._fill(out, start, stop)
-        out *= np.float32(self._scale)
-        out += np.float32(self._shift)
+        with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
+            out *= np.float32(self._scale)
+            out += np.float32(self._shift)
 
     def _release(self, start: int, stop: int) -> None:
         self._base._release(start, stop)

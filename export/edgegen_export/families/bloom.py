@@ -9,9 +9,8 @@ from edgegen_export.families.shared import alibi_slopes, layer_norm, named
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:
     """``BloomConfig``. Its GELU is the tanh approximation."""
-    hidden, heads = read.either("hidden_size", "n_embed"), read.either("n_head", "num_attention_heads")
-    layers = read.either("n_layer", "num_hidden_layers")
-    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "n_head")
+    hidden, heads, layers = read.positive("n_embed"), read.count("num_attention_heads"), read.count("n_layer")
+    head_dim = read.head_dim(heads, None, hidden, "n_embed", "num_attention_heads")
     context = read.positive("seq_length")
     read.refuse(
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
@@ -70,12 +69,13 @@ BLOOM = Architecture(
     tensors=tensors,
     defaults={
         "vocab_size": 250880,
-        "hidden_size": 64,
+        "n_embed": 64,
         "n_layer": 2,
-        "n_head": 8,
+        "num_attention_heads": 8,
         "layer_norm_epsilon": 1e-5,
         "seq_length": 2048,
         "tie_word_embeddings": True,
     },
     prefixes=("", "transformer."),
+    aliases={"hidden_size": "n_embed", "n_head": "num_attention_heads", "num_hidden_layers": "n_layer"},
 )

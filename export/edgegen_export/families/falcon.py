@@ -10,11 +10,11 @@ from edgegen_export.families.shared import ACTIVATIONS, alibi_slopes, contexts, 
 
 def read_falcon(read: ConfigReader) -> DecoderConfig:
     """``FalconConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     new, multi_query = read.flag("new_decoder_architecture"), read.flag("multi_query")
-    shared = read.kv_heads(heads, "num_kv_heads")
+    shared = read.kv_heads(heads, "num_attention_heads", "num_kv_heads")
     alibi = read.flag("alibi")
     rope = read_rope(read, head_dim, positions)
     default_context, longest_context = contexts(None if alibi else rope, positions)
@@ -23,7 +23,7 @@ def read_falcon(read: ConfigReader) -> DecoderConfig:
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=None if alibi else rope),) * read.positive("num_hidden_layers"),
+        layers=(Layer(head_dim**-0.5, rope=None if alibi else rope),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=shared if new else 1 if multi_query else heads,
@@ -98,4 +98,5 @@ FALCON = Architecture(
     },
     prefixes=("", "transformer."),
     ignored=(r"h\.\d+\.self_attention\.rotary_emb\.inv_freq",),
+    aliases={"n_embed": "hidden_size"},
 )

@@ -7,8 +7,7 @@ from edgegen_export.architecture import Architecture
 from edgegen_export.config import DecoderConfig, QKNorm
 from edgegen_export.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding
-from edgegen_export.rope import Rope
+from edgegen_export.families.shared import QK_NORM, read_layer_types, read_rope, read_window, sliding
 
 GEMMA_DEFAULTS = {
     **LLAMA_DEFAULTS,
@@ -55,13 +54,13 @@ def read_sandwich(read: ConfigReader) -> DecoderConfig:
         config,
         layers=tuple(replace(layer, scale=scale) for layer in config.layers),
         block="sandwich",
-        logit_softcap=read.optional("final_logit_softcapping", float),
+        logit_softcap=read.limit("final_logit_softcapping"),
     )
 
 
 def read_gemma2(read: ConfigReader) -> DecoderConfig:
     """``Gemma2Config``: every other layer, beginning with the first, has a window."""
-    softcap = read.optional("attn_logit_softcapping", float)
+    softcap = read.limit("attn_logit_softcapping")
     config = replace(read_sandwich(read), attention_softcap=softcap)
     windowed = every(2, False, True, config.num_layers)
     return sliding(config, read_window(read), read_layer_types(read, config.num_layers, windowed))
@@ -75,7 +74,13 @@ def read_gemma3(read: ConfigReader) -> DecoderConfig:
     windowed = every(pattern, False, True, config.num_layers)
     windowed = read_layer_types(read, config.num_layers, windowed)
     read.refuse("use_bidirectional_attention", (False,), "attention to later positions is not causal")
-    local = Rope(read.number("rope_local_base_freq"), config.head_dim)
+    local = read_rope(
+        read,
+        config.head_dim,
+        read.positive("max_position_embeddings"),
+        theta_key="rope_local_base_freq",
+        layer_type="sliding_attention",
+    )
     layers = tuple(
         replace(layer, rope=local) if slides else layer for layer, slides in zip(config.layers, windowed, strict=True)
     )

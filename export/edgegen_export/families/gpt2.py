@@ -9,7 +9,7 @@ from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named
 
 def read_gpt2(read: ConfigReader) -> DecoderConfig:
     """``GPT2Config``."""
-    hidden, heads, layers = read.positive("n_embd"), read.positive("n_head"), read.positive("n_layer")
+    hidden, heads, layers = read.positive("n_embd"), read.count("n_head"), read.count("n_layer")
     head_dim = read.head_dim(heads, None, hidden, "n_embd", "n_head")
     scale = head_dim**-0.5 if read.flag("scale_attn_weights", True) else 1.0
     by_layer = read.flag("scale_attn_by_inverse_layer_idx")
@@ -18,7 +18,7 @@ def read_gpt2(read: ConfigReader) -> DecoderConfig:
     read.ignore("reorder_and_upcast_attn", "n_ctx")
     read.ignore("n_special", "predict_special_tokens", "line_by_line")  # of older writers
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
-    result = DecoderConfig(
+    return DecoderConfig(
         layers=tuple(Layer(scale / (i + 1) if by_layer else scale) for i in range(layers)),
         hidden_size=hidden,
         num_heads=heads,
@@ -33,11 +33,6 @@ def read_gpt2(read: ConfigReader) -> DecoderConfig:
         tied_head=read.flag("tie_word_embeddings", True),
         positions=LearnedPositions(positions),
     )
-    aliases = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}
-    aliases |= {"max_position_embeddings": positions, "n_vocab": result.vocab_size}
-    for name, value in aliases.items():
-        read.agree(name, value)
-    return result
 
 
 GPT2_DEFAULTS = {
@@ -48,6 +43,14 @@ GPT2_DEFAULTS = {
     "n_head": 12,
     "activation_function": "gelu_new",
     "layer_norm_epsilon": 1e-5,
+}
+
+GPT2_ALIASES = {
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+    "max_position_embeddings": "n_positions",
+    "n_vocab": "vocab_size",
 }
 
 GPT2 = Architecture(
@@ -76,4 +79,5 @@ GPT2 = Architecture(
     prefixes=("", "transformer."),
     # Causal masks that old checkpoints stored as buffers.
     ignored=(r"h\.\d+\.attn\.bias", r"h\.\d+\.attn\.masked_bias"),
+    aliases=GPT2_ALIASES,
 )

@@ -6,14 +6,16 @@ from edgegen_export.architecture import Architecture, TensorMap
 from edgegen_export.config import DecoderConfig
 from edgegen_export.config_reader import ConfigReader
 from edgegen_export.cuts import Interleaved
-from edgegen_export.families.gpt2 import GPT2_DEFAULTS, read_gpt2
+from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
 from edgegen_export.families.shared import named
 
 
 def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:
     """``GPTBigCodeConfig``."""
-    config = replace(read_gpt2(read), num_kv_heads=1 if read.flag("multi_query", True) else read.positive("n_head"))
-    read.agree("num_key_value_heads", config.num_kv_heads)
+    config = read_gpt2(read)
+    if read.flag("multi_query", True):
+        config = replace(config, num_kv_heads=1)
+    read.agree("num_key_value_heads", config.num_kv_heads, "multi_query")
     # How the softmax is computed and memory is reserved elsewhere.
     read.ignore(
         "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"
@@ -50,4 +52,5 @@ GPT_BIGCODE = Architecture(
     defaults={**GPT2_DEFAULTS, "activation_function": "gelu_pytorch_tanh"},
     prefixes=("", "transformer."),
     ignored=(r"h\.\d+\.attn\.bias", r"h\.\d+\.attn\.masked_bias"),
+    aliases=GPT2_ALIASES,
 )

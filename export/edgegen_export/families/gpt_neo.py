@@ -11,10 +11,8 @@ from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named, read_
 
 def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
     """``GPTNeoConfig``."""
-    hidden, heads, layers = read.positive("hidden_size"), read.positive("num_heads"), read.positive("num_layers")
+    hidden, heads, layers = read.positive("hidden_size"), read.count("num_heads"), read.count("num_layers")
     positions = read.positive("max_position_embeddings")
-    read.agree("num_attention_heads", heads)
-    read.agree("num_hidden_layers", layers)
     read.ignore("resid_dropout", "embed_dropout")
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
     config = DecoderConfig(
@@ -42,7 +40,7 @@ def _local_layers(read: ConfigReader, layers: int) -> Sequence[bool]:
     expanded: list[Any] = []
     try:
         for pattern, times in cast(list[tuple[list[str], int]], read.optional("attention_types", list) or []):
-            expanded += list(pattern) * times
+            expanded += list(pattern) * min(times, layers + 1)
         found = [kinds[kind] for kind in expanded]
     except (TypeError, ValueError, KeyError):
         read.problem("attention_types: a list of [[kinds], times] with kinds global and local expected")
@@ -87,4 +85,5 @@ GPT_NEO = Architecture(
     },
     prefixes=("", "transformer."),
     ignored=(r"h\.\d+\.attn\.attention\.(bias|masked_bias)",),
+    aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
 )

@@ -9,15 +9,16 @@ from edgegen_export.families.shared import ACTIVATIONS, contexts, layer_norm, na
 
 def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
     """``GPTNeoXConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct")
-    read.agree("rope_theta", rope.theta)
-    read.ignore("partial_rotary_factor", "attention_bias")
+    read.agree("rope_theta", rope.theta, "rotary_emb_base")
+    read.agree("partial_rotary_factor", read.number("rotary_pct"), "rotary_pct")
+    read.ignore("attention_bias")
     default_context, longest_context = contexts(rope, positions)
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=rope),) * read.positive("num_hidden_layers"),
+        layers=(Layer(head_dim**-0.5, rope=rope),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=heads,

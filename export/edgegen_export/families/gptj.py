@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture import Architecture
 from edgegen_export.config import DecoderConfig
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.families.gpt2 import GPT2_DEFAULTS, read_gpt2
+from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
 from edgegen_export.families.shared import named
 from edgegen_export.rope import Rope
 
@@ -16,9 +16,9 @@ def read_gptj(read: ConfigReader) -> DecoderConfig:
     read.refuse("scale_attn_by_inverse_layer_idx", (False,), "unscaled attention is not part of this family")
     config = read_gpt2(read)
     rotated = read.optional("rotary_dim", int) or config.head_dim
-    if rotated % 2 or not 0 < rotated <= config.head_dim:
+    if (rotated % 2 or not 0 < rotated <= config.head_dim) and read.sound("head_dim"):
         read.problem(f"rotary_dim = {rotated}: of a head of {config.head_dim}, an even number can be rotated")
-    read.ignore("rotary", "gradient_checkpointing")
+    read.ignore("rotary")
     rope = Rope(10000.0, rotated, interleaved=True)
     layers = tuple(replace(layer, rope=rope) for layer in config.layers)
     return replace(config, layers=layers, block="parallel", positions=None)
@@ -52,4 +52,5 @@ GPTJ = Architecture(
     },
     prefixes=("", "transformer."),
     ignored=(r"h\.\d+\.attn\.(bias|masked_bias|embed_positions)",),
+    aliases=GPT2_ALIASES,
 )

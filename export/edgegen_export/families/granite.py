@@ -11,13 +11,14 @@ from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_
 def read_granite(read: ConfigReader) -> DecoderConfig:
     """``GraniteConfig``."""
     config, scale = read_llama(read), read.number("attention_multiplier")
-    divisor = read.number("logits_scaling")
-    if not divisor:
-        read.problem("logits_scaling: must not be zero")
+    divisor, embedding = read.number("logits_scaling"), read.number("embedding_multiplier")
+    for key, value in (("logits_scaling", divisor), ("embedding_multiplier", embedding)):
+        if not value:
+            read.problem(f"{key}: must not be zero")
     return replace(
         config,
         layers=tuple(replace(layer, scale=scale) for layer in config.layers),
-        embedding_multiplier=read.number("embedding_multiplier"),
+        embedding_multiplier=embedding,
         residual_multiplier=read.number("residual_multiplier"),
         logit_multiplier=1 / (divisor or 1.0),
     )

@@ -47,7 +47,7 @@ def read_llama(
     read: ConfigReader, *, norm: Norm | None = None, activation_key: str = "hidden_act", interleaved: bool = False
 ) -> DecoderConfig:
     """``LlamaConfig`` and its many likenesses. ``norm``: what stands in the place of RMSNorm."""
-    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rope = read_rope(read, head_dim, positions, interleaved=interleaved)
@@ -58,10 +58,10 @@ def read_llama(
     read.ignore("is_llama_config")
     read.refuse("rope_interleaved", (False,), "adjacent pairs are rotated in other families only")
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=rope),) * read.positive("num_hidden_layers"),
+        layers=(Layer(head_dim**-0.5, rope=rope),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
         num_heads=heads,
-        num_kv_heads=read.kv_heads(heads, "num_key_value_heads"),
+        num_kv_heads=read.kv_heads(heads, "num_attention_heads", "num_key_value_heads"),
         head_dim=head_dim,
         intermediate_size=read.positive("intermediate_size"),
         vocab_size=read.positive("vocab_size"),

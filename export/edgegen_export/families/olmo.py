@@ -14,7 +14,7 @@ OLMO_DEFAULTS = {**LLAMA_DEFAULTS, "vocab_size": 50304}
 def read_olmo(read: ConfigReader) -> DecoderConfig:
     """``OlmoConfig``."""
     config = read_llama(read, norm=Norm("layer", 1e-5, weight=False))
-    return replace(config, clip_qkv=read.optional("clip_qkv", float))
+    return replace(config, clip_qkv=read.limit("clip_qkv"))
 
 
 def read_olmo2(read: ConfigReader) -> DecoderConfig:

@@ -10,14 +10,14 @@ from edgegen_export.families.shared import ACTIVATIONS, named
 
 def read_opt(read: ConfigReader) -> DecoderConfig:
     """``OPTConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     affine = read.flag("layer_norm_elementwise_affine")
     before = read.flag("do_layer_norm_before")
     read.ignore("dropout", "activation_dropout", "layerdrop", "init_std", "enable_bias")
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5),) * read.positive("num_hidden_layers"),
+        layers=(Layer(head_dim**-0.5),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=heads,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
+from edgegen.errors import did_you_mean
 from edgegen_export.config import Activation, DecoderConfig, Norm
 from edgegen_export.config_reader import ConfigReader
 from edgegen_export.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Scaling, Yarn
@@ -49,67 +50,97 @@ def read_rope(
     theta_key: str = "rope_theta",
     partial_key: str = "partial_rotary_factor",
     interleaved: bool = False,
+    layer_type: str = "full_attention",
 ) -> Rope:
     """The rotation that ``rope_theta`` and ``rope_scaling`` describe, or ``rope_parameters``, which newer writers put
-    in the place of both."""
+    in the place of both, in some families for each ``layer_type`` apart. ``rope_scaling`` is of full attention."""
     theta, partial = read.optional(theta_key, float), read.optional(partial_key, float)
-    key = "rope_parameters" if read.has("rope_parameters") else "rope_scaling"
-    scaling: Scaling | None = None
-    inner = read.inner(key)
+    inner = _rope_settings(read, layer_type)
     if inner is not None:
-        theta = inner.optional("rope_theta", float) or theta
-        partial = inner.optional("partial_rotary_factor", float) or partial
-        read.ignore("rope_scaling")
-    dim = int(head_dim * (1.0 if partial is None else partial))
-    if inner is not None:
-        scaling = _read_scaling(read, inner, dim, positions)
-        read.close(key, inner)
-    if theta is None:
+        within = _within(read)
+        own_theta, own_partial = inner.optional("rope_theta", float), inner.optional("partial_rotary_factor", float)
+        if own_theta is not None:
+            read.agree(theta_key, theta := own_theta, f"{within}.rope_theta")
+        if own_partial is not None:
+            read.agree(partial_key, partial := own_partial, f"{within}.{partial_key}")
+    if theta is None and read.sound(theta_key):
         read.problem(f"{theta_key}: missing")
+    elif theta is not None and theta <= 1:
+        read.problem(f"{theta_key}: must be greater than 1, found {theta}")
+    dim = int(head_dim * (1.0 if partial is None else partial))
     if dim <= 0 or dim % 2 or dim > head_dim:
-        read.problem(f"{partial_key} = {partial}: it rotates {dim} of {head_dim} values of a head")
+        if read.sound("head_dim"):
+            read.problem(f"{partial_key} = {partial}: it rotates {dim} of {head_dim} values of a head", "head_dim")
         dim = head_dim
-    return Rope(theta or 10000.0, dim, interleaved, scaling)
+    scaling = _read_scaling(read, inner, dim, positions) if inner else None
+    return Rope(theta if theta and theta > 1 else 10000.0, dim, interleaved, scaling)
+
+
+def _within(read: ConfigReader) -> str:
+    """The key of the object that describes rotations."""
+    return "rope_parameters" if read.has("rope_parameters") else "rope_scaling"
+
+
+def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
+    """The object that describes the rotation of layers of this type, if there is one."""
+    if read.optional("rope_parameters", dict) and read.optional("rope_scaling", dict):
+        read.problem("rope_scaling: stands beside rope_parameters, which says the same in another way; keep one")
+        return None
+    new, old = read.inner("rope_parameters"), read.inner("rope_scaling")
+    if new and new.has(layer_type):
+        return new.inner(layer_type)
+    return (new or old) if layer_type == "full_attention" else None
 
 
 def _read_scaling(read: ConfigReader, inner: ConfigReader, dim: int, positions: int) -> Scaling | None:
     kind = inner.optional("rope_type", str) or inner.optional("type", str) or "default"
     inner.ignore("type", "rope_type")
-    original = read.optional("original_max_position_embeddings", int)
     match kind:
         case "default":
             return None
         case "linear":
-            return Linear(inner.number("factor"))
+            return Linear(inner.number("factor", least=1))
         case "dynamic":
             inner.ignore("original_max_position_embeddings")
-            return DynamicNtk(inner.number("factor"), positions)
+            if dim <= 2:
+                read.problem(f"rope_type = 'dynamic': cannot stretch a rotation of {dim} values of a head")
+            return DynamicNtk(inner.number("factor", least=1), positions)
         case "yarn":
-            factor = inner.number("factor")
-            return Yarn(
-                factor=factor,
-                original=inner.optional("original_max_position_embeddings", int) or positions,
-                fast=inner.optional("beta_fast", float) or 32.0,
-                slow=inner.optional("beta_slow", float) or 1.0,
-                truncate=inner.flag("truncate", True),
-                attention_factor=_yarn_attention_factor(inner, factor),
-            )
+            return _read_yarn(inner, positions)
         case "llama3":
-            return Llama3(
-                factor=inner.number("factor"),
-                original=inner.positive("original_max_position_embeddings"),
-                low=inner.number("low_freq_factor"),
-                high=inner.number("high_freq_factor"),
-            )
+            low, high = inner.limit("low_freq_factor"), inner.limit("high_freq_factor")
+            if low is None or high is None or low >= high:
+                inner.problem("low_freq_factor, high_freq_factor: two positive numbers expected, the second greater")
+                low, high = 1.0, 4.0
+            original = inner.positive("original_max_position_embeddings")
+            return Llama3(inner.number("factor", least=1), original, low, high)
         case "longrope" | "su":
-            return _read_longrope(inner, original, dim, positions)
+            return _read_longrope(read, inner, dim, positions)
         case _:
-            inner.problem(f"rope_type = {kind!r}: this scaling is not supported")
+            scalings = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
+            inner.problem(f"rope_type = {kind!r}: this scaling is not supported{did_you_mean(kind, scalings)}")
+            inner.ignore_rest()
             return None
 
 
+def _read_yarn(inner: ConfigReader, positions: int) -> Yarn:
+    factor = inner.number("factor", least=1)
+    fast, slow = inner.limit("beta_fast") or 32.0, inner.limit("beta_slow") or 1.0
+    if fast <= slow:
+        inner.problem(f"beta_fast = {fast:g}: must be greater than beta_slow = {slow:g}")
+    return Yarn(
+        factor=factor,
+        original=inner.positive("original_max_position_embeddings", positions),
+        fast=fast,
+        slow=slow,
+        truncate=inner.flag("truncate", True),
+        attention_factor=_yarn_attention_factor(inner, factor),
+    )
+
+
 def _yarn_attention_factor(inner: ConfigReader, factor: float) -> float:
-    given, mscale, all_dim = (inner.optional(k, float) for k in ("attention_factor", "mscale", "mscale_all_dim"))
+    given = inner.limit("attention_factor")
+    mscale, all_dim = (inner.number(k, 0.0, least=0) for k in ("mscale", "mscale_all_dim"))
 
     def log_scale(times: float = 1.0) -> float:
         return 1.0 if factor <= 1 else 0.1 * times * math.log(factor) + 1.0
@@ -119,29 +150,38 @@ def _yarn_attention_factor(inner: ConfigReader, factor: float) -> float:
     return log_scale(mscale) / log_scale(all_dim) if mscale and all_dim else log_scale()
 
 
-def _read_longrope(inner: ConfigReader, original: int | None, dim: int, positions: int) -> LongRope:
-    original = original or inner.optional("original_max_position_embeddings", int)
-    inner.ignore("original_max_position_embeddings")
-    given, factor = inner.optional("attention_factor", float), inner.optional("factor", float)
+def _read_longrope(read: ConfigReader, inner: ConfigReader, dim: int, positions: int) -> LongRope:
+    key = "original_max_position_embeddings"
+    original = read.optional(key, int)
+    own = inner.optional(key, int)
+    if own is not None:
+        read.agree(key, original := own, f"{_within(read)}.{key}")
+    if original is not None and not 1 < original <= positions:
+        read.problem(f"{key} = {original}: must be from 2 to max_position_embeddings = {positions}")
+        original = None
+    given, factor = inner.limit("attention_factor"), inner.limit("factor")
     factor = positions / original if original else factor or 1.0
     original = original or positions
-    computed = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    computed = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    count = dim // 2
     return LongRope(
-        short=inner.numbers("short_factor", dim // 2),
-        long=inner.numbers("long_factor", dim // 2),
+        short=inner.factors("short_factor", count),
+        long=inner.factors("long_factor", count),
         original=original,
         attention_factor=computed if given is None else given,
     )
 
 
 def contexts(rope: Rope | None, positions: int) -> tuple[int, int]:
-    """(default, longest) context of a model made for ``positions``: stretchings that depend on the length of the text
-    are left out unless asked for."""
+    """(default, longest) context of a model made for ``positions``: how far a stretching reaches, and what depends on
+    the length of the text, are left out unless asked for."""
     match rope.scaling if rope else None:
         case LongRope(original=original):
             return min(original, positions), positions
         case DynamicNtk(factor):
             return positions, int(factor * positions)
+        case Yarn(factor, original):
+            return positions, max(positions, int(factor * original))
         case _:
             return positions, positions
 
@@ -159,10 +199,7 @@ def sliding(config: DecoderConfig, window: int | None, which: Sequence[bool]) ->
 
 def read_window(read: ConfigReader, key: str = "sliding_window") -> int | None:
     """A window of so many positions, or none."""
-    window = read.optional(key, int)
-    if window is not None and window <= 0:
-        read.problem(f"{key}: must be positive, found {window}")
-    return window
+    return read.positive(key) if read.has(key) else read.optional(key, int)
 
 
 def read_layer_types(read: ConfigReader, layers: int, otherwise: Sequence[bool]) -> Sequence[bool]:
