@@ -16,6 +16,7 @@ MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 1
 
 Phase = Literal["prefill", "decode"]
+CacheKind = Literal["in_place", "concat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,31 @@ class CacheClass:
 
     ``seqlens``: name of the int32 [rows] input, valid length after the step less one;
     ``total``: name of the int32 scalar input, the longest valid length after the step.
+    A ``concat`` cache has no such inputs, for its arrays are as long as what they hold, and no window.
     """
 
     window: int | None
-    seqlens: str
-    total: str
+    seqlens: str | None
+    total: str | None
+
+    @property
+    def length_inputs(self) -> tuple[str, str]:
+        """``seqlens`` and ``total`` of a class of an ``in_place`` cache."""
+        assert self.seqlens is not None
+        assert self.total is not None
+        return self.seqlens, self.total
 
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """The cache that a variant's graphs read and append to."""
+    """The cache that a variant's graphs read and append to.
+
+    ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
+    are and no more, and ``present`` is a new array: the past with the new ones behind it.
+    """
 
     dtype: Literal["float32"]
-    kind: Literal["in_place"]
+    kind: CacheKind
     classes: dict[str, CacheClass]
     layers: tuple[KVLayer, ...]
 
@@ -209,7 +222,21 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
                 faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
+        faults += [f"variants[{i}].{fault}" for fault in _class_faults(variant.kv)]
     faults += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
+    return faults
+
+
+def _class_faults(kv: KVSpec) -> list[str]:
+    """Fields of cache classes that do not go with the kind of the cache."""
+    in_place, faults = kv.kind == "in_place", list[str]()
+    for name, kv_class in kv.classes.items():
+        for key, value in (("seqlens", kv_class.seqlens), ("total", kv_class.total)):
+            if (value is not None) != in_place:
+                wanted = "str" if in_place else "null"
+                faults.append(f"kv.classes.{name}.{key}: {wanted} expected for a cache of kind {kv.kind!r}")
+        if kv_class.window is not None and not in_place:
+            faults.append(f"kv.classes.{name}.window: null expected for a cache of kind {kv.kind!r}")
     return faults
 
 

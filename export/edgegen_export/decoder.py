@@ -62,7 +62,8 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
 
 
 def cache_lengths(g: GraphBuilder, kv_class: CacheClass) -> CacheLengths:
-    return CacheLengths(g.input(kv_class.seqlens, "int32", ["batch"]), g.input(kv_class.total, "int32", []))
+    seqlens, total = kv_class.length_inputs
+    return CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
 
 
 def _pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:

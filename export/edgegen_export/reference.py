@@ -67,7 +67,8 @@ class LayerwiseReference:
         stream = sequential_block(g, params, self._config, layer, _inputs(g), cache, cache_lengths(g, kv_class))
         batch, tokens, _ = x.shape
         past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), np.float32)
-        lengths = {kv_class.seqlens: np.full(batch, tokens - 1, np.int32), kv_class.total: np.array(tokens, np.int32)}
+        seqlens, total = kv_class.length_inputs
+        lengths = {seqlens: np.full(batch, tokens - 1, np.int32), total: np.array(tokens, np.int32)}
         feeds = {cache.past_key: past, cache.past_value: past, **lengths, **_feeds(x)}
         result = _run(g, _sum(g, stream), params, feeds)
         for name, tensor in self._tensors.items():
