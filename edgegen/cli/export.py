@@ -11,6 +11,7 @@ from edgegen.store import BundleStore
 
 if TYPE_CHECKING:
     from edgegen_export.parity import ParityReport
+    from edgegen_export.pipeline import Via
     from edgegen_export.quantize.recipe import Scheme
 
 
@@ -18,12 +19,19 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.option("--int8", "scheme", flag_value="int8", help="8-bit weight matrices (the default).")
 @click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
+@click.option(
+    "--via",
+    type=click.Choice(["edgegen", "optimum"]),
+    default="edgegen",
+    help="Who makes the graphs: edgegen (the default), or optimum, by tracing the model in torch: for architectures "
+    "that edgegen does not know.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
-    source: str, scheme: str | None, output: Path | None, revision: str | None, force: bool, quiet: bool
+    source: str, scheme: str | None, via: "Via", output: Path | None, revision: str | None, force: bool, quiet: bool
 ) -> None:
     """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
 
@@ -36,7 +44,9 @@ def command(
     target = output or BundleStore().path(f"{source_name(source)}-{chosen}")
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
-        bundle, report = export(source, target, scheme=chosen, revision=revision, force=force, progress=terminal)
+        bundle, report = export(
+            source, target, scheme=chosen, via=via, revision=revision, force=force, progress=terminal
+        )
     if terminal.shown:
         seconds = time.perf_counter() - begin
         click.echo(f"{bundle.manifest.name}: {bundle.nbytes / 1e6:.1f} MB in {seconds:.1f} s", err=True)

@@ -55,7 +55,7 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
         hidden, _ = norm(g, params, config, stream, "final_norm")
         wanted = "tokens"
         if phase == "prefill":
-            hidden, wanted = _pick(g, hidden, g.input(names.logits_indices, "int64", ["batch"])), 1
+            hidden, wanted = pick(g, hidden, g.input(names.logits_indices, "int64", ["batch"])), 1
         logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden)
     g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
     return g
@@ -66,7 +66,7 @@ def cache_lengths(g: GraphBuilder, kv_class: CacheClass) -> CacheLengths:
     return CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
 
 
-def _pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
+def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
     """One position per row: hidden [b, t, d], indices [b] → [b, 1, d]."""
     per_row = g.op.Unsqueeze(indices, g.axes(1, 2))
     return g.op.GatherND(hidden, per_row, batch_dims=1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from edgegen.manifest import (
     KVSpec,
     Manifest,
     Model,
+    Phase,
     Quantization,
     is_safe_path,
 )
@@ -29,16 +30,19 @@ from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
+from edgegen_export.construction import Construction
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec
 from edgegen_export.families import FAMILIES
 from edgegen_export.generation_config import generation_config
-from edgegen_export.graph import join_pair
-from edgegen_export.parameters import StoredParameters
+from edgegen_export.graph import GraphBuilder, join_pair
+from edgegen_export.parameters import Parameters, StoredParameters
 from edgegen_export.parity import WINDOW, WINDOWS, ParityReport, measure_parity
 from edgegen_export.quantize.recipe import RECIPES, Recipe, Scheme
 from edgegen_export.reference import LayerwiseReference
 from edgegen_export.sample_text import SAMPLE_TEXT
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
+from edgegen_export.trace import check_traceable
+from edgegen_export.via_optimum import trace_model
 from edgegen_export.writer import BundleWriter, refuse_wrong_target
 
 PREFILL, DECODE, PAIR = "prefill.onnx", "decode.onnx", "pair.onnx"
@@ -46,6 +50,8 @@ WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
 MINIMUM_ONNXRUNTIME = "1.23.2"
+
+Via = Literal["edgegen", "optimum"]
 
 
 class Progress(Protocol):
@@ -79,6 +85,7 @@ def export(
     target: Path,
     *,
     scheme: Scheme = "int8",
+    via: Via = "edgegen",
     revision: str | None = None,
     force: bool = False,
     families: tuple[Architecture, ...] = FAMILIES,
@@ -86,7 +93,7 @@ def export(
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
 
-    ``families``: the model families to look for its architecture in.
+    ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
 
     Raises:
         CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
@@ -100,18 +107,23 @@ def export(
         architecture = find_architecture(raw, families)
         return architecture, architecture.read_config(raw)
 
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=read_config)
-    architecture, config = read_config(checkpoint.config)
-    tensors = bind(architecture, config, checkpoint.tensors)
-    given = _json(checkpoint, GENERATION_CONFIG)
-    settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
-    if ignored:
-        progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
-    recipe, kv = RECIPES[scheme], kv_spec(config)
+    check = check_traceable if via == "optimum" else read_config
+    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=check)
+    recipe = RECIPES[scheme]
 
     with BundleWriter(target, force=force) as writer:
+        if via == "optimum":
+            construction = trace_model(checkpoint.path, writer.scratch(), recipe, progress.stage)
+        else:
+            construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors)
+        given = _json(checkpoint, GENERATION_CONFIG)
+        settings, ignored = generation_config(given, checkpoint.config, construction.max_context)
+        if ignored:
+            progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
+        for warning in construction.warnings:
+            progress.warn(warning)
         progress.stage(f"writing {scheme} weights")
-        graphs = _write_weights(writer, tensors, config, recipe, kv, progress)
+        graphs = _write_weights(writer, construction, recipe, progress)
         for name, graph in graphs.items():
             writer.add(name, graph)
         tokenizer = tokenizer_files(checkpoint)
@@ -124,35 +136,54 @@ def export(
             name=target.absolute().name,
             folder=writer.version,
             source=checkpoint.source,
-            model=_describe(checkpoint, config, tensors),
+            model=_describe(checkpoint, construction),
             quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
-            variants=(_variant(recipe, kv),),
+            variants=(_variant(recipe, construction.kv),),
             minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
             tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
             files=writer.files,
-            provenance={"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__},
+            provenance={
+                "edgegen": edgegen.__version__,
+                "onnx": version("onnx"),
+                "numpy": np.__version__,
+                **construction.made_with,
+            },
         )
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
         ids, text = _sample_ids(draft, progress)
-        report = measure_parity(draft, LayerwiseReference(tensors, config, kv), ids, text, progress.advance)
+        report = measure_parity(draft, construction.reference, ids, text, progress.advance)
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
 
 
+def _of_blocks(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> Construction:
+    """Graphs of the blocks that every family shares."""
+    tensors, kv = bind(architecture, config, theirs), kv_spec(config)
+
+    def build(phase: Phase, params: Parameters, prefix: str) -> GraphBuilder:
+        make = build_prefill if phase == "prefill" else build_decode
+        return make(config, params, kv, prefix)
+
+    return Construction(
+        tensors=tensors,
+        build=build,
+        kv=kv,
+        reference=LayerwiseReference(tensors, config, kv),
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        max_context=config.max_positions,
+    )
+
+
 def _write_weights(
-    writer: BundleWriter,
-    tensors: Mapping[str, LazyTensor],
-    config: DecoderConfig,
-    recipe: Recipe,
-    kv: KVSpec,
-    progress: Progress,
+    writer: BundleWriter, construction: Construction, recipe: Recipe, progress: Progress
 ) -> dict[str, bytes]:
     """Write every weight once and return the graphs that use them, serialized, by file name."""
-    total = _parameters(tensors)
+    build, total = construction.build, _parameters(construction.tensors)
     done = 0
 
     def on_tensor(elements: int) -> None:
@@ -161,13 +192,13 @@ def _write_weights(
         progress.advance(done, total)
 
     sink = writer.weights(WEIGHTS)
-    params = StoredParameters(tensors, recipe, sink, on_tensor)
-    prefill = build_prefill(config, params, kv).model(WEIGHTS)
-    decode = build_decode(config, params, kv).model(WEIGHTS)
+    params = StoredParameters(construction.tensors, recipe, sink, on_tensor)
+    prefill = build("prefill", params, "").model(WEIGHTS)
+    decode = build("decode", params, "").model(WEIGHTS)
     pair = join_pair(
         GraphContract().run_prefill,
-        build_prefill(config, params, kv, prefix="prefill/"),
-        build_decode(config, params, kv, prefix="decode/"),
+        build("prefill", params, "prefill/"),
+        build("decode", params, "decode/"),
         WEIGHTS,
     )
     writer.files[WEIGHTS] = sink.close()
@@ -193,14 +224,14 @@ def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
     )
 
 
-def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> Model:
+def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
     return Model(
         family=checkpoint.config["model_type"],
-        parameters=_parameters(tensors),
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        vocab_size=config.vocab_size,
-        max_context=config.max_positions,
+        parameters=_parameters(construction.tensors),
+        num_layers=len(construction.kv.layers),
+        hidden_size=construction.hidden_size,
+        vocab_size=construction.vocab_size,
+        max_context=construction.max_context,
     )
 
 

@@ -1,0 +1,28 @@
+"""Construction: what of a bundle depends on how its graphs come about, by a family's blocks or by tracing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from edgegen.manifest import KVSpec, Phase
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph import GraphBuilder
+from edgegen_export.parameters import Parameters
+from edgegen_export.parity import Reference
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Construction:
+    """``build(phase, params, prefix)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
+
+    ``warnings``: what the user should know of how it came about; ``made_with``: versions of what had a hand in it.
+    """
+
+    tensors: Mapping[str, LazyTensor]
+    build: Callable[[Phase, Parameters, str], GraphBuilder]
+    kv: KVSpec
+    reference: Reference
+    hidden_size: int
+    vocab_size: int
+    max_context: int
+    warnings: tuple[str, ...] = ()
+    made_with: Mapping[str, str] = field(default_factory=dict[str, str])
