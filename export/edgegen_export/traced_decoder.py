@@ -1,14 +1,14 @@
 """build_traced: prefill or decode graph of a traced decoder, its matrices replaced by what the bundle stores."""
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from edgegen.manifest import GraphContract, Phase
 from edgegen_export.blocks import linear, rows
 from edgegen_export.decoder import pick
 from edgegen_export.graph import GraphBuilder, Value
 from edgegen_export.parameters import Parameters
-from edgegen_export.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
+from edgegen_export.traced_graph import ALL_LOGITS, IDS, MASK, POSITIONS, TracedGraph
 
 
 def build_traced(traced: TracedGraph, phase: Phase, params: Parameters, prefix: str = "") -> GraphBuilder:
@@ -37,7 +37,8 @@ def build_traced(traced: TracedGraph, phase: Phase, params: Parameters, prefix: 
             if position == traced.head and wanted is not None:
                 x = pick(g, x, wanted)
             with g.scope(node.name):
-                made = (_linear(g, traced, params, node, x),)
+                y = linear(g, params.matrix(traced.matrices[node.input[1]]), x)
+                made = (g.op.Add(y, value(node.input[2])) if len(node.input) > 2 else y,)
         elif position in traced.embeddings:
             with g.scope(node.name):
                 made = (rows(g, params.matrix(traced.matrices[node.input[0]]), value(node.input[1])),)
@@ -45,7 +46,7 @@ def build_traced(traced: TracedGraph, phase: Phase, params: Parameters, prefix: 
             made = g.copy(node, [value(name) for name in node.input])
         values |= zip(node.output, made, strict=True)
 
-    logits = values[LOGITS]
+    logits = values[ALL_LOGITS]
     if wanted is not None and traced.head is None:
         logits = pick(g, logits, wanted)
     g.output(names.logits, logits, "float32", ["batch", 1 if wanted else "tokens", traced.vocab_size])
@@ -54,12 +55,6 @@ def build_traced(traced: TracedGraph, phase: Phase, params: Parameters, prefix: 
         for present in (layer.present_key, layer.present_value):
             g.output(present, values[present], "float32", shape)
     return g
-
-
-def _linear(g: GraphBuilder, traced: TracedGraph, params: Parameters, node: NodeProto, x: Value) -> Value:
-    """``MatMul``, and ``Gemm`` with its bias."""
-    y = linear(g, params.matrix(traced.matrices[node.input[1]]), x)
-    return g.op.Add(y, _array(g, traced, params, node.input[2])) if len(node.input) > 2 else y
 
 
 def _mask(g: GraphBuilder, ids: Value, past: Value) -> Value:

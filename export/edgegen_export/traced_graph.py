@@ -25,6 +25,8 @@ from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.decoder import FULL
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
+ALL_LOGITS = "logits of all"
+"""What ``nodes`` call the logits, which need not be those that a graph made of them returns."""
 
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 _NARROWEST = 16
@@ -87,9 +89,14 @@ class TracedGraph:
 
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         nodes: list[NodeProto] = []
+        first: dict[str, str] = {}  # the tracer stores equal arrays once, and gives the others as its Identity
         for node in graph.node:
+            node.input[:] = [first.get(name, name) for name in node.input]
+            node.output[:] = [ALL_LOGITS if name == LOGITS else name for name in node.output]
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 arrays[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+            elif node.op_type == "Identity" and node.input[0] in arrays:
+                first[node.output[0]] = node.input[0]
             else:
                 nodes.append(node)
         weights = _Weights(arrays)
@@ -154,15 +161,8 @@ def _is_linear(node: NodeProto, arrays: Mapping[str, NDArray[np.generic]]) -> bo
     if node.op_type not in ("MatMul", "Gemm") or not _is_matrix(arrays.get(node.input[1])) or node.input[0] in arrays:
         return False
     columns = arrays[node.input[1]].shape[1 if _attribute(node, "transB", 0) else 0]
-    if columns < _NARROWEST:
-        return False
-    bias = arrays.get(node.input[2]) if len(node.input) > 2 else None
-    plain_bias = len(node.input) < 3 or (bias is not None and bias.ndim == 1 and bias.dtype == np.float32)
-    return plain_bias and not _attribute(node, "transA", 0) and _attribute(node, "alpha", 1.0) == 1 == _beta(node)
-
-
-def _beta(node: NodeProto) -> float:
-    return _attribute(node, "beta", 1.0)
+    scaled = any(_attribute(node, name, 1.0) != 1.0 for name in ("alpha", "beta"))
+    return columns >= _NARROWEST and not scaled and not _attribute(node, "transA", 0)
 
 
 def _is_embedding(node: NodeProto, arrays: Mapping[str, NDArray[np.generic]], ids: frozenset[str]) -> bool:
@@ -201,7 +201,7 @@ def _head(nodes: list[NodeProto], linear: set[int], arrays: Mapping[str, NDArray
     """
     producers = {name: position for position, node in enumerate(nodes) for name in node.output}
     uses = Counter(name for node in nodes for name in node.input)
-    name = LOGITS
+    name = ALL_LOGITS
     while name in producers:
         node = nodes[producers[name]]
         if node.op_type == "MatMul" and producers[name] in linear:
