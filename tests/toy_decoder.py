@@ -14,6 +14,12 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from edgegen.manifest import CacheClass, GraphContract, GraphVariant, KVLayer, KVSpec, Phase
 from edgegen.ort_session import Binding, open_session
+from edgegen_export.graph import join_pair
+from edgegen_export.parameters import StoredParameters
+from edgegen_export.quantize.recipe import RECIPES, Scheme
+from edgegen_export.traced_decoder import build_traced
+from edgegen_export.traced_graph import TracedGraph
+from edgegen_export.writer import WeightsFile
 
 VOCABULARY, WIDTH, POSITIONS = 32, 16, 48
 Weights = Mapping[str, NDArray[np.float32]]
@@ -230,3 +236,23 @@ class _Watched(Binding):
 def write_model(model: ModelProto, path: Path) -> Path:
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def write_graphs(graph: TracedGraph, folder: Path, scheme: Scheme) -> Mapping[str, ModelProto]:
+    """prefill.onnx, decode.onnx, pair.onnx and weights.data in ``folder``."""
+    sink = WeightsFile(folder / "weights.data")
+    params = StoredParameters(graph.tensors, RECIPES[scheme], sink, lambda elements: None)
+    models = {
+        "prefill": build_traced(graph, "prefill", params).model("weights.data"),
+        "decode": build_traced(graph, "decode", params).model("weights.data"),
+        "pair": join_pair(
+            GraphContract().run_prefill,
+            build_traced(graph, "prefill", params, "prefill/"),
+            build_traced(graph, "decode", params, "decode/"),
+            "weights.data",
+        ),
+    }
+    sink.close()
+    for name, model in models.items():
+        write_model(model, folder / f"{name}.onnx")
+    return models

@@ -144,7 +144,7 @@ def read_config(folder: Path) -> TracedConfig:
         raise
     except Exception as error:
         raise UnsupportedModelError(f"transformers cannot read config.json: {_first_line(error)}") from error
-    max_context, warning = _max_context(config)
+    max_context, warning = context_of(config)
     return TracedConfig(max_context, int(config.hidden_size), warning)
 
 
@@ -153,7 +153,8 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("optimum-onnx", "optimum", "transformers", "torch")}
 
 
-def _max_context(config: Any) -> tuple[int, str | None]:
+def context_of(config: Any) -> tuple[int, str | None]:
+    """The most tokens that a trace of a model with this configuration takes, and a warning where that is not plain."""
     lengths = [getattr(config, key, None) for key in _CONTEXT_KEYS]
     known = next((length for length in lengths if isinstance(length, int) and length > 0), None)
     if known is None:

@@ -47,7 +47,7 @@ def trace_model(folder: Path, scratch: Path, recipe: Recipe, on_stage: Callable[
     path = model.trace(scratch)
     traced = TracedGraph.read(path)
     reference = TracedReference(path, traced.kv)
-    reference.check(model, traced.vocab_size, config.max_context)
+    reference.check(model.logits, traced.vocab_size, config.max_context)
     del model
     trim_memory()
     return Construction(
@@ -87,15 +87,17 @@ class TracedReference:
     def logits(self, hidden: Array) -> Array:
         return hidden
 
-    def check(self, model: LoadedModel, vocab_size: int, max_context: int) -> None:
-        """Compare with the model that was traced, which a trace may have followed along one path of several.
+    def check(self, logits: Callable[[NDArray[np.int64]], Array], vocab_size: int, max_context: int) -> None:
+        """Compare with the model that was traced: where it branches, a trace knows one branch only.
+
+        ``logits``: the model's, of ids [1, t] without past, [1, t, vocab].
 
         Raises:
             ExportError: logits differ.
         """
         length = min(sum(_LENGTHS), max_context)
         ids = np.random.default_rng(0).integers(0, vocab_size, (1, length))
-        expected = model.logits(ids)
+        expected = logits(ids)
         if not np.isfinite(expected).all():
             return  # the comparison with the bundle will say so
         session, outputs, start, difference = open_session(self._path), self._no_past(), 0, 0.0

@@ -1,7 +1,7 @@
 """A graph as optimum writes it becomes the bundle's graphs: hand-made ones here, which need no optimum."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,7 @@ from edgegen.concat_runner import ConcatRunner
 from edgegen.errors import UnsupportedModelError
 from edgegen.manifest import CacheClass, GraphContract, GraphVariant, KVLayer
 from edgegen.ort_session import GraphPair, PairedSession, TwoSessions
-from edgegen_export.graph import join_pair
-from edgegen_export.parameters import StoredParameters
-from edgegen_export.quantize.recipe import RECIPES, Scheme
-from edgegen_export.traced_decoder import build_traced
 from edgegen_export.traced_graph import TracedGraph
-from edgegen_export.writer import WeightsFile
 from tests.toy_decoder import (
     POSITIONS,
     VOCABULARY,
@@ -29,6 +24,7 @@ from tests.toy_decoder import (
     toy_logits,
     toy_variant,
     toy_weights,
+    write_graphs,
     write_model,
 )
 
@@ -38,26 +34,6 @@ IDS = np.random.default_rng(2).integers(0, VOCABULARY, POSITIONS).tolist()
 
 def traced(folder: Path, **changes: Any) -> TracedGraph:
     return TracedGraph.read(write_model(optimum_graph(WEIGHTS, **changes), folder / "model.onnx"))
-
-
-def write_graphs(graph: TracedGraph, folder: Path, scheme: Scheme) -> Mapping[str, ModelProto]:
-    """prefill.onnx, decode.onnx, pair.onnx and weights.data in ``folder``."""
-    sink = WeightsFile(folder / "weights.data")
-    params = StoredParameters(graph.tensors, RECIPES[scheme], sink, lambda elements: None)
-    models = {
-        "prefill": build_traced(graph, "prefill", params).model("weights.data"),
-        "decode": build_traced(graph, "decode", params).model("weights.data"),
-        "pair": join_pair(
-            GraphContract().run_prefill,
-            build_traced(graph, "prefill", params, "prefill/"),
-            build_traced(graph, "decode", params, "decode/"),
-            "weights.data",
-        ),
-    }
-    sink.close()
-    for name, model in models.items():
-        write_model(model, folder / f"{name}.onnx")
-    return models
 
 
 def variant_of(graph: TracedGraph) -> GraphVariant:

@@ -193,6 +193,41 @@ def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:
     ]
 
 
+CLASSES = "variants[0].kv.classes.full"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("in_place", {}, []),
+        ("concat", {"seqlens": None, "total": None}, []),
+        ("in_place", {"window": 8}, []),
+        ("in_place", {"total": None}, [f"{CLASSES}.total: str expected for a cache of kind 'in_place'"]),
+        (
+            "concat",
+            {"window": 8},
+            [
+                f"{CLASSES}.seqlens: null expected for a cache of kind 'concat'",
+                f"{CLASSES}.total: null expected for a cache of kind 'concat'",
+                f"{CLASSES}.window: null expected for a cache of kind 'concat'",
+            ],
+        ),
+        ("merged", {}, ["variants[0].kv.kind: 'merged' is not one of 'in_place', 'concat'"]),
+        ("concat", {"seqlens": 5}, [f"{CLASSES}.seqlens: str expected, found int"]),
+    ],
+)
+def test_a_cache_class_fits_the_kind_of_its_cache(
+    raw: dict[str, Any], kind: str, fields: dict[str, Any], expected: list[str]
+) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["kind"] = kind
+    kv["classes"]["full"] |= fields
+    if not expected:
+        assert Manifest.from_json(json.dumps(raw)).variants[0].kv.kind == kind
+    else:
+        assert faults(raw) == expected
+
+
 def test_a_bundle_without_a_variant_is_none(raw: dict[str, Any]) -> None:
     raw["variants"] = []
     assert faults(raw) == ["variants: at least one is needed"]
