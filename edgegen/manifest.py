@@ -90,6 +90,20 @@ class KVSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RotaryTable:
+    """A rotary position embedding's cosines and sines, which the runtime computes and feeds to the graphs.
+
+    ``cos``, ``sin``: names of the float32 [positions, len(inverse_frequencies)] inputs, row p being
+    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are at least as many rows as cache positions.
+    """
+
+    cos: str
+    sin: str
+    inverse_frequencies: tuple[float, ...]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class GraphContract:
     """Names of the graphs' tensors besides the cache's.
 
@@ -122,6 +136,7 @@ class GraphVariant:
     device: Literal["cpu"]
     kv: KVSpec
     contract: GraphContract
+    rotary: tuple[RotaryTable, ...]
 
 
 @dataclass(frozen=True, slots=True)

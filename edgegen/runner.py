@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from edgegen.kv_cache import KVCache
 from edgegen.manifest import GraphVariant, Phase
 from edgegen.ort_session import Binding, Buffer, GraphPair
+from edgegen.rotary import RotaryTables
 
 Logits = NDArray[np.float32]
 
@@ -25,6 +26,7 @@ class ModelRunner:
         self._graphs = graphs
         self._variant = variant
         self._steps: dict[Phase, _Step] = {}
+        self._rotary = RotaryTables(variant.rotary)
 
     def new_cache(self) -> KVCache:
         return KVCache(self._variant.kv, self.max_context, before_growth=self._steps.clear)
@@ -45,15 +47,18 @@ class ModelRunner:
         after = int(cache.lengths[first : first + rows].max(initial=0)) + tokens
         cache.reserve(first + rows, after)  # growth drops the steps, whose bindings hold the old arrays
         if phase not in self._steps:
-            self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size)
+            self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size, self._rotary)
         return self._steps[phase].run(cache, first, ids, after)
 
 
 class _Step:
     """One graph, its inputs' buffers and the binding that joins them; rebinds only what changed since the last run."""
 
-    def __init__(self, binding: Binding, phase: Phase, variant: GraphVariant, vocab_size: int) -> None:
+    def __init__(
+        self, binding: Binding, phase: Phase, variant: GraphVariant, vocab_size: int, rotary: RotaryTables
+    ) -> None:
         self._binding = binding
+        self._rotary = rotary
         self._phase: Phase = phase
         self._variant = variant
         self._vocab_size = vocab_size
@@ -115,3 +120,5 @@ class _Step:
                 buffer = next(buffers)
                 self._binding.input(past, buffer)
                 self._binding.output(present, buffer)
+        for name, buffer in self._rotary.buffers(cache.capacity).items():
+            self._binding.input(name, buffer)

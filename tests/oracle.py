@@ -1,6 +1,8 @@
-"""The oracle: GPT-2 as transformers computes it, in float32 with torch. Tests skip where either is not installed."""
+"""The oracle: a model as transformers computes it, in float32 with torch. Tests skip where either is not installed."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,17 +26,20 @@ def import_transformers() -> Any:
 
 
 class Oracle:
-    """``GPT2LMHeadModel`` of a checkpoint folder.
+    """The causal language model of a checkpoint folder.
 
-    Its eager attention is used: the scaled-dot-product one does not read ``scale_attn_weights`` and
-    ``scale_attn_by_inverse_layer_idx`` (transformers 4.57.6, ``modeling_gpt2.py``).
+    Its eager attention is used: the scaled-dot-product one leaves out what it cannot express, GPT-2's
+    ``scale_attn_weights`` and ``scale_attn_by_inverse_layer_idx`` and Gemma 2's capped scores. Falcon's eager
+    attention adds ALiBi twice, in the mask and by itself; the other one once, as it was trained (transformers 4.57.6).
     """
 
     def __init__(self, folder: Path) -> None:
         self._torch = import_torch()
         transformers = import_transformers()
-        self.model: Any = transformers.GPT2LMHeadModel.from_pretrained(
-            str(folder), attn_implementation="eager", torch_dtype=self._torch.float32
+        config = transformers.AutoConfig.from_pretrained(str(folder))
+        attention = "sdpa" if config.model_type == "falcon" and config.alibi else "eager"
+        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder), config=config, attn_implementation=attention, dtype=self._torch.float32
         ).eval()
 
     def logits(self, ids: Ids) -> Logits:
@@ -58,6 +63,69 @@ class Oracle:
                     for row, token in zip(rows, ids[:, 0].tolist(), strict=True):
                         answers[row].append(token)
         return answers
+
+
+def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int = 0) -> Path:
+    """A random model of any family, written by transformers' own ``save_pretrained``.
+
+    No parameter keeps its initial value. Embeddings are small beside what the layers add, or a tied head would
+    repeat its input forever; matrices keep the activations' size; the final norm gives logits a deviation of 3.
+    """
+    torch, transformers = import_torch(), import_transformers()
+    torch.manual_seed(seed)
+    # Their own initialization fails where a norm has no bias (StableLM's qk_layernorm) or no weight (OPT's
+    # layer_norm_elementwise_affine), and nothing of it is kept.
+    with transformers.modeling_utils.no_init_weights():
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(model_type, **config), attn_implementation="eager"
+        ).eval()
+    model.tie_weights()
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    seen: set[int] = set()
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            for parameter in module.parameters(recurse=False):
+                if id(parameter) not in seen:  # not tied
+                    seen.add(id(parameter))
+                    _randomize(parameter, torch.randn_like(parameter), path, type(module).__name__, model.config)
+        _spread_logits(model, torch, 3.0)
+    model.save_pretrained(str(folder), safe_serialization=True)
+    return folder
+
+
+def _randomize(parameter: Any, noise: Any, path: str, kind: str, config: Any) -> None:
+    """Give ``parameter`` of the module at ``path`` a value off its initial one, by what ``kind`` of module it is of."""
+    if "Embedding" in kind:
+        parameter.copy_(noise * 0.4 / _embedding_scale(config))
+    elif parameter.dim() == 1 or "Norm" in kind:
+        parameter.add_(noise * 0.3).mul_(0.4 if "embed" in path else 1.0)
+    else:
+        fan_in = parameter.shape[0 if kind == "Conv1D" else 1]
+        # GPT-Neo does not scale its scores, and large ones magnify every rounding.
+        gain = 0.6 if config.model_type == "gpt_neo" and "q_proj" in path else 2.5
+        parameter.copy_(noise * gain / fan_in**0.5)
+
+
+def _embedding_scale(config: Any) -> float:
+    """By what the model multiplies its embeddings."""
+    if config.model_type.startswith("gemma"):
+        return float(config.hidden_size) ** 0.5
+    return float(getattr(config, "embedding_multiplier", 1.0))
+
+
+def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
+    """Scale the final norm, where there is one with weights; Gemma's stands for 1 + weight."""
+    outside_layers = [(path, m) for path, m in model.named_modules() if not re.search(r"\d|embed", path)]
+    norms = [m for _, m in outside_layers if "Norm" in type(m).__name__]
+    if not norms:
+        return
+    ids = torch.arange(16)[None] % model.config.vocab_size
+    factor = deviation / model(ids).logits.std()
+    offset = 1.0 if model.config.model_type.startswith("gemma") else 0.0
+    for parameter in norms[-1].parameters():
+        parameter.add_(offset).mul_(factor).sub_(offset)
 
 
 def write_random_gpt2(folder: Path, *, seed: int = 0, spread: float = 0.1, **config: Any) -> Path:

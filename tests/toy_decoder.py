@@ -202,6 +202,7 @@ def toy_variant() -> GraphVariant:
         device="cpu",
         kv=KVSpec("float32", "concat", {"full": CacheClass(None, None, None)}, (layer,)),
         contract=GraphContract(),
+        rotary=(),
     )
 
 

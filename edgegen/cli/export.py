@@ -27,11 +27,19 @@ if TYPE_CHECKING:
     "that edgegen does not know.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
+@click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
-    source: str, scheme: str | None, via: "Via", output: Path | None, revision: str | None, force: bool, quiet: bool
+    source: str,
+    scheme: str | None,
+    via: "Via",
+    output: Path | None,
+    max_context: int | None,
+    revision: str | None,
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
 
@@ -45,7 +53,14 @@ def command(
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
         bundle, report = export(
-            source, target, scheme=chosen, via=via, revision=revision, force=force, progress=terminal
+            source,
+            target,
+            scheme=chosen,
+            via=via,
+            revision=revision,
+            force=force,
+            max_context=max_context,
+            progress=terminal,
         )
     if terminal.shown:
         seconds = time.perf_counter() - begin

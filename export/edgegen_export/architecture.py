@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.config import DecoderConfig
+from edgegen_export.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
+from edgegen_export.config_reader import ConfigReader
 from edgegen_export.cuts import Cut, Same, Shape
 
 TensorMap = Mapping[str | tuple[str, ...], "str | Cut"]
@@ -18,43 +19,80 @@ TensorMap = Mapping[str | tuple[str, ...], "str | Cut"]
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """``tensors`` maps our names (templates with ``{i}``) to theirs; several of ours to one fused tensor by a cut.
+    Where what theirs are called or how they are cut depends on the config, it is a function of it.
 
     ``classes``: values of the config's ``architectures`` that are this causal language model.
+    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class.
     ``prefixes``: what may stand before every one of their names. ``ignored``: patterns of names without weight.
     """
 
     model_types: tuple[str, ...]
     classes: tuple[str, ...]
-    read_config: Callable[[Mapping[str, Any]], DecoderConfig]
-    tensors: TensorMap
+    read: Callable[[ConfigReader], DecoderConfig]
+    tensors: TensorMap | Callable[[DecoderConfig], TensorMap]
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
+
+    def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
+        """
+        Raises:
+            UnsupportedModelError: the config asks for what cannot be exported; everything wrong is listed.
+        """
+        reader = ConfigReader(config, self.defaults)
+        result = self.read(reader)
+        reader.finish()
+        return result
 
 
 def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """Our tensors of ``config``: (required, optional) names and shapes. Presence decides whether a bias exists."""
     d, q = config.hidden_size, config.num_heads * config.head_dim
-    kv = config.num_kv_heads * config.head_dim
-    matrices: dict[str, Shape] = {"embed": (config.vocab_size, d)}
-    norms = ["final_norm"]
+    kv, wide = config.num_kv_heads * config.head_dim, config.intermediate_size
+    embedding = config.embedding_size or d
+    matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
+    if embedding != d:
+        matrices |= {"embed_in": (d, embedding), "head_in": (embedding, d)}
     for i in range(config.num_layers):
-        layer = f"layers.{i}"
-        matrices |= {f"{layer}.attn.q": (q, d), f"{layer}.attn.k": (kv, d), f"{layer}.attn.v": (kv, d)}
-        matrices |= {f"{layer}.attn.o": (d, q)}
-        matrices |= {
-            f"{layer}.mlp.up": (config.intermediate_size, d),
-            f"{layer}.mlp.down": (d, config.intermediate_size),
-        }
-        norms += [f"{layer}.attn_norm", f"{layer}.mlp_norm"]
+        attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
+        matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
+        matrices |= {f"{mlp}.gate": (wide, d)} if config.gated else {}
+        matrices |= {f"{mlp}.up": (wide, d), f"{mlp}.down": (d, wide)}
     if not config.tied_head:
-        matrices["head"] = (config.vocab_size, d)
+        matrices["head"] = (config.vocab_size, embedding)
 
     required = {f"{name}.weight": shape for name, shape in matrices.items()}
-    required["positions.weight"] = (config.max_positions, d)
-    for name in norms:
-        required |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
+    if isinstance(config.positions, LearnedPositions):
+        required["positions.weight"] = (config.positions.rows, d)
+    for name, (norm, shape) in decoder_norms(config).items():
+        required |= {f"{name}.weight": shape} if norm.weight else {}
+        required |= {f"{name}.bias": shape} if norm.bias else {}
     optional = {f"{name}.bias": shape[:1] for name, shape in matrices.items() if name.startswith("layers.")}
+    optional["head.bias"] = (config.vocab_size,)
     return required, optional
+
+
+def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
+    """Our norms of ``config``: what each computes, and the shape of its weight."""
+    names = ["embed_norm"] if config.embedding_norm else []
+    names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
+    names += ["final_norm"] if config.final_norm else []
+    norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
+    if config.qk_norm:
+        for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):
+            shape = _qk_shape(config.qk_norm, heads, config.head_dim)
+            norms |= {f"layers.{i}.attn.{name}": (config.qk_norm.norm, shape) for i in range(config.num_layers)}
+    return norms
+
+
+def _qk_shape(qk_norm: QKNorm, heads: int, head_dim: int) -> Shape:
+    match qk_norm.over:
+        case "head":
+            return (head_dim,)
+        case "each_head":
+            return (heads, head_dim)
+        case "all":
+            return (heads * head_dim,)
 
 
 def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
@@ -67,7 +105,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     shapes = required | optional
     found, clashes = _without_prefix(architecture, theirs)
     instances = _instances(architecture, config)
-    strange = found.keys() - {cut.theirs for _, cut in instances}
+    strange = found.keys() - {name for _, cut in instances for name in cut.names}
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     spare_head: str | None = None
@@ -79,17 +117,22 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
         if not all(name in shapes for name in names):
             continue  # ours does not exist under this config
         wanted = cut.shape([shapes[name] for name in names])
-        tensor = found.get(cut.theirs)
-        if tensor is None:
-            if any(name in required for name in names):
-                near = did_you_mean(cut.theirs, strange)
-                problems.append(f"{cut.theirs}: missing, shape {list(wanted)} expected{near}")
-            continue
-        used.add(cut.theirs)
-        if tensor.shape != wanted:
-            problems.append(f"{cut.theirs}: shape {list(tensor.shape)}, but the config asks for {list(wanted)}")
-            continue
-        bound |= zip(names, cut.apply(tensor, [shapes[name] for name in names]), strict=True)
+        sources = [found.get(name) for name in cut.names]
+        if any(name in required for name in names) or any(sources):
+            problems += [
+                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange)}"
+                for name, source in zip(cut.names, sources, strict=True)
+                if source is None
+            ]
+        present = [source for source in sources if source is not None]
+        used |= found.keys() & set(cut.names)
+        problems += [
+            f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
+            for name, source in zip(cut.names, sources, strict=True)
+            if source is not None and source.shape != wanted
+        ]
+        if len(present) == len(sources) and all(source.shape == wanted for source in present):
+            bound |= zip(names, cut.apply(present, [shapes[name] for name in names]), strict=True)
     if spare_head in found:
         used.add(spare_head)
         if "embed.weight" in bound and not _equal(found[spare_head], bound["embed.weight"]):
@@ -130,16 +173,19 @@ def _without_prefix(
 def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], Cut]]:
     """The architecture's map with its templates filled in for every layer."""
     instances: list[tuple[tuple[str, ...], Cut]] = []
-    for ours, theirs in architecture.tensors.items():
+    tensors = architecture.tensors(config) if callable(architecture.tensors) else architecture.tensors
+    for ours, theirs in tensors.items():
         names = (ours,) if isinstance(ours, str) else ours
         cut = Same(theirs) if isinstance(theirs, str) else theirs
         layers = range(config.num_layers) if "{i}" in cut.theirs else range(1)
-        instances += [(tuple(n.format(i=i) for n in names), cut.for_layer(i)) for i in layers]
+        instances += [(tuple(n.replace("{i}", str(i)) for n in names), cut.for_layer(i)) for i in layers]
     return instances
 
 
-def find_architecture(config: Mapping[str, Any], families: tuple[Architecture, ...]) -> Architecture:
-    """The family that ``config.json`` names.
+def find_architecture(
+    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] | None = None
+) -> Architecture:
+    """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
 
     Raises:
         UnsupportedModelError: no family has that ``model_type``, or the class is not its causal language model.
@@ -150,6 +196,8 @@ def find_architecture(config: Mapping[str, Any], families: tuple[Architecture, .
         raise UnsupportedModelError(
             f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
         )
+    if model_type not in known and model_type in (refused or {}):
+        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {(refused or {})[model_type]}.")
     if model_type not in known:
         raise UnsupportedModelError(
             f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "

@@ -1,14 +1,21 @@
-"""The blocks of a decoder: norm, linear, attention, mlp. No block knows a family's name.
+"""The blocks of a decoder: embedding, norm, linear, attention, mlp, layer, head. No block knows a family's name.
 
-Shapes: b rows (batch), t new tokens per row, d hidden size, v vocabulary.
+Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, v vocabulary.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from edgegen.manifest import KVLayer
-from edgegen_export.config import Activation, DecoderConfig
+from edgegen_export.config import Activation, Alibi, DecoderConfig, Layer, LearnedPositions, Norm, QKNorm
 from edgegen_export.graph import NONE, GraphBuilder, Tensor, Value
 from edgegen_export.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
+from edgegen_export.rope import Rope
+
+ROTARY_STEP = 16
+"""Widths of heads and of their rotated part that GroupQueryAttention can rotate itself are multiples of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,7 @@ class Stream:
     """
 
     residual: Value
-    delta: Value
+    delta: Value = NONE
     bias: Tensor | None = None
 
 
@@ -35,11 +42,30 @@ class CacheLengths:
     total: Value
 
 
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What the layers of a graph share.
+
+    ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
+    by rope; ``alibi``: float32 [1, h, t, total], added to the scores.
+    """
+
+    positions: Value
+    lengths: Mapping[str, CacheLengths]
+    rotary: Mapping[Rope, tuple[Value, Value]]
+    alibi: Value = NONE
+
+
 def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: Value, positions: Value) -> Stream:
-    """Token embedding plus learned positions; ids and positions int64 [b, t]."""
-    table = params.matrix("embed")
-    position_table = g.weight(params.vector("positions.weight"))
-    return Stream(rows(g, table, ids), g.op.Gather(position_table, positions, axis=0))
+    """Token embedding, projected and normalized where the model does so, plus learned positions; both int64 [b, t]."""
+    x = rows(g, params.matrix("embed"), ids)
+    if config.embedding_size not in (None, config.hidden_size):
+        x = linear(g, params.matrix("embed_in"), x)
+    if config.embedding_norm:
+        x = normalized(g, params, config.norm, x, "embed_norm")
+    if isinstance(config.positions, LearnedPositions):
+        return Stream(x, g.op.Gather(g.weight(params.vector("positions.weight")), positions, axis=0))
+    return Stream(x)
 
 
 def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
@@ -62,24 +88,40 @@ def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
             return g.op.Slice(gathered, g.axes(0), g.axes(table.columns), g.axes(2))
 
 
+def added(g: GraphBuilder, stream: Stream) -> Value:
+    """The stream as one value [b, t, d]."""
+    total = g.op.Add(stream.residual, stream.delta) if stream.delta else stream.residual
+    return g.op.Add(total, g.weight(stream.bias)) if stream.bias else total
+
+
 def norm(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream, module: str
 ) -> tuple[Value, Value]:
     """Add up the stream and normalize it: (normalized, sum), both [b, t, d]."""
-    normalized, _, _, total = g.node(
-        "SkipLayerNormalization",
-        [
-            stream.residual,
-            stream.delta,
-            g.weight(params.vector(f"{module}.weight")),
-            g.weight(params.vector(f"{module}.bias")),
-            g.weight(stream.bias) if stream.bias else NONE,
-        ],
+    if not stream.delta:
+        total = added(g, stream)
+        return normalized(g, params, config.norm, total, module), total
+    weight, bias = params.vector(f"{module}.weight"), params.bias(module)
+    skipped = g.weight(stream.bias) if stream.bias else NONE
+    inputs = [stream.residual, stream.delta, g.weight(weight)]
+    if config.norm.kind == "layer":
+        inputs += [g.weight(bias) if bias else NONE]
+    result, _, _, total = g.node(
+        {"layer": "SkipLayerNormalization", "rms": "SkipSimplifiedLayerNormalization"}[config.norm.kind],
+        [*inputs, skipped],
         4,
         domain="com.microsoft",
         attributes={"epsilon": config.norm.eps},
     )
-    return normalized, total
+    return result, total
+
+
+def normalized(g: GraphBuilder, params: Parameters, norm: Norm, x: Value, module: str) -> Value:
+    """``x`` normalized over its last axis."""
+    weight, bias = g.weight(params.vector(f"{module}.weight")), params.bias(module)
+    if norm.kind == "rms":
+        return g.op.SimplifiedLayerNormalization(x, weight, axis=-1, epsilon=norm.eps)
+    return g.op.LayerNormalization(x, weight, *([g.weight(bias)] if bias else []), axis=-1, epsilon=norm.eps)
 
 
 def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None) -> Value:
@@ -112,37 +154,54 @@ def activation(g: GraphBuilder, kind: Activation, x: Value) -> Value:
         case "relu":
             return g.op.Relu(x)
         case "silu":
-            return g.op.Mul(x, g.op.Sigmoid(x))
+            return g.ms.QuickGelu(x, alpha=1.0)  # x · sigmoid(x), in one node
+
+
+def softcap(g: GraphBuilder, cap: float, x: Value) -> Value:
+    """``cap · tanh(x / cap)``."""
+    scale = g.constant(np.array(cap, np.float32))
+    return g.op.Mul(g.op.Tanh(g.op.Div(x, scale)), scale)
 
 
 def attention(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    layer: int,
-    x: Value,
-    cache: KVLayer,
-    lengths: CacheLengths,
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, cache: KVLayer, step: StepInputs
 ) -> Stream:
     """Causal attention of [b, t, d] over the cache, which the operator appends to in place.
 
     Returns the output projection, its bias still to be added.
     """
-    module = f"layers.{layer}.attn"
+    module, own = f"layers.{layer}.attn", config.layers[layer]
     qkv = tuple(f"{module}.{name}" for name in "qkv")
     packed = linear(g, params.matrix(*qkv), x, params.bias(*qkv))
+    if config.clip_qkv is not None:
+        limit = np.array(config.clip_qkv, np.float32)
+        packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
+    fused_rotation = _rotates_inside(config, own)
+    if config.qk_norm or (own.rope and not fused_rotation):
+        query, key, value = _prepared(g, params, config, module, own, packed, step)
+    else:
+        query, key, value = packed, NONE, NONE
+    cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
+
     kv_shape = ["batch", cache.kv_heads, "capacity", cache.head_dim]
     past_key = g.input(cache.past_key, "float32", kv_shape)
     past_value = g.input(cache.past_value, "float32", kv_shape)
+    lengths = step.lengths[cache.cache_class]
+    positions = step.positions if cos else NONE
     attended, present_key, present_value = g.node(
         "GroupQueryAttention",
-        [packed, NONE, NONE, past_key, past_value, lengths.seqlens, lengths.total],
+        _trimmed(
+            [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
+        ),
         3,
         domain="com.microsoft",
         attributes={
             "num_heads": config.num_heads,
             "kv_num_heads": config.num_kv_heads,
-            "scale": config.attention_scales[layer],
+            "scale": own.scale,
+            **({"local_window_size": own.window} if own.window else {}),
+            **({"softcap": config.attention_softcap} if config.attention_softcap else {}),
+            **({"do_rotary": 1, "rotary_interleaved": int(own.rope.interleaved)} if own.rope and cos else {}),
         },
     )
     g.output(cache.present_key, present_key, "float32", kv_shape)
@@ -151,28 +210,171 @@ def attention(
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 
 
+def _rotates_inside(config: DecoderConfig, layer: Layer) -> bool:
+    rope = layer.rope
+    return rope is not None and config.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+
+
+def _prepared(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    module: str,
+    layer: Layer,
+    packed: Value,
+    step: StepInputs,
+) -> tuple[Value, Value, Value]:
+    """Queries, keys and values apart, each [b, t, heads · head_dim], normalized and rotated as far as the attention
+    operator cannot do it."""
+    heads = {"q": config.num_heads, "k": config.num_kv_heads}
+    widths = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
+    query, key, value = g.node("Split", [packed, g.axes(*widths)], 3, attributes={"axis": 2})
+
+    def prepared(name: str, x: Value) -> Value:
+        if config.qk_norm:
+            x = _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], config.head_dim)
+        if layer.rope and not _rotates_inside(config, layer):
+            cos, sin = step.rotary[layer.rope]
+            partial = {"rotary_embedding_dim": layer.rope.dim} if layer.rope.dim != config.head_dim else {}
+            interleaved = int(layer.rope.interleaved)
+            x = g.ms.RotaryEmbedding(
+                x, step.positions, cos, sin, num_heads=heads[name], interleaved=interleaved, **partial
+            )
+        return x
+
+    return prepared("q", query), prepared("k", key), value
+
+
+def _head_norm(
+    g: GraphBuilder, params: Parameters, qk_norm: QKNorm, x: Value, module: str, heads: int, head_dim: int
+) -> Value:
+    """Normalize the heads of x [b, t, heads · head_dim]."""
+    if qk_norm.over == "all":
+        return normalized(g, params, qk_norm.norm, x, module)
+    split = g.op.Reshape(x, g.axes(0, 0, heads, head_dim))
+    if qk_norm.over == "head":
+        result = normalized(g, params, qk_norm.norm, split, module)
+    else:
+        ones = g.constant(np.ones(head_dim, np.float32))
+        plain = g.op.LayerNormalization(split, ones, axis=-1, epsilon=qk_norm.norm.eps)
+        result = g.op.Mul(plain, g.weight(params.vector(f"{module}.weight")))
+    return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))
+
+
+def alibi_bias(g: GraphBuilder, alibi: Alibi, ids: Value, total: Value) -> Value:
+    """What is added to the scores: float32 [1, h, t, total] for ids [b, t]. The softmax of a row does not see what all
+    its scores have in common, so the position of the key alone stands for its distance."""
+    keys = g.op.Cast(g.op.Range(g.constant(np.array(0, np.int32)), total, g.constant(np.array(1, np.int32))), to=1)
+    slopes = np.array(alibi.slopes, np.float32).reshape(1, -1, 1, 1)
+    bias = g.op.Mul(g.constant(slopes), keys)
+    if alibi.bfloat16:
+        bias = g.op.Cast(g.op.Cast(bias, to=16), to=1)
+    bias = g.op.Mul(bias, g.constant(np.array(alibi.scale, np.float32)))
+    tokens = g.op.Shape(ids, start=1, end=2)
+    return g.op.Expand(bias, g.op.Concat(g.axes(1, 1), tokens, g.axes(1), axis=0))
+
+
 def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value) -> Stream:
-    """``down(activation(up(x)))``; the bias of ``down`` still to be added."""
+    """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the bias of ``down`` still to be added."""
     module = f"layers.{layer}.mlp"
-    up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
-    down = linear(g, params.matrix(f"{module}.down"), activation(g, config.activation, up))
+    if config.gated:
+        both = (f"{module}.gate", f"{module}.up")
+        wide = linear(g, params.matrix(*both), x, params.bias(*both))
+        gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
+        hidden = g.op.Mul(activation(g, config.activation, gate), up)
+    else:
+        up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
+        hidden = activation(g, config.activation, up)
+    down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 
 
-def sequential_block(
+def decoder_block(
     g: GraphBuilder,
     params: Parameters,
     config: DecoderConfig,
     layer: int,
     stream: Stream,
     cache: KVLayer,
-    lengths: CacheLengths,
+    step: StepInputs,
 ) -> Stream:
-    """``x += attention(norm(x)); x += mlp(norm(x))``."""
-    with g.scope(f"layers.{layer}"):
+    """One layer:
+
+    - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``
+    - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``
+    - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
+    - ``norm_after_sum``: ``x = norm(x + attn(x)); x = norm(x + mlp(x))``
+    - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
+    - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
+    """
+    name = f"layers.{layer}"
+
+    def attend(x: Value) -> Stream:
         with g.scope("attn"):
-            normalized, residual = norm(g, params, config, stream, f"layers.{layer}.attn_norm")
-            stream = replace(attention(g, params, config, layer, normalized, cache, lengths), residual=residual)
+            return attention(g, params, config, layer, x, cache, step)
+
+    def think(x: Value) -> Stream:
         with g.scope("mlp"):
-            normalized, residual = norm(g, params, config, stream, f"layers.{layer}.mlp_norm")
-            return replace(mlp(g, params, config, layer, normalized), residual=residual)
+            return mlp(g, params, config, layer, x)
+
+    with g.scope(name):
+        match config.block:
+            case "sequential":
+                x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
+                x, residual = norm(g, params, config, replace(attend(x), residual=residual), f"{name}.mlp_norm")
+                return replace(think(x), residual=residual)
+            case "sandwich":
+                x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
+                post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
+                x, residual = norm(g, params, config, Stream(residual, post), f"{name}.mlp_norm")
+                return Stream(residual, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+            case "post_norm":
+                x = added(g, stream)
+                x = added(g, Stream(x, _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")))
+                return Stream(x, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+            case "norm_after_sum":
+                x = added(g, stream)
+                x, _ = norm(g, params, config, replace(attend(x), residual=x), f"{name}.attn_norm")
+                x, _ = norm(g, params, config, replace(think(x), residual=x), f"{name}.mlp_norm")
+                return Stream(x)
+            case "parallel":
+                x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
+                return _both(g, residual, attend(x), think(x))
+            case "parallel_two_norms":
+                x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
+                y = normalized(g, params, config.norm, residual, f"{name}.mlp_norm")
+                return _both(g, residual, attend(x), think(y))
+
+
+def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:
+    """The norm of what a sublayer adds."""
+    x = g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
+    return normalized(g, params, config.norm, x, module)
+
+
+def _both(g: GraphBuilder, residual: Value, attended: Stream, thought: Stream) -> Stream:
+    """The stream with both sublayers' parts."""
+    delta = g.op.Add(attended.delta, thought.delta)
+    if attended.bias:
+        delta = g.op.Add(delta, g.weight(attended.bias))
+    return Stream(residual, delta, thought.bias)
+
+
+def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:
+    """The stream after the last layer, normalized: [b, t, d]."""
+    return norm(g, params, config, stream, "final_norm")[0] if config.final_norm else added(g, stream)
+
+
+def head(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value) -> Value:
+    """The logits [b, t, v] of hidden [b, t, d]."""
+    if config.embedding_size not in (None, config.hidden_size):
+        hidden = linear(g, params.matrix("head_in"), hidden)
+    logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden, params.bias("head"))
+    return softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
+
+
+def _trimmed(inputs: list[Value]) -> list[Value]:
+    """Without the optional inputs at the end that are left out."""
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    return inputs

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from edgegen.manifest import KVSpec, Phase
+from edgegen.manifest import KVSpec, Phase, RotaryTable
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph import GraphBuilder
 from edgegen_export.parameters import Parameters
@@ -21,8 +21,10 @@ class Construction:
     build: Callable[[Phase, Parameters, str], GraphBuilder]
     kv: KVSpec
     reference: Reference
+    parameters: int
     hidden_size: int
     vocab_size: int
     max_context: int
+    rotary: tuple[RotaryTable, ...] = ()
     warnings: tuple[str, ...] = ()
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])

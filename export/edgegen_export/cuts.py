@@ -1,7 +1,7 @@
-"""Cuts: how one checkpoint tensor becomes one or several of ours, without reading it.
+"""Cuts: how the checkpoint's tensors become ours, without reading them.
 
-Ours are always [out, in] for matrices. A cut says which shape the checkpoint's tensor must then have, and gives our
-tensors as lazy views of it.
+Ours are always [out, in] for matrices. A cut names the checkpoint's tensors, says which shape each must then have, and
+gives our tensors as lazy views of them.
 """
 
 from abc import ABC, abstractmethod
@@ -19,17 +19,22 @@ class Cut(ABC):
 
     theirs: str
 
-    @abstractmethod
-    def shape(self, ours: Sequence[Shape]) -> Shape:
-        """The shape the checkpoint's tensor must have for our tensors to have theirs."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the checkpoint's tensors; one, for most cuts."""
+        return (self.theirs,)
 
     @abstractmethod
-    def apply(self, tensor: LazyTensor, ours: Sequence[Shape]) -> list[LazyTensor]:
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        """The shape each of the checkpoint's tensors must have for ours to have theirs."""
+
+    @abstractmethod
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         """Our tensors, as views of the checkpoint's."""
 
     def for_layer(self, layer: int) -> "Cut":
         """The cut with its template filled in."""
-        return replace(self, theirs=self.theirs.format(i=layer))
+        return replace(self, theirs=self.theirs.replace("{i}", str(layer)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,8 @@ class Same(Cut):
     def shape(self, ours: Sequence[Shape]) -> Shape:
         return ours[0]
 
-    def apply(self, tensor: LazyTensor, ours: Sequence[Shape]) -> list[LazyTensor]:
-        return [tensor]
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [theirs[0]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,8 @@ class Concatenated(Cut):
         joined = (sum(s[0] for s in ours), *ours[0][1:])
         return joined[::-1] if self.transposed else joined
 
-    def apply(self, tensor: LazyTensor, ours: Sequence[Shape]) -> list[LazyTensor]:
-        whole = tensor.transposed() if self.transposed else tensor
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        whole = theirs[0].transposed() if self.transposed else theirs[0]
         ends = [sum(s[0] for s in ours[: k + 1]) for k in range(len(ours))]
         return [whole.take(end - shape[0], end) for end, shape in zip(ends, ours, strict=True)]
 
@@ -62,3 +67,56 @@ class Concatenated(Cut):
 def transposed(theirs: str) -> Concatenated:
     """One tensor, stored as [in, out]."""
     return Concatenated(theirs, transposed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved(Cut):
+    """Several of ours in ``groups``: the first share of each along the output axis, then the second share of each…
+
+    Queries, keys and values fused head by head are ``groups`` = heads; with shared keys and values a group is the
+    queries of one key and value head, that key and that value.
+    """
+
+    groups: int
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return (sum(s[0] for s in ours), *ours[0][1:])
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        shares = [shape[0] // self.groups for shape in ours]
+        group = sum(shares)
+        parts: list[LazyTensor] = []
+        for k, share in enumerate(shares):
+            starts = range(sum(shares[:k]), group * self.groups, group)
+            parts.append(LazyTensor.concat([theirs[0].take(at, at + share) for at in starts]))
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Skipping(Cut):
+    """One tensor without its first ``rows`` rows."""
+
+    rows: int
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return (ours[0][0] + self.rows, *ours[0][1:])
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [theirs[0].take(self.rows, theirs[0].shape[0])]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked(Cut):
+    """The rows of ours as ``count`` tensors of their own; ``{n}`` in the template is the row."""
+
+    count: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.theirs.replace("{n}", str(n)) for n in range(self.count))
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return ours[0][1:]
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [LazyTensor.concat([tensor.reshaped((1, *tensor.shape)) for tensor in theirs])]

@@ -1,23 +1,28 @@
 """build_prefill, build_decode: the two graphs of a decoder, from the same blocks."""
 
-from edgegen.manifest import CacheClass, GraphContract, KVLayer, KVSpec, Phase
-from edgegen_export.blocks import CacheLengths, embedding, linear, norm, sequential_block
-from edgegen_export.config import DecoderConfig
-from edgegen_export.graph import GraphBuilder, Value
-from edgegen_export.parameters import Parameters
+from collections.abc import Mapping
 
-FULL = "full"
+from edgegen.manifest import CacheClass, GraphContract, KVLayer, KVSpec, Phase, RotaryTable
+from edgegen_export.blocks import CacheLengths, StepInputs, alibi_bias, decoder_block, embedding, final_hidden, head
+from edgegen_export.config import Alibi, DecoderConfig
+from edgegen_export.graph import NONE, GraphBuilder, Value
+from edgegen_export.parameters import Parameters
+from edgegen_export.rope import Rope
 
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
-    """The cache of ``config``: one full-length class."""
+    """The cache of ``config``: a class for layers that see everything, and one for each window."""
+    names = [_class_name(layer.window) for layer in config.layers]
     return KVSpec(
         dtype="float32",
         kind="in_place",
-        classes={FULL: CacheClass(window=None, seqlens=f"seqlens_k.{FULL}", total=f"total_sequence_length.{FULL}")},
+        classes={
+            name: CacheClass(layer.window, seqlens=f"seqlens_k.{name}", total=f"total_sequence_length.{name}")
+            for name, layer in zip(names, config.layers, strict=True)
+        },
         layers=tuple(
             KVLayer(
-                cache_class=FULL,
+                cache_class=name,
                 kv_heads=config.num_kv_heads,
                 head_dim=config.head_dim,
                 past_key=f"past_key_values.{i}.key",
@@ -25,9 +30,27 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
                 present_key=f"present.{i}.key",
                 present_value=f"present.{i}.value",
             )
-            for i in range(config.num_layers)
+            for i, name in enumerate(names)
         ),
     )
+
+
+def _class_name(window: int | None) -> str:
+    return f"window_{window}" if window else "full"
+
+
+def rotary_tables(config: DecoderConfig) -> dict[Rope, RotaryTable]:
+    """The tables of cosines and sines that the graphs take, by the rope they belong to."""
+    ropes = list(dict.fromkeys(layer.rope for layer in config.layers if layer.rope))
+    return {
+        rope: RotaryTable(
+            cos=f"rotary.{k}.cos",
+            sin=f"rotary.{k}.sin",
+            inverse_frequencies=tuple(rope.inverse_frequencies(config.max_positions).tolist()),
+            scale=rope.attention_factor,
+        )
+        for k, rope in enumerate(ropes)
+    }
 
 
 def build_prefill(config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: str = "") -> GraphBuilder:
@@ -44,26 +67,47 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
     names = GraphContract()
     g = GraphBuilder(phase, prefix)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
-    positions = g.input(names.position_ids, "int64", ["batch", "tokens"])
-    lengths = {key: cache_lengths(g, kv_class) for key, kv_class in kv.classes.items()}
+    step = step_inputs(g, config, kv.classes, rotary_tables(config), ids)
 
     with g.scope("embed"):
-        stream = embedding(g, params, config, ids, positions)
+        stream = embedding(g, params, config, ids, step.positions)
     for layer, cache in enumerate(kv.layers):
-        stream = sequential_block(g, params, config, layer, stream, cache, lengths[cache.cache_class])
+        stream = decoder_block(g, params, config, layer, stream, cache, step)
     with g.scope("head"):
-        hidden, _ = norm(g, params, config, stream, "final_norm")
+        hidden = final_hidden(g, params, config, stream)
         wanted = "tokens"
         if phase == "prefill":
             hidden, wanted = pick(g, hidden, g.input(names.logits_indices, "int64", ["batch"])), 1
-        logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden)
+        logits = head(g, params, config, hidden)
     g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
     return g
 
 
-def cache_lengths(g: GraphBuilder, kv_class: CacheClass) -> CacheLengths:
-    seqlens, total = kv_class.length_inputs
-    return CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
+def step_inputs(
+    g: GraphBuilder,
+    config: DecoderConfig,
+    classes: Mapping[str, CacheClass],
+    tables: Mapping[Rope, RotaryTable],
+    ids: Value,
+) -> StepInputs:
+    """Declare the inputs that layers of these cache classes and these ropes share; ``ids`` has the shape [b, t]."""
+    lengths = {
+        name: CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
+        for name, (seqlens, total) in ((name, c.length_inputs) for name, c in classes.items())
+    }
+    rotary = {
+        rope: (
+            g.input(table.cos, "float32", ["positions", rope.dim // 2]),
+            g.input(table.sin, "float32", ["positions", rope.dim // 2]),
+        )
+        for rope, table in tables.items()
+    }
+    alibi = NONE
+    if isinstance(config.positions, Alibi):
+        with g.scope("alibi"):
+            alibi = alibi_bias(g, config.positions, ids, next(iter(lengths.values())).total)
+    positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
+    return StepInputs(positions, lengths, rotary, alibi)
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:

@@ -195,8 +195,8 @@ def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> L
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
     """The modules' biases one after the other, zeros where one has none; None where none has."""
     found = [tensors.get(f"{m}.bias") for m in modules]
-    if all(bias is None for bias in found):
-        return None
+    if len(found) == 1 or all(bias is None for bias in found):
+        return found[0]
     rows = [tensors[f"{m}.weight"].shape[0] for m in modules]
     return LazyTensor.concat(
         [bias or LazyTensor.from_array(np.zeros(n, np.float32)) for n, bias in zip(rows, found, strict=True)]

@@ -18,7 +18,6 @@ from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
     GraphVariant,
-    KVSpec,
     Manifest,
     Model,
     Phase,
@@ -31,8 +30,10 @@ from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import Construction
-from edgegen_export.decoder import build_decode, build_prefill, kv_spec
+from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
+from edgegen_export.families.refused import REFUSED
+from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import GraphBuilder, join_pair
 from edgegen_export.parameters import Parameters, StoredParameters
@@ -88,14 +89,18 @@ def export(
     via: Via = "edgegen",
     revision: str | None = None,
     force: bool = False,
+    max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
 
     ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
+    ``max_context``: how many positions the bundle is for; by default those the model was made for.
+    ``families``: the model families to look for its architecture in.
 
     Raises:
+        UsageError: the model cannot be exported for ``max_context`` positions.
         CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
@@ -104,8 +109,9 @@ def export(
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
-        architecture = find_architecture(raw, families)
-        return architecture, architecture.read_config(raw)
+        architecture = find_architecture(raw, families, REFUSED)
+        config = architecture.read_config(raw)
+        return architecture, config.for_context(_context(config, max_context))
 
     check = check_traceable if via == "optimum" else read_config
     checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=check)
@@ -113,9 +119,9 @@ def export(
 
     with BundleWriter(target, force=force) as writer:
         if via == "optimum":
-            construction = trace_model(checkpoint.path, writer.scratch(), recipe, progress.stage)
+            construction = trace_model(checkpoint.path, writer.scratch(), recipe, max_context, progress.stage)
         else:
-            construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors)
+            construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors, max_context)
         given = _json(checkpoint, GENERATION_CONFIG)
         settings, ignored = generation_config(given, checkpoint.config, construction.max_context)
         if ignored:
@@ -138,7 +144,7 @@ def export(
             source=checkpoint.source,
             model=_describe(checkpoint, construction),
             quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
-            variants=(_variant(recipe, construction.kv),),
+            variants=(_variant(recipe, construction),),
             minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
             tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
             generation_config=GENERATION_CONFIG,
@@ -160,23 +166,45 @@ def export(
     return Bundle.open(target), report
 
 
-def _of_blocks(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> Construction:
+def _of_blocks(
+    architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor], max_context: int | None
+) -> Construction:
     """Graphs of the blocks that every family shares."""
-    tensors, kv = bind(architecture, config, theirs), kv_spec(config)
+    bound = bind(architecture, config, theirs)
+    tensors, kv = folded(config, bound), kv_spec(config)
 
     def build(phase: Phase, params: Parameters, prefix: str) -> GraphBuilder:
         make = build_prefill if phase == "prefill" else build_decode
         return make(config, params, kv, prefix)
 
+    longer = (
+        f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
+        "with the frequencies or distances for so many"
+    )
     return Construction(
         tensors=tensors,
         build=build,
         kv=kv,
+        rotary=tuple(rotary_tables(config).values()),
         reference=LayerwiseReference(tensors, config, kv),
+        parameters=_parameters(bound),
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         max_context=config.max_positions,
+        warnings=(longer,) if max_context is None and config.longest_context > config.max_positions else (),
     )
+
+
+def _context(config: DecoderConfig, wanted: int | None) -> int:
+    """
+    Raises:
+        UsageError: the model cannot be exported for so many positions.
+    """
+    if wanted is not None and not 1 <= wanted <= config.longest_context:
+        raise UsageError(
+            f"max_context: this model can be exported for 1 to {config.longest_context} positions, not {wanted}"
+        )
+    return wanted or config.max_positions
 
 
 def _write_weights(
@@ -209,7 +237,7 @@ def _write_weights(
     return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
 
 
-def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
+def _variant(recipe: Recipe, construction: Construction) -> GraphVariant:
     return GraphVariant(
         name=recipe.scheme,
         prefill=PREFILL,
@@ -219,15 +247,16 @@ def _variant(recipe: Recipe, kv: KVSpec) -> GraphVariant:
         linear="matmul_nbits" if recipe.quantized else "matmul",
         activation_dtype="float32",
         device="cpu",
-        kv=kv,
+        kv=construction.kv,
         contract=GraphContract(),
+        rotary=construction.rotary,
     )
 
 
 def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
     return Model(
         family=checkpoint.config["model_type"],
-        parameters=_parameters(construction.tensors),
+        parameters=construction.parameters,
         num_layers=len(construction.kv.layers),
         hidden_size=construction.hidden_size,
         vocab_size=construction.vocab_size,

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.manifest import KVSpec
+from edgegen.manifest import GraphContract, KVSpec
 from edgegen.ort_session import open_session
-from edgegen_export.blocks import Stream, embedding, norm, sequential_block
+from edgegen.rotary import rotary_table
+from edgegen_export.blocks import Stream, added, decoder_block, embedding, final_hidden, linear
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
-from edgegen_export.decoder import cache_lengths
+from edgegen_export.decoder import rotary_tables, step_inputs
 from edgegen_export.graph import GraphBuilder, Value
 from edgegen_export.parameters import FedParameters
 
@@ -29,9 +30,10 @@ class LayerwiseReference:
         self._tensors = tensors
         self._config = config
         self._kv = kv
+        self._tables = rotary_tables(config)
 
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
-        """ids [b, t] without past → normalized hidden states float32 [b, t, d], what the head multiplies."""
+        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
         x = self._embed(ids)
         for layer in range(self._config.num_layers):
             x = self._layer(layer, x)
@@ -40,10 +42,15 @@ class LayerwiseReference:
     def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab."""
         head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
+        bias, cap = self._tensors.get("head.bias"), self._config.logit_softcap
         logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
         with np.errstate(all="ignore"):  # logits are judged by who asked for them
             for start, stop, slab in head.slabs():
                 np.matmul(hidden, slab.T, out=logits[:, start:stop])
+            if bias is not None:
+                logits += bias.read()
+            if cap is not None:
+                np.multiply(np.tanh(logits / np.float32(cap)), np.float32(cap), out=logits)
         return logits
 
     def _embed(self, ids: NDArray[np.int64]) -> Hidden:
@@ -57,20 +64,28 @@ class LayerwiseReference:
         shape = ["batch", "tokens"]
         stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
         positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (ids.shape[0], 1))
-        return _run(g, _sum(g, stream), params, {"ids": renumbered.reshape(ids.shape), "at": positions})
+        return _run(g, added(g, stream), params, {"ids": renumbered.reshape(ids.shape), "at": positions})
 
     def _layer(self, layer: int, x: Hidden) -> Hidden:
         params = FedParameters(self._tensors)
         cache = self._kv.layers[layer]
         kv_class = self._kv.classes[cache.cache_class]
         g = GraphBuilder(f"layer {layer}")
-        stream = sequential_block(g, params, self._config, layer, _inputs(g), cache, cache_lengths(g, kv_class))
+        rope = self._config.layers[layer].rope
+        tables = {rope: self._tables[rope]} if rope else {}
+        stream = _inputs(g)
+        step = step_inputs(g, self._config, {cache.cache_class: kv_class}, tables, stream.residual)
+        stream = decoder_block(g, params, self._config, layer, stream, cache, step)
         batch, tokens, _ = x.shape
         past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), np.float32)
         seqlens, total = kv_class.length_inputs
         lengths = {seqlens: np.full(batch, tokens - 1, np.int32), total: np.array(tokens, np.int32)}
-        feeds = {cache.past_key: past, cache.past_value: past, **lengths, **_feeds(x)}
-        result = _run(g, _sum(g, stream), params, feeds)
+        positions = {GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1))}
+        rotary: dict[str, NDArray[Any]] = {}
+        for table in tables.values():
+            rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
+        feeds = {cache.past_key: past, cache.past_value: past, **lengths, **positions, **rotary, **_feeds(x)}
+        result = _run(g, added(g, stream), params, feeds)
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):
                 tensor.release()
@@ -79,24 +94,21 @@ class LayerwiseReference:
     def _final_norm(self, x: Hidden) -> Hidden:
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
-        normalized, _ = norm(g, params, self._config, _inputs(g), "final_norm")
-        return _run(g, normalized, params, _feeds(x))
+        hidden = final_hidden(g, params, self._config, _inputs(g))
+        if self._config.embedding_size not in (None, self._config.hidden_size):
+            hidden = linear(g, params.matrix("head_in"), hidden)
+        return x if hidden == "x" else _run(g, hidden, params, _feeds(x))
 
 
 _SHAPE = ("batch", "tokens", "hidden")
 
 
 def _inputs(g: GraphBuilder) -> Stream:
-    return Stream(g.input("x", "float32", _SHAPE), g.input("zero", "float32", _SHAPE))
+    return Stream(g.input("x", "float32", _SHAPE))
 
 
 def _feeds(x: Hidden) -> dict[str, NDArray[Any]]:
-    return {"x": x, "zero": np.zeros_like(x)}
-
-
-def _sum(g: GraphBuilder, stream: Stream) -> Value:
-    total = g.op.Add(stream.residual, stream.delta)
-    return g.op.Add(total, g.weight(stream.bias)) if stream.bias else total
+    return {"x": x}
 
 
 def _run(g: GraphBuilder, result: Value, params: FedParameters, feeds: Mapping[str, NDArray[Any]]) -> Hidden:

@@ -17,13 +17,18 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import ExportError, TensorError, UnsupportedModelError, did_you_mean, one_or_list
+from edgegen.errors import ExportError, TensorError, UnsupportedModelError, UsageError, did_you_mean, one_or_list
 
 TASK = "text-generation-with-past"
 INSTALL = 'pip install "edgegen[optimum]"'
 DEFAULT_CONTEXT = 2048
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
+
+
+# Their eager attention is the whole one: the other leaves out what it cannot express, capped scores say. Falcon's adds
+# its ALiBi twice.
+_ATTENTION = {"falcon": "sdpa"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class TracedConfig:
     ``warning``: where ``max_context`` is not simply what the config says.
     """
 
+    model_type: str
     max_context: int
     hidden_size: int
     warning: str | None
@@ -41,7 +47,7 @@ class TracedConfig:
 class LoadedModel:
     """The model in float32, in memory, in torch."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model_type: str) -> None:
         """
         Raises:
             TensorError: weights are missing.
@@ -55,6 +61,7 @@ class LoadedModel:
                 self._model, loading = transformers.AutoModelForCausalLM.from_pretrained(
                     str(folder),
                     torch_dtype=torch.float32,
+                    attn_implementation=_ATTENTION.get(model_type, "eager"),
                     use_safetensors=True,
                     local_files_only=True,
                     trust_remote_code=False,
@@ -86,6 +93,11 @@ class LoadedModel:
             kind = self._model.config.model_type
             raise UnsupportedModelError(f"optimum cannot trace this {kind}: {_first_line(error)}") from error
         return folder / "model.onnx"
+
+    @property
+    def parameters(self) -> int:
+        """Weights, shared ones counted once."""
+        return sum(parameter.numel() for parameter in self._model.parameters())
 
     def logits(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """ids [b, t] without past → logits [b, t, vocab]."""
@@ -128,10 +140,11 @@ def check_traceable(config: Mapping[str, Any]) -> None:
         raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(faults)}")
 
 
-def read_config(folder: Path) -> TracedConfig:
+def read_config(folder: Path, max_context: int | None) -> TracedConfig:
     """What transformers reads from the checkpoint's ``config.json``, absent keys filled in.
 
     Raises:
+        UsageError: the model does not take ``max_context`` positions.
         UnsupportedModelError: transformers cannot read it.
     """
     try:
@@ -144,8 +157,8 @@ def read_config(folder: Path) -> TracedConfig:
         raise
     except Exception as error:
         raise UnsupportedModelError(f"transformers cannot read config.json: {_first_line(error)}") from error
-    max_context, warning = context_of(config)
-    return TracedConfig(max_context, int(config.hidden_size), warning)
+    context, warning = context_of(config, max_context)
+    return TracedConfig(loaded.model_type, context, int(config.hidden_size), warning)
 
 
 def versions() -> dict[str, str]:
@@ -153,23 +166,39 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("optimum-onnx", "optimum", "transformers", "torch")}
 
 
-def context_of(config: Any) -> tuple[int, str | None]:
-    """The most tokens that a trace of a model with this configuration takes, and a warning where that is not plain."""
+def context_of(config: Any, wanted: int | None = None) -> tuple[int, str | None]:
+    """The positions that a trace of a model with this configuration is for, and a warning where that is not plain.
+
+    Raises:
+        UsageError: it does not take as many as are wanted.
+    """
     lengths = [getattr(config, key, None) for key in _CONTEXT_KEYS]
-    known = next((length for length in lengths if isinstance(length, int) and length > 0), None)
-    if known is None:
+    longest = next((length for length in lengths if isinstance(length, int) and length > 0), None)
+    warning = None
+    if longest is None:
         keys = ", ".join(_CONTEXT_KEYS[:-1]) + f" or {_CONTEXT_KEYS[-1]}"
-        return DEFAULT_CONTEXT, (
-            f"config.json does not say how long a text may be ({keys}): {DEFAULT_CONTEXT} tokens are assumed"
+        warning = (
+            f"config.json does not say how many positions the model takes ({keys}): {DEFAULT_CONTEXT} are assumed; "
+            "--max-context says it"
         )
     scaling = cast(dict[str, Any], getattr(config, "rope_scaling", None) or {})
     first = scaling.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
-    if scaling.get("rope_type", scaling.get("type")) == "longrope" and isinstance(first, int) and first < known:
-        return first, (
-            f"a trace holds one of this model's two sets of rotary frequencies, that of short texts: the bundle takes "
-            f"{first} of {known} tokens"
+    if (
+        scaling.get("rope_type", scaling.get("type")) == "longrope"
+        and isinstance(first, int)
+        and first < (longest or 0)
+    ):
+        warning = (
+            "a trace holds one of this model's two sets of rotary frequencies, that of short texts: the bundle takes "
+            f"{first} of {longest} positions"
         )
-    return known, None
+        longest = first
+    if wanted is None:
+        return longest or DEFAULT_CONTEXT, warning
+    if wanted < 1 or (longest is not None and wanted > longest):
+        most = "any number of" if longest is None else f"1 to {longest}"
+        raise UsageError(f"max_context: this model can be traced for {most} positions, not {wanted}")
+    return wanted, None
 
 
 def _import(name: str) -> Any:

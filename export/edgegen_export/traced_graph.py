@@ -22,12 +22,12 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 from edgegen.errors import UnsupportedModelError, one_or_list
 from edgegen.manifest import CacheClass, KVLayer, KVSpec
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.decoder import FULL
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 ALL_LOGITS = "logits of all"
 """What ``nodes`` call the logits, which need not be those that a graph made of them returns."""
 
+FULL = "full"
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 _NARROWEST = 16
 """Matrices with fewer columns than the smallest block are left as they are."""

@@ -33,21 +33,25 @@ _LENGTHS = (24, 11, 1, 1)
 Array = NDArray[np.float32]
 
 
-def trace_model(folder: Path, scratch: Path, recipe: Recipe, on_stage: Callable[[str], None]) -> Construction:
+def trace_model(
+    folder: Path, scratch: Path, recipe: Recipe, max_context: int | None, on_stage: Callable[[str], None]
+) -> Construction:
     """Trace the checkpoint in ``folder``. The trace lies in ``scratch``, and is needed until it has been compared with.
 
     Raises:
+        UsageError: the model does not take ``max_context`` positions.
         CheckpointError: it cannot be loaded or traced.
         ExportError: the trace computes something else than the model.
     """
-    config = read_config(folder)
+    config = read_config(folder, max_context)
     on_stage("loading the model")
-    model = LoadedModel(folder)
+    model = LoadedModel(folder, config.model_type)
     on_stage("tracing with optimum")
     path = model.trace(scratch)
     traced = TracedGraph.read(path)
     reference = TracedReference(path, traced.kv)
     reference.check(model.logits, traced.vocab_size, config.max_context)
+    model_parameters = model.parameters
     del model
     trim_memory()
     return Construction(
@@ -55,6 +59,7 @@ def trace_model(folder: Path, scratch: Path, recipe: Recipe, on_stage: Callable[
         build=lambda phase, params, prefix: build_traced(traced, phase, params, prefix),
         kv=traced.kv,
         reference=reference,
+        parameters=model_parameters,
         hidden_size=config.hidden_size,
         vocab_size=traced.vocab_size,
         max_context=config.max_context,

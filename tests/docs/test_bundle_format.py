@@ -29,6 +29,7 @@ TYPES = (
     manifest.CacheClass,
     manifest.KVLayer,
     manifest.GraphContract,
+    manifest.RotaryTable,
     ParityReport,
 )
 
@@ -99,7 +100,7 @@ def _described(table: str, graph: str) -> set[tuple[str, str]]:
         if not line.startswith("|"):
             break
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[column]:
+        if cells[column] in ("in", "out"):
             first, *others = re.findall(r"`([^`]+)`", cells[0])
             names = [first, *(first.rpartition(".")[0] + other for other in others)]
             found |= {(name, cells[column]) for name in names}

@@ -146,6 +146,7 @@ def fake_variant() -> GraphVariant:
         device="cpu",
         kv=KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, (layer,)),
         contract=GraphContract(),
+        rotary=(),
     )
 
 

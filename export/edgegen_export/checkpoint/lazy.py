@@ -100,6 +100,19 @@ class LazyTensor(ABC):
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
         """``start:stop`` of ``axis``. Raises ``IndexError`` outside the axis."""
 
+    def affine(self, scale: float, shift: float = 0.0) -> LazyTensor:
+        """``value · scale + shift`` of every value, computed in float32."""
+        return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
+
+    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
+        """The same values in the same order under another shape; meant for small tensors, each read reads it whole.
+
+        Raises ``ValueError`` when the shapes have different sizes.
+        """
+        if math.prod(shape) != math.prod(self._shape):
+            raise ValueError(f"shape {self._shape} cannot be seen as {shape}")
+        return self if shape == self._shape else _Reshaped(self, shape)
+
     @staticmethod
     def concat(parts: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
         """``parts`` one after the other along ``axis``; the dtype is theirs, or float32 where they differ.
@@ -263,6 +276,69 @@ class _Concat(LazyTensor):
             return
         for part in self._parts:
             part._release(start, stop)
+
+
+class _View(LazyTensor):
+    """What two kinds of tensor over another one share: its names and its pages."""
+
+    __slots__ = ("_base",)
+
+    def __init__(self, base: LazyTensor, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, base.dtype)
+        self._base = base
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._base.names
+
+    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
+        return None
+
+
+class _Affine(_View):
+    """Every value of a tensor multiplied and shifted."""
+
+    __slots__ = ("_scale", "_shift")
+
+    def __init__(self, base: LazyTensor, scale: float, shift: float) -> None:
+        super().__init__(base, base.shape)
+        self._scale, self._shift = scale, shift
+
+    def transposed(self) -> LazyTensor:
+        return _Affine(self._base.transposed(), self._scale, self._shift)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        return _Affine(self._base.take(start, stop, axis), self._scale, self._shift)
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        self._base._fill(out, start, stop)
+        out *= np.float32(self._scale)
+        out += np.float32(self._shift)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base._release(start, stop)
+
+
+class _Reshaped(_View):
+    """A small tensor under another shape."""
+
+    __slots__ = ()
+
+    def transposed(self) -> LazyTensor:
+        return self._now().transposed()
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        return self._now().take(start, stop, axis)
+
+    def _now(self) -> LazyTensor:
+        return ArrayTensor(self.read(), name=", ".join(self.names))
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        whole = self._base.read().reshape(self.shape)
+        np.copyto(out, whole[start:stop] if self.shape else whole)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base.release()
 
 
 def _copy(out: NDArray[np.float32], view: NDArray[Any], file: MappedFile | None) -> None:

@@ -1,6 +1,50 @@
 """The model families edgegen exports, each as data in its own file."""
 
 from edgegen_export.architecture import Architecture
+from edgegen_export.families.bloom import BLOOM
+from edgegen_export.families.cohere import COHERE, COHERE2
+from edgegen_export.families.falcon import FALCON
+from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3
 from edgegen_export.families.gpt2 import GPT2
+from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
+from edgegen_export.families.gpt_neo import GPT_NEO
+from edgegen_export.families.gpt_neox import GPT_NEOX
+from edgegen_export.families.gptj import GPTJ
+from edgegen_export.families.granite import GRANITE
+from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.mistral import MISTRAL
+from edgegen_export.families.olmo import OLMO, OLMO2
+from edgegen_export.families.opt import OPT
+from edgegen_export.families.phi import PHI, PHI3
+from edgegen_export.families.qwen import QWEN2, QWEN3
+from edgegen_export.families.smollm3 import SMOLLM3
+from edgegen_export.families.stablelm import STABLELM
+from edgegen_export.families.starcoder2 import STARCODER2
 
-FAMILIES: tuple[Architecture, ...] = (GPT2,)
+FAMILIES: tuple[Architecture, ...] = (
+    GPT2,
+    OPT,
+    GPT_NEO,
+    GPT_NEOX,
+    GPTJ,
+    GPT_BIGCODE,
+    BLOOM,
+    FALCON,
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    SMOLLM3,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    PHI,
+    PHI3,
+    STARCODER2,
+    STABLELM,
+    OLMO,
+    OLMO2,
+    GRANITE,
+    COHERE,
+    COHERE2,
+)

@@ -1,0 +1,77 @@
+"""Write docs/families.md: the families and variants that the tests hold against transformers, and the differences.
+
+python docs/make_families.py
+
+Takes about a minute; needs torch and transformers.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.families.cases import CASES, Case
+from tests.families.harness import differences, is_family, subject_of
+
+PAGE = Path(__file__).with_name("families.md")
+
+HEAD = """\
+# Families
+
+Every family that edgegen exports, and every variant of it that the tests compare with transformers. This page is made
+by `python docs/make_families.py`; a test holds its lists against the tests' cases.
+
+A variant is a tiny model with random weights that transformers wrote. It is exported to float32, and its logits are
+compared with those of transformers (eager attention, float32) over a sequence that crosses every window: all at once,
+in chunks of several sizes, and token by token. The figure is the greatest difference of any logit in any of these ways,
+where logits have a deviation of about 3. 64 greedy ids are the same in every variant.
+"""
+
+
+def compared_cases() -> list[Case]:
+    """The cases of families that exist."""
+    return [case for case in CASES if is_family(case.family)]
+
+
+def page(figures: Mapping[str, float]) -> str:
+    """The page with ``figures`` by case; refused cases need none."""
+    sections = [HEAD]
+    for family, cases in groupby(compared_cases(), key=lambda case: case.family):
+        sections.append(f"## {family}\n\n{description(family)}\n\n{_table(list(cases), figures)}")
+    return "\n".join(sections)
+
+
+def description(family: str) -> str:
+    """What the family's cases say of it, as one line."""
+    return re.sub(r"\s+", " ", import_module(f"tests.families.cases.{family}").__doc__ or "").strip()
+
+
+def _table(cases: list[Case], figures: Mapping[str, float]) -> str:
+    rows = "".join(
+        f"| {case.name} | {'refused' if case.refused else f'{figures[str(case)]:.0e}'} |\n" for case in cases
+    )
+    return f"| variant | greatest difference |\n|---|---|\n{rows}"
+
+
+def rows(text: str) -> Iterator[tuple[str, str, str]]:
+    """Family, variant and figure of each line of a page's tables."""
+    family = ""
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            family = line.removeprefix("## ")
+        elif (cells := line.strip("|").split(" | ")) and len(cells) == 2 and not line.startswith("| variant"):
+            yield family, cells[0].strip(), cells[1].strip()
+
+
+def measure(case: Case) -> float:
+    with TemporaryDirectory() as folder:
+        return differences(subject_of(case, Path(folder))).greatest
+
+
+if __name__ == "__main__":
+    measured = {str(case): measure(case) for case in compared_cases() if not case.refused}
+    PAGE.write_text(page(measured), encoding="utf-8")
+    sys.stdout.write(f"{PAGE}\n")

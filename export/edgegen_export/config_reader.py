@@ -1,0 +1,193 @@
+"""ConfigReader: typed, strict access to a ``config.json``."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
+
+T = TypeVar("T")
+
+# Keys that say nothing about the mathematics of a causal language model at inference; nor do those that begin with
+# an underscore, the library's own notes (_name_or_path, _attn_implementation_autoset, _num_labels).
+NEUTRAL_KEYS = frozenset(
+    """
+    architectures attention_dropout attention_probs_dropout_prob attn_implementation attn_pdrop auto_map
+    bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward classifier_dropout
+    custom_pipelines decoder_start_token_id diversity_penalty do_sample dtype early_stopping embd_pdrop
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing hidden_dropout hidden_dropout_prob id2label initializer_range
+    is_decoder is_encoder_decoder label2id length_penalty max_length max_new_tokens min_length mlp_pdrop model_type
+    no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pad_token_id prefix pretraining_tp problem_type
+    remove_invalid_values repetition_penalty resid_pdrop residual_dropout return_dict return_dict_in_generate
+    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class
+    top_k top_p torch_dtype torchscript transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
+    use_cache
+    """.split()
+)
+
+HEAD_DIM_STEP = 8
+"""What GroupQueryAttention's head size must be a multiple of."""
+
+
+class ConfigReader:
+    """Reads a config key by key and remembers which; what nobody read or knows as neutral is an error at the end.
+
+    ``defaults``: what the family's config class assumes for keys that the file does not have. A null in the file is
+    a value of its own, "none", and is not replaced by them.
+    """
+
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
+        self._config = {**(defaults or {}), **config}
+        self._stated = config.keys()
+        self._read: set[str] = set()
+        self._problems: list[str] = []
+
+    # Values.
+
+    def has(self, key: str) -> bool:
+        return self._config.get(key) is not None
+
+    def get(self, key: str, kind: type[T], default: T) -> T:
+        """The value of ``key``; ``default`` where it is absent or null."""
+        value = self.optional(key, kind)
+        return default if value is None else value
+
+    def optional(self, key: str, kind: type[T]) -> T | None:
+        """The value of ``key``, or None where it is absent or null."""
+        self._read.add(key)
+        value = self._config.get(key)
+        if value is None:
+            return None
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+            self.problem(f"{key}: {kind.__name__} expected, found {value!r}")
+            return None
+        return value if kind in (list, dict) else kind(value)  # type: ignore[call-arg]
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        """The positive whole number under ``key``, or ``default``; without a default the key is required."""
+        value = self._required(key, int, default)
+        if value is not None and value <= 0:
+            self.problem(f"{key}: must be positive, found {value}")
+        return value if value is not None and value > 0 else default or 1
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """The number under ``key``, or ``default``; without a default the key is required."""
+        value = self._required(key, float, default)
+        return 1.0 if value is None else value
+
+    def _required(self, key: str, kind: type[T], default: T | None) -> T | None:
+        problems = len(self._problems)
+        value = self.optional(key, kind)
+        if value is None and default is None and len(self._problems) == problems:
+            self.problem(f"{key}: missing")
+        return default if value is None else value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return self.get(key, bool, default)
+
+    def choice(self, key: str, choices: Mapping[str, T], default: str) -> T:
+        """The meaning of the string under ``key`` among ``choices``."""
+        value = self.get(key, str, default)
+        if value not in choices:
+            self.problem(f"{key}: {value!r} is not supported{did_you_mean(value, choices)}")
+        return choices.get(value, choices[default])
+
+    def numbers(self, key: str, count: int | None = None) -> tuple[float, ...]:
+        """A list of numbers, ``count`` of them where given."""
+        values = self.get(key, list, [])
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            self.problem(f"{key}: a list of numbers expected, found {values!r}")
+            return (1.0,) * (count or 0)
+        if count is not None and len(values) != count:
+            self.problem(f"{key}: {count} numbers expected, found {len(values)}")
+            return (1.0,) * count
+        return tuple(float(v) for v in values)
+
+    def per_layer(self, key: str, choices: Mapping[Any, T], layers: int) -> tuple[T, ...] | None:
+        """The meanings of a list with one entry per layer, or None where the key is absent or null."""
+        values = cast("list[Any] | None", self.optional(key, list))
+        if values is None:
+            return None
+        if len(values) != layers or not all(v in choices for v in values):
+            allowed = ", ".join(repr(c) for c in choices)
+            self.problem(f"{key}: {layers} entries out of {allowed} expected, found {values!r}")
+            return None
+        return tuple(choices[v] for v in values)
+
+    def inner(self, key: str) -> "ConfigReader | None":
+        """A reader of the object under ``key``, or None where it is absent, null or empty. Close it with
+        :meth:`close`."""
+        value = cast("dict[str, Any] | None", self.optional(key, dict))
+        return ConfigReader(value) if value else None
+
+    def close(self, key: str, inner: "ConfigReader") -> None:
+        """Take over what is wrong in the object under ``key``: its problems and the keys of it that nobody read."""
+        self._problems += [f"{key}.{problem}" for problem in inner._found()]
+
+    # Rules.
+
+    def problem(self, text: str) -> None:
+        self._problems.append(text)
+
+    def refuse(self, key: str, harmless: Iterable[object], reason: str) -> None:
+        """Anything but ``harmless`` (or null) under ``key`` cannot be exported, for ``reason``."""
+        self._read.add(key)
+        value = self._config.get(key)
+        if value is not None and value not in harmless:
+            self.problem(f"{key} = {value!r}: {reason}")
+
+    def head_dim(self, heads: int, given: int | None, hidden: int, hidden_key: str, heads_key: str) -> int:
+        """The given width of a head, or ``hidden / heads``: one that ONNX Runtime's fused attention takes."""
+        if given is None and hidden % heads:
+            self.problem(f"{hidden_key} = {hidden} is not a multiple of {heads_key} = {heads}")
+            return HEAD_DIM_STEP
+        size = hidden // heads if given is None else given
+        if size <= 0 or size % HEAD_DIM_STEP:
+            said = f"{hidden_key} / {heads_key}" if given is None else "head_dim"
+            self.problem(f"{said} = {size}: heads of this size are not supported, only multiples of {HEAD_DIM_STEP}")
+            return HEAD_DIM_STEP
+        return size
+
+    def kv_heads(self, heads: int, key: str, default: int | None = None) -> int:
+        """How many heads keys and values have: all ``heads``, or fewer that divide them."""
+        count = self.positive(key, default or heads)
+        if heads % count:
+            self.problem(f"{key} = {count} does not divide the number of attention heads, {heads}")
+            return heads
+        return count
+
+    def agree(self, key: str, value: object) -> None:
+        """``key``, where present, says the same as what was read elsewhere."""
+        self.refuse(key, (value,), f"contradicts the value {value!r} of its other name")
+
+    def ignore(self, *keys: str) -> None:
+        """Keys of this family that do not change the result."""
+        self._read.update(keys)
+
+    def finish(self) -> None:
+        """
+        Raises:
+            UnsupportedModelError: everything found wrong, and every key nobody understood.
+        """
+        self.refuse("quantization_config", (), "already quantized checkpoints cannot be exported; use the original one")
+        self.refuse("add_cross_attention", (False,), "cross-attention is not part of a decoder-only model")
+        self.refuse("pruned_heads", ({},), "pruned heads are not supported")
+        self._read |= NEUTRAL_KEYS
+        if problems := self._found():
+            raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")
+
+    def _found(self) -> list[str]:
+        unknown = sorted(self._stated - self._read)
+        return self._problems + [
+            f"{key} = {self._config[key]!r}: not understood, and it may change the result"
+            f"{did_you_mean(key, self._read)}"
+            for key in unknown
+            if self._config[key] is not None and not key.startswith("_")
+        ]
+
+
+def every(period: int, at: T, otherwise: T, layers: int) -> tuple[T, ...]:
+    """``at`` for each ``period``-th layer, counted from one, ``otherwise`` for the rest."""
+    return tuple(at if (i + 1) % period == 0 else otherwise for i in range(layers))

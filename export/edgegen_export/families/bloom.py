@@ -1,0 +1,84 @@
+"""BLOOM: ALiBi, a normalized embedding, queries, keys and values fused head by head."""
+
+from edgegen_export.architecture import Architecture, TensorMap
+from edgegen_export.config import Alibi, DecoderConfig, Layer
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Interleaved
+from edgegen_export.families.shared import alibi_slopes, layer_norm, named
+
+
+def read_bloom(read: ConfigReader) -> DecoderConfig:
+    """``BloomConfig``. Its GELU is the tanh approximation."""
+    hidden = read.positive("hidden_size" if read.has("n_embed") is False else "n_embed")
+    heads, layers = read.positive("n_head"), read.positive("n_layer")
+    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "n_head")
+    context = read.positive("seq_length")
+    read.agree("hidden_size", hidden)
+    read.agree("num_attention_heads", heads)
+    read.agree("num_hidden_layers", layers)
+    read.refuse(
+        "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
+    )
+    # How training was cut and computed.
+    read.ignore(
+        "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32", "bias_dropout_fusion"
+    )
+    read.ignore("masked_softmax_fusion", "offset_alibi", "unk_token_id", "n_inner")
+    return DecoderConfig(
+        layers=(Layer(head_dim**-0.5),) * layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=head_dim,
+        intermediate_size=4 * hidden,
+        vocab_size=read.positive("vocab_size"),
+        max_positions=context,
+        longest_context=LONGEST_CONTEXT,
+        norm=layer_norm(read.number("layer_norm_epsilon")),
+        activation="gelu_tanh",
+        tied_head=read.flag("tie_word_embeddings"),
+        positions=Alibi(alibi_slopes(heads)),
+        embedding_norm=True,
+    )
+
+
+LONGEST_CONTEXT = 1 << 17
+"""ALiBi knows no last position; somewhere a context must end."""
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {
+        "embed.weight": "word_embeddings.weight",
+        **named("embed_norm", "word_embeddings_layernorm"),
+        **named("layers.{i}.attn_norm", "h.{i}.input_layernorm"),
+        **{
+            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(
+                f"h.{{i}}.self_attention.query_key_value.{kind}", config.num_heads
+            )
+            for kind in ("weight", "bias")
+        },
+        **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
+        **named("layers.{i}.mlp_norm", "h.{i}.post_attention_layernorm"),
+        **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),
+        **named("layers.{i}.mlp.down", "h.{i}.mlp.dense_4h_to_h"),
+        **named("final_norm", "ln_f"),
+        "head.weight": "lm_head.weight",
+    }
+
+
+BLOOM = Architecture(
+    model_types=("bloom",),
+    classes=("BloomForCausalLM",),
+    read=read_bloom,
+    tensors=tensors,
+    defaults={
+        "vocab_size": 250880,
+        "hidden_size": 64,
+        "n_layer": 2,
+        "n_head": 8,
+        "layer_norm_epsilon": 1e-5,
+        "seq_length": 2048,
+        "tie_word_embeddings": True,
+    },
+    prefixes=("", "transformer."),
+)

@@ -1,0 +1,65 @@
+"""Command R: parallel blocks with one LayerNorm without bias, heads rotated in adjacent pairs, logits scaled. Of the
+second generation, layers with a window rotate and the others have no positions."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.config_reader import ConfigReader, every
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding
+
+COHERE_DEFAULTS = {
+    **LLAMA_DEFAULTS,
+    "vocab_size": 256000,
+    "hidden_size": 8192,
+    "intermediate_size": 22528,
+    "logit_scale": 0.0625,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 64,
+    "max_position_embeddings": 8192,
+    "layer_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+
+
+def read_cohere(read: ConfigReader) -> DecoderConfig:
+    """``CohereConfig``."""
+    norm = Norm("layer", read.number("layer_norm_eps"))
+    config = read_llama(read, norm=norm, interleaved=True)
+    return replace(
+        config,
+        block="parallel",
+        qk_norm=QKNorm(norm, over="each_head") if read.flag("use_qk_norm") else None,
+        logit_multiplier=read.number("logit_scale"),
+    )
+
+
+def read_cohere2(read: ConfigReader) -> DecoderConfig:
+    """``Cohere2Config``."""
+    config = read_cohere(read)
+    pattern = read.optional("sliding_window_pattern", int) or read.positive("_sliding_window_pattern", 4)
+    windowed = read_layer_types(read, config.num_layers, every(pattern, False, True, config.num_layers))
+    layers = tuple(
+        layer if slides else replace(layer, rope=None) for layer, slides in zip(config.layers, windowed, strict=True)
+    )
+    return sliding(replace(config, layers=layers), read_window(read), windowed)
+
+
+COHERE = Architecture(
+    model_types=("cohere",),
+    classes=("CohereForCausalLM",),
+    read=read_cohere,
+    tensors=LLAMA_TENSORS | QK_NORM,
+    defaults=COHERE_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+)
+
+COHERE2 = Architecture(
+    model_types=("cohere2",),
+    classes=("Cohere2ForCausalLM",),
+    read=read_cohere2,
+    tensors=LLAMA_TENSORS,
+    defaults={**COHERE_DEFAULTS, "sliding_window": 4096, "head_dim": 128},
+    prefixes=LLAMA_PREFIXES,
+)

@@ -1,0 +1,125 @@
+"""Gemma, Gemma 2 and Gemma 3: embeddings multiplied, norms stored less one, from the second on a norm on each side of
+attention and MLP, and windows on most layers."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, QKNorm
+from edgegen_export.config_reader import ConfigReader, every
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding
+from edgegen_export.rope import Rope
+
+GEMMA_DEFAULTS = {
+    **LLAMA_DEFAULTS,
+    "vocab_size": 256000,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+GEMMA2_DEFAULTS = {
+    **GEMMA_DEFAULTS,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+
+SANDWICH_TENSORS = {
+    **LLAMA_TENSORS,
+    "layers.{i}.attn_post_norm.weight": "layers.{i}.post_attention_layernorm.weight",
+    "layers.{i}.mlp_norm.weight": "layers.{i}.pre_feedforward_layernorm.weight",
+    "layers.{i}.mlp_post_norm.weight": "layers.{i}.post_feedforward_layernorm.weight",
+}
+
+
+def read_gemma(read: ConfigReader, activation_key: str = "hidden_act") -> DecoderConfig:
+    """``GemmaConfig``."""
+    config = read_llama(read, activation_key=activation_key)
+    if activation_key == "hidden_act":
+        read.ignore("hidden_activation")  # the model's own code does not read it
+    else:
+        read.ignore("hidden_act")
+    return replace(config, norm=replace(config.norm, offset=1.0), embedding_multiplier=config.hidden_size**0.5)
+
+
+def read_sandwich(read: ConfigReader) -> DecoderConfig:
+    """What ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
+    config = read_gemma(read, "hidden_activation")
+    scale = read.number("query_pre_attn_scalar") ** -0.5
+    return replace(
+        config,
+        layers=tuple(replace(layer, scale=scale) for layer in config.layers),
+        block="sandwich",
+        logit_softcap=read.optional("final_logit_softcapping", float),
+    )
+
+
+def read_gemma2(read: ConfigReader) -> DecoderConfig:
+    """``Gemma2Config``: every other layer, beginning with the first, has a window."""
+    softcap = read.optional("attn_logit_softcapping", float)
+    config = replace(read_sandwich(read), attention_softcap=softcap)
+    windowed = every(2, False, True, config.num_layers)
+    return sliding(config, read_window(read), read_layer_types(read, config.num_layers, windowed))
+
+
+def read_gemma3(read: ConfigReader) -> DecoderConfig:
+    """``Gemma3TextConfig``: layers with a window rotate by ``rope_local_base_freq`` and are never stretched."""
+    config = read_sandwich(read)
+    read.ignore("attn_logit_softcapping")  # the model's own code does not read it
+    pattern = read.optional("sliding_window_pattern", int) or read.positive("_sliding_window_pattern", 6)
+    windowed = every(pattern, False, True, config.num_layers)
+    windowed = read_layer_types(read, config.num_layers, windowed)
+    read.refuse("use_bidirectional_attention", (False,), "attention to later positions is not causal")
+    local = Rope(read.number("rope_local_base_freq"), config.head_dim)
+    layers = tuple(
+        replace(layer, rope=local) if slides else layer for layer, slides in zip(config.layers, windowed, strict=True)
+    )
+    config = replace(config, layers=layers, qk_norm=QKNorm(config.norm, over="head"))
+    return sliding(config, read_window(read), windowed)
+
+
+GEMMA = Architecture(
+    model_types=("gemma",),
+    classes=("GemmaForCausalLM",),
+    read=read_gemma,
+    tensors=LLAMA_TENSORS,
+    defaults={
+        **GEMMA_DEFAULTS,
+        "hidden_size": 3072,
+        "intermediate_size": 24576,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
+    prefixes=LLAMA_PREFIXES,
+)
+
+GEMMA2 = Architecture(
+    model_types=("gemma2",),
+    classes=("Gemma2ForCausalLM",),
+    read=read_gemma2,
+    tensors=SANDWICH_TENSORS,
+    defaults={**GEMMA2_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    prefixes=LLAMA_PREFIXES,
+)
+
+GEMMA3 = Architecture(
+    model_types=("gemma3_text",),
+    classes=("Gemma3ForCausalLM",),
+    read=read_gemma3,
+    tensors=SANDWICH_TENSORS | QK_NORM,
+    defaults={
+        **GEMMA2_DEFAULTS,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

@@ -1,0 +1,90 @@
+"""GPT-Neo: GPT-2 without scaled attention, every other layer with a window, projections apart."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named, read_window, sliding
+
+
+def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
+    """``GPTNeoConfig``."""
+    hidden, heads, layers = read.positive("hidden_size"), read.positive("num_heads"), read.positive("num_layers")
+    positions = read.positive("max_position_embeddings")
+    read.agree("num_attention_heads", heads)
+    read.agree("num_hidden_layers", layers)
+    read.ignore("resid_dropout", "embed_dropout")
+    read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
+    config = DecoderConfig(
+        layers=(Layer(scale=1.0),) * layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=read.head_dim(heads, None, hidden, "hidden_size", "num_heads"),
+        intermediate_size=read.positive("intermediate_size", 4 * hidden),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=positions,
+        longest_context=positions,
+        norm=layer_norm(read.number("layer_norm_epsilon")),
+        activation=read.choice("activation_function", ACTIVATIONS, "gelu_new"),
+        tied_head=read.flag("tie_word_embeddings"),
+        positions=LearnedPositions(positions),
+    )
+    return sliding(config, read_window(read, "window_size"), _local_layers(read, layers))
+
+
+def _local_layers(read: ConfigReader, layers: int) -> Sequence[bool]:
+    """``attention_layers``, a kind per layer, or ``attention_types``: patterns, each with how often it is repeated."""
+    kinds = {"global": False, "local": True}
+    listed = read.per_layer("attention_layers", kinds, layers)
+    expanded: list[Any] = []
+    try:
+        for pattern, times in cast(list[tuple[list[str], int]], read.optional("attention_types", list) or []):
+            expanded += list(pattern) * times
+        found = [kinds[kind] for kind in expanded]
+    except (TypeError, ValueError, KeyError):
+        read.problem("attention_types: a list of [[kinds], times] with kinds global and local expected")
+        return [False] * layers
+    if listed is not None:
+        return listed
+    if len(found) != layers:
+        read.problem(f"attention_types: describes {len(found)} layers, and there are {layers}")
+        return [False] * layers
+    return found
+
+
+GPT_NEO = Architecture(
+    model_types=("gpt_neo",),
+    classes=("GPTNeoForCausalLM",),
+    read=read_gpt_neo,
+    tensors={
+        "embed.weight": "wte.weight",
+        "positions.weight": "wpe.weight",
+        **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+        **named("layers.{i}.attn.q", "h.{i}.attn.attention.q_proj"),
+        **named("layers.{i}.attn.k", "h.{i}.attn.attention.k_proj"),
+        **named("layers.{i}.attn.v", "h.{i}.attn.attention.v_proj"),
+        **named("layers.{i}.attn.o", "h.{i}.attn.attention.out_proj"),
+        **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
+        **named("layers.{i}.mlp.up", "h.{i}.mlp.c_fc"),
+        **named("layers.{i}.mlp.down", "h.{i}.mlp.c_proj"),
+        **named("final_norm", "ln_f"),
+        "head.weight": "lm_head.weight",
+    },
+    defaults={
+        "vocab_size": 50257,
+        "max_position_embeddings": 2048,
+        "hidden_size": 2048,
+        "num_layers": 24,
+        "num_heads": 16,
+        "window_size": 256,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "attention_types": [[["global", "local"], 12]],
+        "tie_word_embeddings": True,
+    },
+    prefixes=("", "transformer."),
+    ignored=(r"h\.\d+\.attn\.attention\.(bias|masked_bias)",),
+)

@@ -1,0 +1,77 @@
+"""GPT-NeoX (Pythia): parallel blocks with two norms, partly rotated heads, QKV fused head by head, an untied head."""
+
+from edgegen_export.architecture import Architecture, TensorMap
+from edgegen_export.config import DecoderConfig, Layer
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Interleaved
+from edgegen_export.families.shared import ACTIVATIONS, contexts, layer_norm, named, read_rope
+
+
+def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
+    """``GPTNeoXConfig``."""
+    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
+    positions = read.positive("max_position_embeddings")
+    rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct")
+    read.agree("rope_theta", rope.theta)
+    read.ignore("partial_rotary_factor", "attention_bias")
+    default_context, longest_context = contexts(rope, positions)
+    return DecoderConfig(
+        layers=(Layer(head_dim**-0.5, rope=rope),) * read.positive("num_hidden_layers"),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=head_dim,
+        intermediate_size=read.positive("intermediate_size"),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=default_context,
+        longest_context=longest_context,
+        norm=layer_norm(read.number("layer_norm_eps")),
+        activation=read.choice("hidden_act", ACTIVATIONS, "gelu"),
+        tied_head=read.flag("tie_word_embeddings"),
+        block="parallel_two_norms" if read.flag("use_parallel_residual") else "sequential",
+    )
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {
+        "embed.weight": "embed_in.weight",
+        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        **{
+            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(
+                f"layers.{{i}}.attention.query_key_value.{kind}", config.num_heads
+            )
+            for kind in ("weight", "bias")
+        },
+        **named("layers.{i}.attn.o", "layers.{i}.attention.dense"),
+        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
+        **named("layers.{i}.mlp.up", "layers.{i}.mlp.dense_h_to_4h"),
+        **named("layers.{i}.mlp.down", "layers.{i}.mlp.dense_4h_to_h"),
+        **named("final_norm", "final_layer_norm"),
+        "head.weight": "embed_out.weight",
+    }
+
+
+GPT_NEOX = Architecture(
+    model_types=("gpt_neox",),
+    classes=("GPTNeoXForCausalLM",),
+    read=read_gpt_neox,
+    tensors=tensors,
+    defaults={
+        "vocab_size": 50432,
+        "hidden_size": 6144,
+        "num_hidden_layers": 44,
+        "num_attention_heads": 64,
+        "intermediate_size": 24576,
+        "hidden_act": "gelu",
+        "rotary_pct": 0.25,
+        "rotary_emb_base": 10000.0,
+        "max_position_embeddings": 2048,
+        "layer_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "use_parallel_residual": True,
+    },
+    prefixes=("", "gpt_neox."),
+    # Buffers that old checkpoints stored: causal masks and frequencies.
+    ignored=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
+)

@@ -1,0 +1,55 @@
+"""GPT-J: parallel blocks with one norm, heads partly rotated in adjacent pairs, a head with a bias."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.gpt2 import GPT2_DEFAULTS, read_gpt2
+from edgegen_export.families.shared import named
+from edgegen_export.rope import Rope
+
+
+def read_gptj(read: ConfigReader) -> DecoderConfig:
+    """``GPTJConfig``, whose keys are those of GPT-2."""
+    read.refuse("scale_attn_weights", (True,), "unscaled attention is not part of this family")
+    read.refuse("scale_attn_by_inverse_layer_idx", (False,), "unscaled attention is not part of this family")
+    config = read_gpt2(read)
+    rotated = read.optional("rotary_dim", int) or config.head_dim
+    if rotated % 2 or not 0 < rotated <= config.head_dim:
+        read.problem(f"rotary_dim = {rotated}: of a head of {config.head_dim}, an even number can be rotated")
+    read.ignore("rotary", "gradient_checkpointing")
+    rope = Rope(10000.0, rotated, interleaved=True)
+    layers = tuple(replace(layer, rope=rope) for layer in config.layers)
+    return replace(config, layers=layers, block="parallel", positions=None)
+
+
+GPTJ = Architecture(
+    model_types=("gptj",),
+    classes=("GPTJForCausalLM",),
+    read=read_gptj,
+    tensors={
+        "embed.weight": "wte.weight",
+        **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+        **named("layers.{i}.attn.q", "h.{i}.attn.q_proj"),
+        **named("layers.{i}.attn.k", "h.{i}.attn.k_proj"),
+        **named("layers.{i}.attn.v", "h.{i}.attn.v_proj"),
+        **named("layers.{i}.attn.o", "h.{i}.attn.out_proj"),
+        **named("layers.{i}.mlp.up", "h.{i}.mlp.fc_in"),
+        **named("layers.{i}.mlp.down", "h.{i}.mlp.fc_out"),
+        **named("final_norm", "ln_f"),
+        **named("head", "lm_head"),
+    },
+    defaults={
+        **GPT2_DEFAULTS,
+        "vocab_size": 50400,
+        "n_positions": 2048,
+        "n_embd": 4096,
+        "n_layer": 28,
+        "n_head": 16,
+        "rotary_dim": 64,
+        "tie_word_embeddings": False,
+    },
+    prefixes=("", "transformer."),
+    ignored=(r"h\.\d+\.attn\.(bias|masked_bias|embed_positions)",),
+)

@@ -1,0 +1,39 @@
+"""Granite: Llama with multipliers of embedding, attention, residuals and logits."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+
+
+def read_granite(read: ConfigReader) -> DecoderConfig:
+    """``GraniteConfig``."""
+    config, scale = read_llama(read), read.number("attention_multiplier")
+    divisor = read.number("logits_scaling")
+    if not divisor:
+        read.problem("logits_scaling: must not be zero")
+    return replace(
+        config,
+        layers=tuple(replace(layer, scale=scale) for layer in config.layers),
+        embedding_multiplier=read.number("embedding_multiplier"),
+        residual_multiplier=read.number("residual_multiplier"),
+        logit_multiplier=1 / (divisor or 1.0),
+    )
+
+
+GRANITE = Architecture(
+    model_types=("granite",),
+    classes=("GraniteForCausalLM",),
+    read=read_granite,
+    tensors=LLAMA_TENSORS,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "embedding_multiplier": 1.0,
+        "logits_scaling": 1.0,
+        "residual_multiplier": 1.0,
+        "attention_multiplier": 1.0,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

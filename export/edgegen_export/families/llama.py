@@ -1,0 +1,82 @@
+"""Llama, and with it the families that differ by data only: RMSNorm, rotary positions, gated MLP."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, Layer, Norm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope
+
+LLAMA_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
+
+LLAMA_TENSORS = {
+    "embed.weight": "embed_tokens.weight",
+    "layers.{i}.attn_norm.weight": "layers.{i}.input_layernorm.weight",
+    **{
+        key: name
+        for x in "qkvo"
+        for key, name in named(f"layers.{{i}}.attn.{x}", f"layers.{{i}}.self_attn.{x}_proj").items()
+    },
+    "layers.{i}.mlp_norm.weight": "layers.{i}.post_attention_layernorm.weight",
+    **{
+        key: name
+        for x in ("gate", "up", "down")
+        for key, name in named(f"layers.{{i}}.mlp.{x}", f"layers.{{i}}.mlp.{x}_proj").items()
+    },
+    "final_norm.weight": "norm.weight",
+    "head.weight": "lm_head.weight",
+}
+LLAMA_PREFIXES = ("", "model.")
+LLAMA_IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.inv_freq")
+"""Frequencies that old checkpoints stored as buffers."""
+
+
+def read_llama(
+    read: ConfigReader, *, norm: Norm | None = None, activation_key: str = "hidden_act", interleaved: bool = False
+) -> DecoderConfig:
+    """``LlamaConfig`` and its many likenesses. ``norm``: what stands in the place of RMSNorm."""
+    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
+    positions = read.positive("max_position_embeddings")
+    rope = read_rope(read, head_dim, positions, interleaved=interleaved)
+    default_context, longest_context = contexts(rope, positions)
+    # Whether a bias exists, the checkpoint says.
+    read.ignore("attention_bias", "mlp_bias")
+    return DecoderConfig(
+        layers=(Layer(head_dim**-0.5, rope=rope),) * read.positive("num_hidden_layers"),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=read.kv_heads(heads, "num_key_value_heads"),
+        head_dim=head_dim,
+        intermediate_size=read.positive("intermediate_size"),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=default_context,
+        longest_context=longest_context,
+        norm=norm or Norm("rms", read.number("rms_norm_eps")),
+        activation=read.choice(activation_key, ACTIVATIONS, "silu"),
+        tied_head=read.flag("tie_word_embeddings"),
+        gated=True,
+    )
+
+
+LLAMA = Architecture(
+    model_types=("llama",),
+    classes=("LlamaForCausalLM",),
+    read=read_llama,
+    tensors=LLAMA_TENSORS,
+    defaults=LLAMA_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+    ignored=LLAMA_IGNORED,
+)

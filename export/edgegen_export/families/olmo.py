@@ -1,0 +1,47 @@
+"""OLMo: Llama with a LayerNorm that has no weights. OLMo 2: norms after attention and MLP, and on queries and keys."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import QK_NORM
+
+OLMO_DEFAULTS = {**LLAMA_DEFAULTS, "vocab_size": 50304}
+
+
+def read_olmo(read: ConfigReader) -> DecoderConfig:
+    """``OlmoConfig``."""
+    config = read_llama(read, norm=Norm("layer", 1e-5, weight=False))
+    return replace(config, clip_qkv=read.optional("clip_qkv", float))
+
+
+def read_olmo2(read: ConfigReader) -> DecoderConfig:
+    """``Olmo2Config``."""
+    config = read_llama(read)
+    return replace(config, block="post_norm", qk_norm=QKNorm(config.norm, over="all"))
+
+
+OLMO = Architecture(
+    model_types=("olmo",),
+    classes=("OlmoForCausalLM",),
+    read=read_olmo,
+    tensors={ours: theirs for ours, theirs in LLAMA_TENSORS.items() if "norm" not in ours},
+    defaults=OLMO_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+)
+
+OLMO2 = Architecture(
+    model_types=("olmo2",),
+    classes=("Olmo2ForCausalLM",),
+    read=read_olmo2,
+    tensors={
+        **LLAMA_TENSORS,
+        **QK_NORM,
+        "layers.{i}.attn_post_norm.weight": "layers.{i}.post_attention_layernorm.weight",
+        "layers.{i}.mlp_post_norm.weight": "layers.{i}.post_feedforward_layernorm.weight",
+    },
+    defaults={**OLMO_DEFAULTS, "rms_norm_eps": 1e-5},
+    prefixes=LLAMA_PREFIXES,
+)

@@ -1,0 +1,72 @@
+"""OPT: learned positions counted from two, projections apart; the 350m model normalizes after each sum and has an
+embedding narrower than its layers."""
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, Layer, LearnedPositions, Norm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Skipping
+from edgegen_export.families.shared import ACTIVATIONS, named
+
+
+def read_opt(read: ConfigReader) -> DecoderConfig:
+    """``OPTConfig``."""
+    hidden, heads = read.positive("hidden_size"), read.positive("num_attention_heads")
+    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
+    positions = read.positive("max_position_embeddings")
+    affine = read.flag("layer_norm_elementwise_affine")
+    before = read.flag("do_layer_norm_before")
+    read.ignore("dropout", "activation_dropout", "layerdrop", "init_std", "enable_bias")
+    return DecoderConfig(
+        layers=(Layer(head_dim**-0.5),) * read.positive("num_hidden_layers"),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=head_dim,
+        intermediate_size=read.positive("ffn_dim"),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=positions,
+        longest_context=positions,
+        norm=Norm("layer", 1e-5, weight=affine, bias=affine),
+        activation=read.choice("activation_function", ACTIVATIONS, "relu"),
+        tied_head=read.flag("tie_word_embeddings"),
+        block="sequential" if before else "norm_after_sum",
+        positions=LearnedPositions(positions),
+        embedding_size=read.positive("word_embed_proj_dim", hidden),
+        final_norm=before and not read.flag("_remove_final_layer_norm"),
+    )
+
+
+OPT = Architecture(
+    model_types=("opt",),
+    classes=("OPTForCausalLM",),
+    read=read_opt,
+    tensors={
+        "embed.weight": "embed_tokens.weight",
+        "embed_in.weight": "project_in.weight",
+        "positions.weight": Skipping("embed_positions.weight", rows=2),
+        **named("layers.{i}.attn_norm", "layers.{i}.self_attn_layer_norm"),
+        **named("layers.{i}.attn.q", "layers.{i}.self_attn.q_proj"),
+        **named("layers.{i}.attn.k", "layers.{i}.self_attn.k_proj"),
+        **named("layers.{i}.attn.v", "layers.{i}.self_attn.v_proj"),
+        **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
+        **named("layers.{i}.mlp_norm", "layers.{i}.final_layer_norm"),
+        **named("layers.{i}.mlp.up", "layers.{i}.fc1"),
+        **named("layers.{i}.mlp.down", "layers.{i}.fc2"),
+        **named("final_norm", "final_layer_norm"),
+        "head_in.weight": "project_out.weight",
+        "head.weight": "lm_head.weight",
+    },
+    defaults={
+        "vocab_size": 50272,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "ffn_dim": 3072,
+        "max_position_embeddings": 2048,
+        "do_layer_norm_before": True,
+        "num_attention_heads": 12,
+        "activation_function": "relu",
+        "layer_norm_elementwise_affine": True,
+        "tie_word_embeddings": True,
+    },
+    prefixes=("", "model.decoder.", "decoder."),
+)

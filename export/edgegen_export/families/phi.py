@@ -1,0 +1,85 @@
+"""Phi 1.5 and 2: parallel blocks with one LayerNorm, partly rotated heads, a head with a bias. Phi 3 and 4-mini: Llama
+with fused projections and LongRoPE."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, QKNorm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Concatenated
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
+from edgegen_export.families.shared import layer_norm, named, read_window, sliding
+
+
+def read_phi(read: ConfigReader) -> DecoderConfig:
+    """``PhiConfig``."""
+    norm = layer_norm(read.number("layer_norm_eps"))
+    config = read_llama(read, norm=norm)
+    qk_norm = QKNorm(norm, over="head") if read.flag("qk_layernorm") else None
+    return replace(config, gated=False, block="parallel", qk_norm=qk_norm)
+
+
+def read_phi3(read: ConfigReader) -> DecoderConfig:
+    """``Phi3Config``."""
+    config = read_llama(read)
+    read.ignore("original_max_position_embeddings")
+    return sliding(config, read_window(read), [True] * config.num_layers)
+
+
+PHI = Architecture(
+    model_types=("phi",),
+    classes=("PhiForCausalLM",),
+    read=read_phi,
+    tensors={
+        "embed.weight": "embed_tokens.weight",
+        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        **named("layers.{i}.attn.q", "layers.{i}.self_attn.q_proj"),
+        **named("layers.{i}.attn.k", "layers.{i}.self_attn.k_proj"),
+        **named("layers.{i}.attn.v", "layers.{i}.self_attn.v_proj"),
+        **named("layers.{i}.attn.o", "layers.{i}.self_attn.dense"),
+        **named("layers.{i}.attn.q_norm", "layers.{i}.self_attn.q_layernorm"),
+        **named("layers.{i}.attn.k_norm", "layers.{i}.self_attn.k_layernorm"),
+        **named("layers.{i}.mlp.up", "layers.{i}.mlp.fc1"),
+        **named("layers.{i}.mlp.down", "layers.{i}.mlp.fc2"),
+        **named("final_norm", "final_layernorm"),
+        **named("head", "lm_head"),
+    },
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 51200,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+    },
+    prefixes=("", "model."),
+)
+
+PHI3 = Architecture(
+    model_types=("phi3",),
+    classes=("Phi3ForCausalLM",),
+    read=read_phi3,
+    tensors={
+        "embed.weight": "embed_tokens.weight",
+        "layers.{i}.attn_norm.weight": "layers.{i}.input_layernorm.weight",
+        tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qkv"): Concatenated("layers.{i}.self_attn.qkv_proj.weight"),
+        "layers.{i}.attn.o.weight": "layers.{i}.self_attn.o_proj.weight",
+        "layers.{i}.mlp_norm.weight": "layers.{i}.post_attention_layernorm.weight",
+        ("layers.{i}.mlp.gate.weight", "layers.{i}.mlp.up.weight"): Concatenated("layers.{i}.mlp.gate_up_proj.weight"),
+        "layers.{i}.mlp.down.weight": "layers.{i}.mlp.down_proj.weight",
+        "final_norm.weight": "norm.weight",
+        "head.weight": "lm_head.weight",
+    },
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 32064,
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "max_position_embeddings": 4096,
+        "original_max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+    },
+    prefixes=("", "model."),
+)

@@ -1,0 +1,53 @@
+"""Qwen2, Qwen2.5 and Qwen3: Llama with biases on queries, keys and values, or with norms on queries and keys."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig, QKNorm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding
+
+QWEN_DEFAULTS = {
+    **LLAMA_DEFAULTS,
+    "vocab_size": 151936,
+    "intermediate_size": 22016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32768,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+
+
+def read_qwen2(read: ConfigReader) -> DecoderConfig:
+    """``Qwen2Config``: where windows are used at all, the layers from ``max_window_layers`` on have them."""
+    config = read_llama(read)
+    used, window, first = read.flag("use_sliding_window"), read_window(read), read.get("max_window_layers", int, 28)
+    windowed = [used and window is not None and i >= first for i in range(config.num_layers)]
+    return sliding(config, window if used else None, read_layer_types(read, config.num_layers, windowed))
+
+
+def read_qwen3(read: ConfigReader) -> DecoderConfig:
+    """``Qwen3Config``."""
+    config = read_qwen2(read)
+    return replace(config, qk_norm=QKNorm(config.norm, over="head"))
+
+
+QWEN2 = Architecture(
+    model_types=("qwen2",),
+    classes=("Qwen2ForCausalLM",),
+    read=read_qwen2,
+    tensors=LLAMA_TENSORS,
+    defaults=QWEN_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+)
+
+QWEN3 = Architecture(
+    model_types=("qwen3",),
+    classes=("Qwen3ForCausalLM",),
+    read=read_qwen3,
+    tensors=LLAMA_TENSORS | QK_NORM,
+    defaults={**QWEN_DEFAULTS, "head_dim": 128},
+    prefixes=LLAMA_PREFIXES,
+)

@@ -1,0 +1,45 @@
+"""SmolLM3: Llama with some layers that have no positions."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig
+from edgegen_export.config_reader import ConfigReader, every
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import read_layer_types, read_window, sliding
+
+
+def read_smollm3(read: ConfigReader) -> DecoderConfig:
+    """``SmolLM3Config``: a 1 in ``no_rope_layers`` is a layer that does rotate; each ``no_rope_layer_interval``-th does
+    not. Windows, where used, are on the layers without rotation."""
+    config = read_llama(read)
+    n = config.num_layers
+    interval = every(read.positive("no_rope_layer_interval"), False, True, n)
+    rotates = read.per_layer("no_rope_layers", {0: False, 1: True}, n) or interval
+    layers = tuple(
+        layer if turns else replace(layer, rope=None) for layer, turns in zip(config.layers, rotates, strict=True)
+    )
+    used, window = read.flag("use_sliding_window"), read_window(read)
+    windowed = [used and window is not None and not turns for turns in rotates]
+    return sliding(replace(config, layers=layers), window, read_layer_types(read, n, windowed))
+
+
+SMOLLM3 = Architecture(
+    model_types=("smollm3",),
+    classes=("SmolLM3ForCausalLM",),
+    read=read_smollm3,
+    tensors=LLAMA_TENSORS,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 32768,
+        "rope_theta": 2000000.0,
+        "no_rope_layer_interval": 4,
+        "tie_word_embeddings": True,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

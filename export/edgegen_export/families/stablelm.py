@@ -1,0 +1,55 @@
+"""StableLM: Llama with LayerNorm, partly rotated heads, and in some models parallel blocks or a norm for each head."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture, TensorMap
+from edgegen_export.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Stacked
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import layer_norm, named
+
+
+def read_stablelm(read: ConfigReader) -> DecoderConfig:
+    """``StableLmConfig``."""
+    eps = read.number("layer_norm_eps")
+    config = read_llama(read, norm=layer_norm(eps))
+    read.ignore("use_qkv_bias")
+    return replace(
+        config,
+        block="parallel" if read.flag("use_parallel_residual") else "sequential",
+        qk_norm=QKNorm(Norm("layer", eps), over="each_head") if read.flag("qk_layernorm") else None,
+    )
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {
+        **LLAMA_TENSORS,
+        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        "layers.{i}.attn.q_norm.weight": Stacked("layers.{i}.self_attn.q_layernorm.norms.{n}.weight", config.num_heads),
+        "layers.{i}.attn.k_norm.weight": Stacked(
+            "layers.{i}.self_attn.k_layernorm.norms.{n}.weight", config.num_kv_heads
+        ),
+        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
+        **named("final_norm", "norm"),
+    }
+
+
+STABLELM = Architecture(
+    model_types=("stablelm",),
+    classes=("StableLmForCausalLM",),
+    read=read_stablelm,
+    tensors=tensors,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 50304,
+        "hidden_size": 2560,
+        "intermediate_size": 6912,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 4096,
+        "layer_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.25,
+    },
+    prefixes=LLAMA_PREFIXES,
+    ignored=LLAMA_IGNORED,
+)

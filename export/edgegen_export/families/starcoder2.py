@@ -1,0 +1,45 @@
+"""StarCoder 2: Llama's attention with LayerNorm, biases and a plain MLP."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture import Architecture
+from edgegen_export.config import DecoderConfig
+from edgegen_export.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import layer_norm, named, read_window, sliding
+
+
+def read_starcoder2(read: ConfigReader) -> DecoderConfig:
+    """``Starcoder2Config``."""
+    config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon"))), gated=False)
+    read.ignore("use_bias", "embedding_dropout")
+    return sliding(config, read_window(read), [True] * config.num_layers)
+
+
+STARCODER2 = Architecture(
+    model_types=("starcoder2",),
+    classes=("Starcoder2ForCausalLM",),
+    read=read_starcoder2,
+    tensors={
+        **LLAMA_TENSORS,
+        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
+        **named("layers.{i}.mlp.up", "layers.{i}.mlp.c_fc"),
+        **named("layers.{i}.mlp.down", "layers.{i}.mlp.c_proj"),
+        **named("final_norm", "norm"),
+    },
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 49152,
+        "hidden_size": 3072,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 2,
+        "hidden_act": "gelu_pytorch_tanh",
+        "max_position_embeddings": 4096,
+        "norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

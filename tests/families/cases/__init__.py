@@ -1,0 +1,15 @@
+"""Tiny configurations of every family: a base case each, and one variant for each thing its config class can say."""
+
+from importlib import import_module
+
+from tests.families.cases.case import CONTEXT, Case, variants
+
+FAMILIES = (
+    "gpt2 opt gpt_neo gpt_neox gptj llama mistral qwen2 qwen3 smollm3 gemma gemma2 gemma3_text phi phi3 falcon "
+    "gpt_bigcode starcoder2 stablelm olmo olmo2 granite cohere cohere2 bloom mixtral qwen3_moe"
+).split()
+"""The values of ``model_type``; each has a module of its own here."""
+
+CASES: list[Case] = [case for name in FAMILIES for case in import_module(f"{__name__}.{name}").CASES]
+
+__all__ = ["CASES", "CONTEXT", "FAMILIES", "Case", "variants"]

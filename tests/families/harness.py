@@ -1,0 +1,137 @@
+"""A case put to the test: its random checkpoint, the bundle made of it, and how far the two are apart."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle import Bundle
+from edgegen.runners import Runner
+from edgegen_export.families import FAMILIES
+from edgegen_export.pipeline import export
+from tests.export.bundles import decoded, export_to, prefilled, runner_of
+from tests.families.cases import Case
+from tests.oracle import Oracle, write_random
+
+TOLERANCE = 1e-3
+"""Largest allowed difference of any float32 logit."""
+
+MARGIN = 2e-3
+"""Least distance of the oracle's first choice from its second: nearer ones would be decided by rounding."""
+
+CHUNKS = (1, 5, 16, 31)
+
+Ids = list[int]
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Greatest absolute difference of any logit, by the way in which the bundle computed it.
+
+    ``prefill``: all at once, the last position; ``chunks``: in chunks of several sizes, the last position of each;
+    ``steps``: token by token; ``together``: by the decode graph at once.
+    """
+
+    prefill: float
+    chunks: float
+    steps: float
+    together: float
+
+    @property
+    def greatest(self) -> float:
+        return max(asdict(self).values())
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A case's bundle, running, and its oracle."""
+
+    case: Case
+    bundle: Bundle
+    runner: Runner[Any]
+    oracle: Oracle
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a bundle generated after a prompt, and the logits of both sides at each of those steps."""
+
+    ids: Ids
+    found: Logits
+    expected: Logits
+
+
+def is_family(model_type: str) -> bool:
+    """Whether edgegen has the family at all."""
+    return any(model_type in family.model_types for family in FAMILIES)
+
+
+def tokens(case: Case, count: int, seed: int) -> Ids:
+    """Random ids of the case's vocabulary."""
+    return np.random.default_rng(seed).integers(0, case.config["vocab_size"], count).tolist()
+
+
+def checkpoint_of(case: Case, folder: Path, seed: int | None = None) -> Path:
+    """Write the case's random model; another ``seed`` than its own is for trying."""
+    return write_random(folder, case.family, case.config, seed=case.seed if seed is None else seed)
+
+
+def export_case(case: Case, checkpoint: Path, target: Path) -> Bundle:
+    if case.max_context is None:
+        return export_to(checkpoint, target)
+    return export(str(checkpoint), target, scheme="fp32", max_context=case.max_context)[0]
+
+
+def subject_of(case: Case, folder: Path) -> Subject:
+    """Write the case's checkpoint, export it and open both sides."""
+    checkpoint = checkpoint_of(case, folder / "checkpoint")
+    bundle = export_case(case, checkpoint, folder / "bundle")
+    return Subject(case, bundle, runner_of(bundle), Oracle(checkpoint))
+
+
+def differences(subject: Subject) -> Differences:
+    """Over one random sequence, which crosses every window."""
+    runner, length = subject.runner, subject.case.length
+    ids = tokens(subject.case, length, seed=1)
+    expected = subject.oracle.logits(np.array([ids]))[0]
+
+    def apart(found: Logits, positions: Iterable[int]) -> float:
+        return float(np.abs(found - expected[list(positions)]).max())
+
+    def in_chunks(chunk: int) -> float:
+        ends = [min(at + chunk, length) - 1 for at in range(0, length, chunk)]
+        return apart(prefilled(runner, runner.new_cache(), ids, chunk), ends)
+
+    cache = runner.new_cache()
+    steps = np.concatenate([decoded(runner, cache, [token]) for token in ids])
+    return Differences(
+        prefill=in_chunks(length),
+        chunks=max(in_chunks(chunk) for chunk in CHUNKS),
+        steps=apart(steps, range(length)),
+        together=apart(decoded(runner, runner.new_cache(), ids), range(length)),
+    )
+
+
+def continuation(subject: Subject) -> Continuation:
+    """The bundle's greedy ids; the oracle judges them in one pass over prompt and ids.
+
+    That is its own greedy decoding: where it agrees with every choice so far, its next choice follows from them.
+    """
+    runner, cache = subject.runner, subject.runner.new_cache()
+    prompt = tokens(subject.case, subject.case.prompt, seed=2)
+    found = [prefilled(runner, cache, prompt, len(prompt))[0]]
+    while len(found) < subject.case.generated:
+        found.append(decoded(runner, cache, [int(found[-1].argmax())])[0])
+    ids = [int(logits.argmax()) for logits in found]
+    expected = subject.oracle.logits(np.array([prompt + ids[:-1]]))[0, len(prompt) - 1 :]
+    return Continuation(ids, np.array(found), expected)
+
+
+def margins(logits: Logits) -> NDArray[np.float32]:
+    """The distance of the first choice from the second at each of [t, vocab]."""
+    second, first = np.partition(logits, -2, axis=-1)[:, -2:].T
+    return first - second

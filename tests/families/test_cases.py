@@ -1,0 +1,65 @@
+"""The cases themselves: each says something that its family's base does not, and its config is read whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgegen_export.architecture import find_architecture
+from edgegen_export.families import FAMILIES as EXPORTED
+from tests.families.cases import CASES, FAMILIES, Case
+from tests.families.harness import TOLERANCE, checkpoint_of, is_family, tokens
+from tests.oracle import Oracle, import_transformers
+
+BASES = {case.family: case for case in CASES if case.name == "base"}
+VARIANTS = [case for case in CASES if case.name != "base" and not case.refused]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+
+
+def test_every_family_has_a_base_and_no_name_is_taken_twice() -> None:
+    assert set(BASES) == set(FAMILIES)
+    assert len({str(case) for case in CASES}) == len(CASES)
+
+
+def config_json(case: Case, **how: Any) -> dict[str, Any]:
+    """What transformers writes of the case's config."""
+    config = import_transformers().AutoConfig.for_model(case.family, **case.config)
+    return json.loads(config.to_json_string(**how))
+
+
+@pytest.mark.parametrize("case", VARIANTS, ids=str)
+def test_a_variant_computes_what_its_base_does_not(case: Case, tmp_path: Path) -> None:
+    """By more than the tests would tolerate; so a bundle that took it for the base would be noticed."""
+    base = BASES[case.family]
+    folder = checkpoint_of(case, tmp_path / "variant")
+    if tensors(folder) != tensors(checkpoint_of(base, tmp_path / "base")):
+        return  # other tensors: it cannot be taken for the base
+    ids = np.array([tokens(case, case.length, seed=1)])
+    expected = Oracle(folder).logits(ids)
+    (folder / "config.json").write_bytes((tmp_path / "base" / "config.json").read_bytes())
+    difference = float(np.abs(Oracle(folder).logits(ids) - expected).max())
+    if case.inert:
+        assert difference <= 1e-5
+    else:
+        assert difference > 1.2 * TOLERANCE
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    """Names and shapes of a checkpoint's tensors, from the file's header."""
+    data = (folder / "model.safetensors").read_bytes()
+    header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.refused], ids=str)
+def test_every_key_that_transformers_writes_is_understood(case: Case) -> None:
+    """It leaves out what is default; written out in full, the config means the same."""
+    if not is_family(case.family):
+        pytest.skip(f"no family {case.family!r} yet")
+    short = config_json(case, use_diff=True)
+    full = {**config_json(case, use_diff=False), **short}
+    read = find_architecture(short, EXPORTED).read_config
+    assert read(full) == read(short)

@@ -1,0 +1,94 @@
+"""Configs of real checkpoints, without torch or weights: every key is understood, graphs of their real shapes load."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgegen.ort_session import open_session
+from edgegen_export.architecture import decoder_tensors, find_architecture
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.config import Alibi, DecoderConfig, LearnedPositions
+from edgegen_export.decoder import build_decode, build_prefill, kv_spec
+from edgegen_export.families import FAMILIES
+from edgegen_export.folding import folded
+from edgegen_export.parameters import FedParameters
+from edgegen_export.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Yarn
+from tests.families.harness import is_family
+from tests.families.real_configs import FOLDER, REAL_CONFIGS, RealConfig, Rotation
+
+SCALINGS: dict[type | None, str | None] = {
+    type(None): None,
+    Linear: "linear",
+    DynamicNtk: "dynamic",
+    Yarn: "yarn",
+    Llama3: "llama3",
+    LongRope: "longrope",
+}
+
+
+@pytest.fixture(scope="module", params=REAL_CONFIGS, ids=str)
+def real(request: pytest.FixtureRequest) -> RealConfig:
+    if not is_family(request.param.read()["model_type"]):
+        pytest.skip(f"no family {request.param.read()['model_type']!r} yet")
+    return request.param
+
+
+def config_of(raw: Mapping[str, Any]) -> DecoderConfig:
+    config = find_architecture(raw, FAMILIES).read_config(raw)
+    return config.for_context(config.max_positions)
+
+
+def positions_of(config: DecoderConfig) -> str | tuple[Rotation, ...]:
+    """How positions enter, rotations in the order of the first layers that have them."""
+    match config.positions:
+        case LearnedPositions():
+            return "learned"
+        case Alibi():
+            return "alibi"
+        case None:
+            by_rope: dict[Rope, list[int]] = {}
+            for i, layer in enumerate(config.layers):
+                if layer.rope:
+                    by_rope.setdefault(layer.rope, []).append(i)
+            everywhere = list(range(config.num_layers))
+            return tuple(
+                Rotation(rope.theta, rope.dim, SCALINGS[type(rope.scaling)], None if at == everywhere else tuple(at))
+                for rope, at in by_rope.items()
+            )
+
+
+def test_every_file_has_its_line() -> None:
+    assert {path.stem.replace("--", "/") for path in FOLDER.glob("*.json")} == {str(real) for real in REAL_CONFIGS}
+
+
+def test_a_config_means_what_it_should(real: RealConfig) -> None:
+    config = config_of(real.read())
+    found = (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim)
+    assert found == (real.layers, real.hidden, real.heads, real.kv_heads, real.head_dim)
+    assert (config.max_positions, config.tied_head) == (real.context, real.tied)
+    assert tuple(layer.window for layer in config.layers) == (real.windows or (None,) * real.layers)
+    assert positions_of(config) == real.positions
+
+
+def test_a_config_asks_for_as_many_parameters_as_are_published(real: RealConfig) -> None:
+    required, optional = decoder_tensors(config_of(real.read()))
+    least = sum(int(np.prod(shape)) for shape in required.values())
+    most = least + sum(int(np.prod(shape)) for shape in optional.values())
+    assert least <= real.parameters <= most
+
+
+def test_graphs_of_the_real_shapes_load(real: RealConfig) -> None:
+    """Weights are graph inputs, so that none has to exist; shapes are checked when the graph is loaded."""
+    config = config_of(real.read())
+    nothing = np.zeros((), np.float32)
+    required = {
+        name: LazyTensor.from_array(np.broadcast_to(nothing, shape))
+        for name, shape in decoder_tensors(config)[0].items()
+    }
+    params = FedParameters(folded(config, required))
+    for build in (build_prefill, build_decode):
+        session = open_session(build(config, params, kv_spec(config)).model().SerializeToString())
+        (logits,) = (value for value in session.get_outputs() if value.name == "logits")
+        assert logits.shape[-1] == config.vocab_size
