@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-_LARGE = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx", ".pt")
+_LARGE = (".safetensors", ".gguf", ".bin", ".h5", ".msgpack", ".onnx", ".pt")
 _API = re.compile(r"/api/models/(?P<repo>.+?)(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?/?")
 _FILE = re.compile(r"/(?P<repo>.+?)/resolve/(?P<revision>[^/]+)/(?P<name>.+)")
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
 @click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
+@click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
@@ -38,10 +39,11 @@ def command(
     output: Path | None,
     max_context: int | None,
     revision: str | None,
+    gguf_file: str | None,
     force: bool,
     quiet: bool,
 ) -> None:
-    """Export SOURCE, a checkpoint folder or a Hugging Face hub id, to a bundle.
+    """Export SOURCE, a checkpoint folder, a GGUF file or a Hugging Face hub id, to a bundle.
 
     Without -o the bundle goes to the store, under the source's name and the scheme: `edgegen export gpt2 --int8`
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. The bundle's folder is printed.
@@ -49,7 +51,7 @@ def command(
     from edgegen_export.pipeline import export
 
     chosen: Scheme = "fp32" if scheme == "fp32" else "int8"
-    target = output or BundleStore().path(f"{source_name(source)}-{chosen}")
+    target = output or BundleStore().path(f"{source_name(source, gguf_file)}-{chosen}")
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
         bundle, report = export(
@@ -58,6 +60,7 @@ def command(
             scheme=chosen,
             via=via,
             revision=revision,
+            gguf_file=gguf_file,
             force=force,
             max_context=max_context,
             progress=terminal,
@@ -69,10 +72,12 @@ def command(
     click.echo(str(target))
 
 
-def source_name(source: str) -> str:
-    """The last part of a path or a hub id."""
-    folder = Path(source).expanduser()
-    return folder.resolve().name if folder.is_dir() else source.rpartition("/")[2]
+def source_name(source: str, gguf_file: str | None = None) -> str:
+    """The last part of a path or a hub id; that of the GGUF file, without its suffix, where one is named."""
+    path = Path(source).expanduser()
+    name = path.resolve().name if path.exists() else source.rpartition("/")[2]
+    file = gguf_file or (name if path.is_file() else "")
+    return Path(file).stem or name
 
 
 def summary(report: "ParityReport") -> str:

@@ -72,6 +72,13 @@ class ConfigReader:
             self.problem(f"{key}: must be positive, found {value}")
         return value if value is not None and value > 0 else default or 1
 
+    def either(self, key: str, other: str) -> int:
+        """The positive whole number under ``key`` or its ``other`` name, which must agree where both are there."""
+        value = self.positive(other if other in self._stated else key)
+        self.agree(key, value)
+        self.ignore(key)
+        return value
+
     def number(self, key: str, default: float | None = None) -> float:
         """The number under ``key``, or ``default``; without a default the key is required."""
         value = self._required(key, float, default)
@@ -160,7 +167,8 @@ class ConfigReader:
 
     def agree(self, key: str, value: object) -> None:
         """``key``, where present, says the same as what was read elsewhere."""
-        self.refuse(key, (value,), f"contradicts the value {value!r} of its other name")
+        if key in self._stated:
+            self.refuse(key, (value,), f"contradicts the value {value!r} of its other name")
 
     def ignore(self, *keys: str) -> None:
         """Keys of this family that do not change the result."""

@@ -27,4 +27,4 @@ class Construction:
     max_context: int
     rotary: tuple[RotaryTable, ...] = ()
     warnings: tuple[str, ...] = ()
-    made_with: Mapping[str, str] = field(default_factory=dict[str, str])
+    made_with: dict[str, str] = field(default_factory=dict[str, str])

@@ -88,14 +88,16 @@ def export(
     scheme: Scheme = "int8",
     via: Via = "edgegen",
     revision: str | None = None,
+    gguf_file: str | None = None,
     force: bool = False,
     max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: Progress | None = None,
 ) -> tuple[Bundle, ParityReport]:
-    """Write the checkpoint ``source`` (a folder or a hub id) as a bundle to the folder ``target``.
+    """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
     ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
+    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
@@ -114,7 +116,11 @@ def export(
         return architecture, config.for_context(_context(config, max_context))
 
     check = check_traceable if via == "optimum" else read_config
-    checkpoint = Checkpoint.open(source, revision=revision, progress=progress.stage, check_config=check)
+    checkpoint = Checkpoint.open(
+        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=check
+    )
+    if via == "optimum" and checkpoint.gguf is not None:
+        raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
     recipe = RECIPES[scheme]
 
     with BundleWriter(target, force=force) as writer:
@@ -150,12 +156,7 @@ def export(
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
             files=writer.files,
-            provenance={
-                "edgegen": edgegen.__version__,
-                "onnx": version("onnx"),
-                "numpy": np.__version__,
-                **construction.made_with,
-            },
+            provenance=_provenance(checkpoint) | construction.made_with,
         )
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
@@ -264,12 +265,19 @@ def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
     )
 
 
+def _provenance(checkpoint: Checkpoint) -> dict[str, str]:
+    gguf = {"gguf": checkpoint.gguf} if checkpoint.gguf else {}
+    return {"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__, **gguf}
+
+
 def _parameters(tensors: Mapping[str, LazyTensor]) -> int:
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights."""
+    if not checkpoint.path.is_dir():
+        return {}
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())

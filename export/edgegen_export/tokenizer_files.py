@@ -1,77 +1,67 @@
-"""The tokenizer's files of a checkpoint, carried into the bundle."""
+"""The tokenizer's files of a checkpoint, as the bundle carries them."""
 
-import json
-from typing import Any, cast
-
-from edgegen.errors import CheckpointError
+from edgegen.errors import CheckpointError, did_you_mean
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.tokenizer.classes import TOKENIZER_CLASSES, UNNAMED, TokenizerClass, class_name
+from edgegen_export.tokenizer.completion import complete
+from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
+from edgegen_export.tokenizer.sentencepiece_model import read_sentencepiece
+from edgegen_export.tokenizer.settings import TokenizerSettings
+from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
+from edgegen_export.tokenizer.vocabulary_files import MERGES, VOCABULARY, read_vocabulary
 
 TOKENIZER = "tokenizer.json"
-END_OF_TEXT = "<|endoftext|>"
+_SENTENCEPIECE = ("tokenizer.model", "spiece.model")
+"""Under the name that T5 gives it, too."""
 _COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 
 
 def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """Name → contents. Without a ``tokenizer.json``, one is made of ``vocab.json`` and ``merges.txt`` (GPT-2's BPE).
+    """Name → contents. The ``tokenizer.json`` alone gives the ids that transformers gives with all the files.
 
-    Empty where the checkpoint has no tokenizer at all.
+    A checkpoint's own is carried as it is where that holds. Without one it is made of ``tokenizer.model``, or of
+    ``vocab.json`` and ``merges.txt``, or of a GGUF's metadata. Empty where the checkpoint has no tokenizer at all.
 
     Raises:
-        CheckpointError: vocabulary and merges do not make a tokenizer.
+        CheckpointError: the files are malformed or contradict each other, or nothing says how to read them.
     """
-    files = {name: path.read_bytes() for name in (TOKENIZER, *_COMPANIONS) if (path := checkpoint.file(name))}
-    if TOKENIZER not in files:
-        vocabulary, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
-        if vocabulary is None or merges is None:
-            return {}
-        files[TOKENIZER] = _byte_level_bpe(vocabulary.read_text("utf-8"), merges.read_text("utf-8"), files)
-    return files
+    if has_tokenizer(checkpoint.metadata):
+        return tokenizer_from_gguf(checkpoint.metadata)
+    files = {name: path.read_bytes() for name in _COMPANIONS if (path := checkpoint.file(name))}
+    sources = (TOKENIZER, *_SENTENCEPIECE, VOCABULARY, MERGES)
+    found = {name: path.read_bytes() for name in sources if (path := checkpoint.file(name))}
+    if not {TOKENIZER, *_SENTENCEPIECE} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
+        return {}
+    settings = TokenizerSettings.read(files)
+    name = class_name(settings, checkpoint.config)
+    kind = TOKENIZER_CLASSES.get(name or UNNAMED, TokenizerClass())
+    if TOKENIZER in found and not _rebuilt(kind, settings, found):
+        carried = TokenizerJson.parse(found[TOKENIZER], TOKENIZER)
+        changed = complete(carried, settings, kind, made=False)
+        return {TOKENIZER: carried.to_bytes() if changed else found[TOKENIZER], **files}
+    made = _made(found, name, kind, settings)
+    complete(made, settings, kind, made=True)
+    return {TOKENIZER: made.to_bytes(), **files}
 
 
-def _byte_level_bpe(vocabulary: str, merges: str, files: dict[str, bytes]) -> bytes:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-
-    pairs = [tuple(line.split(" ")) for line in merges.splitlines() if line and not line.startswith("#version")]
-    try:
-        settings = _json(files, "tokenizer_config.json")
-        vocab: dict[str, int] = json.loads(vocabulary)
-        tokenizer: Any = Tokenizer(models.BPE(vocab=vocab, merges=pairs))  # type: ignore[arg-type]
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(settings.get("add_prefix_space")))
-        tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-        for token_id, token in sorted(_added_tokens(files, vocab).items()):
-            (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-            if tokenizer.token_to_id(token.content) != token_id:
-                raise ValueError(f"the added token {token.content!r} cannot have the id {token_id}")
-        if settings.get("add_bos_token"):
-            first = _content(settings.get("bos_token")) or END_OF_TEXT
-            tokenizer.post_processor = processors.TemplateProcessing(
-                single=f"{first} $A", pair=None, special_tokens=[(first, tokenizer.token_to_id(first))]
-            )
-    except Exception as error:  # the library promises no narrower class
-        raise CheckpointError(f"vocab.json and merges.txt do not make a tokenizer: {error}") from error
-    return cast(str, tokenizer.to_str()).encode()
+def _rebuilt(kind: TokenizerClass, settings: TokenizerSettings, found: dict[str, bytes]) -> bool:
+    return kind.rebuilt_for_prefix and settings.add_prefix_space is not None and _SENTENCEPIECE[0] in found
 
 
-def _added_tokens(files: dict[str, bytes], vocab: dict[str, int]) -> dict[int, Any]:
-    """The tokens beyond the merges by id: where today's files describe them, and where older ones list them."""
-    from tokenizers import AddedToken
-
-    described = cast(dict[str, dict[str, Any]], _json(files, "tokenizer_config.json").get("added_tokens_decoder", {}))
-    if described:
-        return {int(i): cast(Any, AddedToken)(**token) for i, token in described.items()}
-    listed = {**vocab, **cast(dict[str, int], _json(files, "added_tokens.json"))}
-    special = {END_OF_TEXT}
-    for value in _json(files, "special_tokens_map.json").values():
-        special |= {_content(entry) for entry in (cast(list[Any], value) if isinstance(value, list) else [value])}
-    wanted = (listed.keys() - vocab.keys()) | (special & listed.keys())
-    return {listed[text]: cast(Any, AddedToken)(text, special=text in special) for text in wanted}
-
-
-def _content(token: Any) -> str:
-    """A token written as text, or as an object with its properties."""
-    return str(cast(dict[str, Any], token).get("content", "")) if isinstance(token, dict) else str(token or "")
-
-
-def _json(files: dict[str, bytes], name: str) -> dict[str, Any]:
-    return json.loads(files.get(name, b"{}"))
+def _made(
+    found: dict[str, bytes], name: str | None, kind: TokenizerClass, settings: TokenizerSettings
+) -> TokenizerJson:
+    """The tokenizer of the files that the class reads."""
+    model = next((file for file in _SENTENCEPIECE if file in found), None)
+    if kind.from_sentencepiece and model:
+        return kind.from_sentencepiece(read_sentencepiece(found[model], model), settings)
+    if kind.from_vocabulary and {VOCABULARY, MERGES} <= found.keys():
+        return kind.from_vocabulary(read_vocabulary(found[VOCABULARY], found[MERGES]), settings)
+    there = " and ".join(sorted(found))
+    near = did_you_mean(name, TOKENIZER_CLASSES) if name and name not in TOKENIZER_CLASSES else ""
+    reads = f"how {name}{near} reads {there} is not known" if name else f"no config names the class that reads {there}"
+    raise CheckpointError(
+        f"there is no {TOKENIZER}, and {reads}: "
+        f"add the {TOKENIZER} that transformers saves (AutoTokenizer.from_pretrained(folder).save_pretrained(folder)), "
+        f"or take {there} away to export a model of token ids alone"
+    )

@@ -123,7 +123,7 @@ def test_config_faults(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     message = refusal(folder)
     assert "has no config.json" in message
-    assert "no safetensors weights" in message
+    assert "no weights in safetensors or GGUF files" in message
 
 
 def sharded(tmp_path: Path) -> tuple[Path, dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.checkpoint.gguf_bytes import write_llama
 from tests.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
 
@@ -24,7 +25,9 @@ from edgegen.errors import EdgegenError
 from edgegen_export.checkpoint import Checkpoint
 said = []
 try:
-    c = Checkpoint.open(sys.argv[1], revision=sys.argv[2] or None, progress=said.append)
+    c = Checkpoint.open(
+        sys.argv[1], revision=sys.argv[2] or None, gguf_file=sys.argv[3] or None, progress=said.append
+    )
     sums = {name: float(t.read().sum()) for name, t in c.tensors.items()}
     print(json.dumps({"kind": c.source.kind, "id": c.source.id, "revision": c.source.revision, "sums": sums,
         "files": sorted(p.name for p in c.path.rglob("*") if p.is_file()), "said": said}))
@@ -69,6 +72,11 @@ def repos(tmp_path: Path) -> dict[str, Path]:
     shutil.copytree(original, pickled, ignore=shutil.ignore_patterns("*.safetensors"))
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    for name in ("several", "one", "bare"):
+        write_llama(tmp_path / name / "model-Q8_0.gguf")
+    (tmp_path / "one" / "README.md").write_text("one")
+    write_llama(tmp_path / "several" / "Q4" / "model-Q4_0.gguf")
+    (tmp_path / "several" / "tokenizer.json").write_text("{}")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "README.md").write_text("nothing")
     return {
@@ -78,6 +86,9 @@ def repos(tmp_path: Path) -> dict[str, Path]:
         "org/pickled": pickled,
         "org/adapter": tmp_path / "adapter",
         "org/empty": tmp_path / "empty",
+        "org/several": tmp_path / "several",
+        "org/one": tmp_path / "one",
+        "org/bare": tmp_path / "bare",
         "org/secret": original,
         "org/terms": original,
     }
@@ -94,10 +105,10 @@ def hub(repos: dict[str, Path]) -> Iterator[StandInHub]:
 def open_at(hub: StandInHub, tmp_path: Path) -> Opener:
     root = Path(__file__).parents[2]
 
-    def open_at(source: str, revision: str = "", **env: str) -> Outcome:
+    def open_at(source: str, revision: str = "", gguf_file: str = "", **env: str) -> Outcome:
         path = os.pathsep.join([str(root), str(root / "export")])
         base = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "PYTHONWARNINGS": "default"}
-        command = [sys.executable, "-c", OPEN, source, revision]
+        command = [sys.executable, "-c", OPEN, source, revision, gguf_file]
         # Run where no local folder has the name of a repository.
         done = subprocess.run(
             command, env=base | env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
@@ -198,6 +209,36 @@ def test_each_failure_has_its_sentence(open_at: Opener, hub: StandInHub) -> None
     assert "no config.json (found: README.md)" in open_at("org/empty").message
     hub.down = 501  # 503 and the like are asked again for half a minute
     assert "answered HTTP 501" in open_at("org/tuned").message
+
+
+def test_only_the_chosen_gguf_file_is_fetched(hub: StandInHub, open_at: Opener) -> None:
+    message = open_at("org/several").answer["message"]
+    assert "org/several holds 2 GGUF files, choose one with --gguf-file: Q4/model-Q4_0.gguf, model-Q8_0.gguf" in message
+    assert "(did you mean 'model-Q8_0.gguf'?)" in open_at("org/several", gguf_file="model-Q8_1.gguf").answer["message"]
+    assert not hub.downloads
+    answer = open_at("org/several", gguf_file="Q4/model-Q4_0.gguf").answer
+    assert answer["files"] == ["model-Q4_0.gguf", "tokenizer.json"]
+    assert sorted(hub.downloads) == ["org/several/Q4/model-Q4_0.gguf", "org/several/tokenizer.json"]
+    assert (answer["kind"], answer["id"]) == ("hub", "org/several")
+    assert answer["sums"] == {"model.embed_tokens.weight": sum(range(24))}
+    assert [said for said in answer["said"] if "Q4/model-Q4_0.gguf (" in said]
+
+
+@pytest.mark.parametrize("repo", ["org/one", "org/bare"])
+def test_the_only_gguf_file_is_taken_and_cached(hub: StandInHub, open_at: Opener, repo: str) -> None:
+    online = open_at(repo).answer
+    assert f"{repo}/model-Q8_0.gguf" in hub.downloads
+    hub.downloads.clear()
+    again = open_at(repo).answer
+    assert not again["said"]
+    assert not hub.downloads
+    for env in ({"HF_HUB_OFFLINE": "1"}, {}):
+        offline = open_at(repo, **env).answer
+        assert (offline["sums"], offline["revision"]) == (online["sums"], online["revision"])
+        hub.stop()
+    message = open_at(repo, gguf_file="other.gguf").message
+    assert "cannot be reached" in message
+    assert message.endswith("the cache has no other.gguf")
 
 
 def test_a_config_that_is_refused_is_the_only_file_fetched(hub: StandInHub, tmp_path: Path) -> None:

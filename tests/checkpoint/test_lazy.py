@@ -30,7 +30,7 @@ def arrays(draw: st.DrawFn, ndim: int | None = None) -> NDArray[Any]:
 
 def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTensor, NDArray[Any]]:
     """The same chain of transforms on both."""
-    for kind in draw(st.lists(st.sampled_from(("transposed", "take", "concat")), max_size=4)):
+    for kind in draw(st.lists(st.sampled_from(("transposed", "take", "concat", "reordered", "affine")), max_size=4)):
         axis = draw(st.integers(0, array.ndim - 1))
         if kind == "transposed" and array.ndim == 2:
             tensor, array = tensor.transposed(), array.T
@@ -39,6 +39,11 @@ def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTen
             stop = draw(st.integers(start, array.shape[axis]))
             tensor = tensor.take(start, stop, axis)
             array = array[(slice(None),) * axis + (slice(start, stop),)]
+        elif kind == "reordered":
+            rows = np.array(draw(st.permutations(range(len(array)))), np.intp)
+            tensor, array = tensor.reordered(rows), array[rows]
+        elif kind == "affine":
+            tensor, array = tensor.affine(2.0, -1.0), array.astype(np.float32) * np.float32(2) - np.float32(1)
         elif kind == "concat":
             other = np.zeros_like(array).astype(numpy_dtype(draw(st.sampled_from(("float32", "float16")))))
             parts = [tensor, LazyTensor.from_array(other), tensor]
@@ -149,6 +154,8 @@ def test_wrong_calls() -> None:
         LazyTensor.concat([tensor, tensor.take(0, 2, axis=1)])
     with pytest.raises(IndexError, match="axis 2"):
         LazyTensor.concat([tensor, tensor], axis=2)
+    with pytest.raises(IndexError, match="rows 1 to 2"):
+        tensor.reordered(np.array([1, 2]))
     with pytest.raises(TypeError, match="complex"):
         LazyTensor.from_array(np.zeros(3, np.complex64))
 

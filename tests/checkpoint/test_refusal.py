@@ -84,7 +84,7 @@ def test_pickles_beside_safetensors_are_ignored(tmp_path: Path) -> None:
 
 def test_the_state_of_a_trainer_is_no_model(tmp_path: Path) -> None:
     message = refusal(bare_folder(tmp_path / "a", *TRAINER_COMPANY))
-    assert "no safetensors weights" in message
+    assert "no weights in safetensors or GGUF files" in message
     assert "python" not in message
 
 

@@ -108,6 +108,16 @@ class TestExport:
         assert done.stdout.decode() == f"{tmp_path / 'out'}\n"
         assert Bundle.open(tmp_path / "out").manifest.quantization.scheme == "fp32"
 
+    @pytest.mark.parametrize("arguments", [("stories260K-f32.gguf",), ("", "--gguf-file", "stories260K-f32.gguf")])
+    def test_of_a_gguf_file_has_its_name(
+        self, edgegen: Edgegen, edgegen_home: Path, test_data: Path, arguments: tuple[str, ...]
+    ) -> None:
+        source = test_data / "models" / "stories260K" / arguments[0]
+        done = edgegen("export", str(source), *arguments[1:], "-q")
+        target = edgegen_home / "bundles" / "stories260K-f32-int8"
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"{target}\n", b"")
+        assert Bundle.open(target).manifest.provenance["gguf"] == "stories260K-f32.gguf"
+
     def test_over_a_bundle_needs_force(self, capsys: Capture, checkpoint: Path, copy: Path) -> None:
         assert run(["export", str(checkpoint), "-o", str(copy)]) == 1
         assert "already holds a bundle; replace it with --force" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +179,46 @@ def test_a_token_that_begins_every_text_is_kept(checkpoint: Path, gpt2_files: Pa
         assert tokenizer.encode(text) == oracle.encode(text)
 
 
-def test_added_tokens_whose_ids_leave_a_gap_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_added_tokens_whose_ids_leave_a_gap_keep_them(checkpoint: Path, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     shutil.copytree(checkpoint, folder)
-    (folder / "added_tokens.json").write_text('{"<|user|>": 50300}')
-    with pytest.raises(CheckpointError, match=r"'<\|user\|>' cannot have the id 50300"):
+    (folder / "added_tokens.json").write_text('{"<|user|>": 50300, "<|bot|>": 50257}')
+    oracle: Any = import_transformers().GPT2Tokenizer.from_pretrained(str(folder))
+    text = "a<|user|>b<|bot|>"
+    assert made_tokenizer(folder).encode(text) == oracle.encode(text) == [64, 50300, 65, 50257]
+
+
+def test_an_added_token_with_the_id_of_another_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, folder)
+    (folder / "added_tokens.json").write_text('{"<|user|>": 64}')
+    with pytest.raises(CheckpointError, match=r"'<\|user\|>' cannot have the id 64, that of 'a'"):
         made_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            {"tokenizer_class": "GPT3Tokenizer"},
+            r"how GPT3Tokenizer \(did you mean 'GPT2Tokenizer'\?\) reads",
+        ),
+        ({"tokenizer_class": "LlamaTokenizerFast"}, r"how LlamaTokenizer reads merges.txt and vocab.json is not known"),
+        ({}, r"no config names the class that reads merges.txt and vocab.json: add the tokenizer.json"),
+    ],
+)
+def test_files_that_nobody_says_how_to_read_are_refused(
+    checkpoint: Path, tmp_path: Path, config: dict[str, str], said: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    opened = replace(Checkpoint.open(str(folder)), config={"model_type": "unheard of"})
+    with pytest.raises(CheckpointError, match=said):
+        tokenizer_files(opened)
+
+
+def test_a_checkpoint_without_a_vocabulary_has_no_files(tmp_path: Path) -> None:
+    folder = write_gpt2(tmp_path / "checkpoint", layout="trainer", n_layer=1)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    assert tokenizer_files(Checkpoint.open(str(folder))) == {}

@@ -227,6 +227,13 @@ def test_a_config_that_transformers_cannot_use_is_refused_in_one_sentence(optimu
     assert not (tmp_path / "bundle").exists()
 
 
+def test_a_gguf_file_is_not_traced(optimum: None, test_data: Path, tmp_path: Path) -> None:
+    (gguf,) = (test_data / "models" / "stories260K").glob("*.gguf")
+    with pytest.raises(UsageError, match="is a GGUF file, which optimum does not trace"):
+        export(str(gguf), tmp_path / "bundle", via="optimum")
+    assert not (tmp_path / "bundle").exists()
+
+
 def run_python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     search = os.pathsep.join([str(root), str(root / "export"), os.environ.get("PYTHONPATH", "")])

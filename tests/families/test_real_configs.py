@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgegen.errors import UnsupportedModelError
 from edgegen.ort_session import open_session
 from edgegen_export.architecture import decoder_tensors, find_architecture
 from edgegen_export.checkpoint import LazyTensor
@@ -70,6 +71,29 @@ def test_a_config_means_what_it_should(real: RealConfig) -> None:
     assert (config.max_positions, config.tied_head) == (real.context, real.tied)
     assert tuple(layer.window for layer in config.layers) == (real.windows or (None,) * real.layers)
     assert positions_of(config) == real.positions
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "key", "value"),
+    [
+        ("HuggingFaceTB/SmolLM2-135M", "rope_interleaved", True),
+        ("Qwen/Qwen2.5-0.5B", "use_mrope", True),
+        ("microsoft/Phi-4-mini-instruct", "full_attn_mod", 2),
+        ("microsoft/Phi-4-mini-instruct", "interpolate_factor", 2),
+        ("bigcode/starcoder2-3b", "scale_attn_weights", False),
+        ("bigcode/starcoder2-3b", "norm_type", "rms_norm"),
+        ("bigcode/starcoder2-3b", "mlp_type", "gated"),
+        ("bigscience/bloom-560m", "hidden_size", 64),
+        ("bigscience/bloom-560m", "n_head", 8),
+        ("google/gemma-3-270m", "use_bidirectional_attention", True),
+        ("tiiuae/falcon-7b", "apply_residual_connection_post_layernorm", True),
+        ("meta-llama/Llama-2-7b-hf", "invented_by_a_trainer", 1),
+    ],
+)
+def test_another_value_is_refused_by_its_key(checkpoint: str, key: str, value: object) -> None:
+    (real,) = (real for real in REAL_CONFIGS if real.checkpoint == checkpoint)
+    with pytest.raises(UnsupportedModelError, match=rf"{key} = {value!r}: "):
+        config_of({**real.read(), key: value})
 
 
 def test_a_config_asks_for_as_many_parameters_as_are_published(real: RealConfig) -> None:

@@ -1,7 +1,7 @@
 """Checkpoints: where the weights of a model lie, opened without reading them.
 
-``Checkpoint.open`` takes a local folder or a hub id and gives config, files and ``LazyTensor``s by name. Only
-the safetensors format is read; pickled weights are refused, never opened.
+``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
+Safetensors and GGUF files are read; pickled weights are refused, never opened.
 """
 
 from edgegen.manifest import Source

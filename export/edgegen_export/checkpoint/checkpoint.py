@@ -11,22 +11,36 @@ from typing import Any, cast
 from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list
 from edgegen.manifest import Source
 from edgegen_export.checkpoint import hub
+from edgegen_export.checkpoint.gguf import open_gguf, original_tensors, read_original
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.checkpoint.weight_files import find_weights, read_index, read_json_object
+from edgegen_export.checkpoint.weight_files import (
+    find_gguf,
+    find_weights,
+    gguf_parts,
+    read_index,
+    read_json_object,
+)
 
+_GGUF_SUFFIX = ".gguf"
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A model in a local folder (fetched there, when it came from the hub)."""
+    """A model in a local folder (fetched there, when it came from the hub), or in one GGUF file.
+
+    ``path``: the folder, or the file where nothing else belongs to it. ``gguf`` is the name of the GGUF file that holds
+    the weights, and ``metadata`` what it says, as plain Python values by key; config and tensors are the original's.
+    """
 
     path: Path
     source: Source
     config: dict[str, Any]
     tensors: Mapping[str, LazyTensor] = field(repr=False)
+    gguf: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     @classmethod
     def open(
@@ -34,31 +48,51 @@ class Checkpoint:
         source: str,
         *,
         revision: str | None = None,
+        gguf_file: str | None = None,
         progress: Callable[[str], None] | None = None,
         check_config: Callable[[Mapping[str, Any]], object] | None = None,
     ) -> "Checkpoint":
-        """Open a local folder, or a hub id (``gpt2``, ``org/name``) at a revision; an existing folder wins.
+        """Open a local folder or GGUF file, or a hub id (``gpt2``, ``org/name``) at a revision; what exists wins.
 
+        ``gguf_file`` names the GGUF file of a folder or repository that is wanted; without it, the only one is taken
+        where there are no safetensors. Nothing beside a GGUF file that is itself the source belongs to it.
         ``progress`` is told in a few words what is being fetched. ``check_config`` sees the config before any weight
         is fetched or opened; what it raises ends the opening. Raises ``CheckpointError`` (``HubError``
-        when the hub is the reason) unless there is a config and safetensors weights that hold together, and
-        ``UsageError`` for the revision of a folder.
+        when the hub is the reason) unless there is a config and weights that hold together, and ``UsageError`` for the
+        revision of a folder.
         """
-        folder = _existing_folder(source)
+        path = _existing(source)
         check = check_config or _accept
-        if folder is None:
-            snapshot = hub.fetch(source, revision, progress or _silent, check)
-            return cls._in(snapshot.path, Source("hub", source, snapshot.revision), check)
+        if path is None:
+            snapshot = hub.fetch(source, revision, gguf_file, progress or _silent, check)
+            origin = Source("hub", source, snapshot.revision)
+            if snapshot.gguf is not None:
+                return cls._of_gguf(snapshot.path, snapshot.gguf, origin, check)
+            return cls._in(snapshot.path, origin, check)
         if revision is not None:
-            raise UsageError(f"{source} is a local folder and has no revision {revision!r}: leave --revision out")
-        return cls._in(folder, Source("folder", folder.resolve().name), check)
+            raise UsageError(f"{source} is local and has no revision {revision!r}: leave --revision out")
+        origin = Source("folder", path.resolve().name)
+        if path.is_file():
+            if gguf_file is not None:
+                raise UsageError(f"{source} is a GGUF file itself: leave --gguf-file out")
+            return cls._of_gguf(path, "", origin, check)
+        gguf = find_gguf(_names(path, gguf_file), gguf_file, str(path))
+        return cls._in(path, origin, check) if gguf is None else cls._of_gguf(path, gguf, origin, check)
+
+    @classmethod
+    def _of_gguf(
+        cls, path: Path, name: str, source: Source, check_config: Callable[[Mapping[str, Any]], object]
+    ) -> "Checkpoint":
+        """``name`` is the file's below the folder ``path``, empty where ``path`` is the file."""
+        gguf = open_gguf(path / name)
+        original = read_original(gguf)
+        check_config(original.config)
+        tensors = MappingProxyType(original_tensors(gguf, original))
+        return cls(path, source, original.config, tensors, gguf.path.name, MappingProxyType(gguf.metadata))
 
     @classmethod
     def _in(cls, folder: Path, source: Source, check_config: Callable[[Mapping[str, Any]], object]) -> "Checkpoint":
-        try:
-            names = {entry.name for entry in folder.iterdir()}
-        except OSError as error:
-            raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from error
+        names = _names(folder)
         if refusal := adapter_refusal(names, str(folder)):
             raise CheckpointError(refusal)
         weights = find_weights(names)
@@ -109,8 +143,17 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     return tensors
 
 
-def _existing_folder(source: str) -> Path | None:
-    """The local folder that ``source`` names, or None when it reads as a hub id; anything else is refused."""
+def _names(folder: Path, wanted: str | None = None) -> set[str]:
+    """What lies in the folder, and ``wanted`` if it does further down."""
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    return names | {part for part in gguf_parts(wanted or "") if "/" in part and (folder / part).is_file()}
+
+
+def _existing(source: str) -> Path | None:
+    """The local folder or GGUF file that ``source`` names, or None when it reads as a hub id; else it is refused."""
     try:
         path = Path(source).expanduser() if source.startswith("~") else Path(source)
         if source and path.is_dir():
@@ -118,17 +161,24 @@ def _existing_folder(source: str) -> Path | None:
         is_file = path.exists()
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, a home that is not known
         raise CheckpointError(f"{source!r} is neither a folder nor a hub id: {error}") from error
+    is_gguf = source.lower().endswith(_GGUF_SUFFIX)
     if is_file and source:
+        if is_gguf:
+            return path
         raise CheckpointError(f"{source} is a file: give the folder that it lies in, {path.parent}")
-    if _HUB_ID.fullmatch(source) and len(source) <= 96 and "--" not in source and ".." not in source:
+    could_be_id = "/" in source or not is_gguf
+    if could_be_id and _HUB_ID.fullmatch(source) and len(source) <= 96 and "--" not in source and ".." not in source:
         return None
-    near = did_you_mean(path.name, _folders_beside(path))
+    if is_gguf:
+        near = did_you_mean(path.name, _beside(path, files=True))
+        raise CheckpointError(f"there is no GGUF file {source!r}{near}")
+    near = did_you_mean(path.name, _beside(path, files=False))
     raise CheckpointError(f"there is no folder {source!r}{near}, and a hub id would be a name or org/name")
 
 
-def _folders_beside(path: Path) -> list[str]:
+def _beside(path: Path, *, files: bool) -> list[str]:
     try:
-        return [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+        return [entry.name for entry in os.scandir(path.parent) if entry.is_file() == files]
     except OSError:
         return []
 

@@ -5,14 +5,22 @@ huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, 
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.errors import HubError
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
-from edgegen_export.checkpoint.weight_files import WEIGHTS, find_weights, listed, read_index, read_json_object
+from edgegen_export.checkpoint.weight_files import (
+    WEIGHTS,
+    find_gguf,
+    find_weights,
+    gguf_parts,
+    listed,
+    read_index,
+    read_json_object,
+)
 
 _NEEDED = frozenset(
     {
@@ -25,6 +33,7 @@ _NEEDED = frozenset(
         "vocab.json",
         "merges.txt",
         "tokenizer.model",
+        "spiece.model",
         "chat_template.jinja",
         "README.md",
     }
@@ -32,20 +41,23 @@ _NEEDED = frozenset(
 
 
 class Snapshot(NamedTuple):
-    """A commit's files in the hub cache."""
+    """A commit's files in the hub cache; ``gguf``: the file among them that holds the weights, if it is no other."""
 
     path: Path
     revision: str
+    gguf: str | None
 
 
 def fetch(
     repo: str,
     revision: str | None,
+    gguf_file: str | None,
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
 ) -> Snapshot:
-    """The needed files of a hub repository, from the cache where they are there; ``check_config`` may refuse the first.
+    """The needed files of a hub repository, from the cache where they are there.
 
+    ``check_config`` may refuse a ``config.json`` before anything else is fetched; a GGUF file has its own inside.
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
@@ -54,25 +66,38 @@ def fetch(
             # First, since it fails at once: file downloads are tried again for half a minute.
             commit, sizes = _list_files(repo, revision)
         except Exception as error:  # of whichever HTTP client this version uses
-            return _cached(repo, revision, error, progress)
-        if "config.json" not in sizes:
+            return _cached(repo, revision, gguf_file, error, progress)
+        gguf = find_gguf(sizes, gguf_file, repo)
+        if gguf is None and "config.json" not in sizes:
             found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
             raise HubError(adapter_refusal(sizes, repo) or found)
-        # By the revision's name, so that the cache knows the name when it is offline.
-        path = _download(repo, "config.json", revision).parent
-        if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return fetch(repo, path.name, progress, check_config)
-        check_config(read_json_object(path / "config.json"))
-        for name in _wanted(repo, path, sizes):
-            if not (path / name).exists():
+
+        def download(name: str, at: str | None) -> Path:
+            """The snapshot's folder, once the file is in it."""
+            if not _is_cached(repo, name, commit):
                 progress(f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else ""))
-                _download(repo, name, commit)
-        return Snapshot(path, commit)
+            return _download(repo, name, at).parents[name.count("/")]
+
+        # By the revision's name, so that the cache knows the name when it is offline.
+        first = "config.json" if gguf is None else next(iter([*_papers(sizes), gguf]))
+        path = download(first, revision)
+        if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
+            return fetch(repo, path.name, gguf_file, progress, check_config)
+        if gguf is None:
+            check_config(read_json_object(path / "config.json"))
+        for name in [*_papers(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
+            download(name, commit)
+        return Snapshot(path, commit, gguf)
+
+
+def _papers(names: Iterable[str]) -> list[str]:
+    """The small files that go along with the weights."""
+    return sorted(n for n in names if n in _NEEDED or (n.upper().startswith("LICEN") and "/" not in n))
 
 
 def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
     """The files to have, the small ones first; an index is fetched on the way to the shards that it names."""
-    yield from sorted(n for n in names if n in _NEEDED or (n.upper().startswith("LICEN") and "/" not in n))
+    yield from _papers(names)
     weights = find_weights(names)
     if weights is None:
         raise HubError(weights_refusal(names, repo, hub=True, revision=folder.name))
@@ -84,29 +109,35 @@ def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[s
         yield from shards
 
 
-def _cached(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
+def _cached(
+    repo: str, revision: str | None, gguf_file: str | None, error: Exception, progress: Callable[[str], None]
+) -> Snapshot:
     """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
-    from huggingface_hub import hf_hub_download  # pyright: ignore[reportUnknownVariableType]
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
     try:
-        config = Path(hf_hub_download(repo, "config.json", revision=revision, local_files_only=True))
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
     except Exception:
         raise HubError(_explain(error, repo, revision)) from error
-    if missing := _missing(config.parent):
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    absent = [part for part in gguf_parts(gguf_file or "") if gguf_file and part not in names]
+    gguf = None if absent else find_gguf(names, gguf_file, f"the cache of {repo}")
+    if missing := absent or ([] if gguf else _missing(folder, names)):
         reason = f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}"
         raise HubError(reason) from error
     progress(f"using the cached files of {repo}")
-    return Snapshot(config.parent, config.parent.name)
+    return Snapshot(folder, folder.name, gguf)
 
 
-def _missing(folder: Path) -> list[str]:
+def _missing(folder: Path, names: Collection[str]) -> list[str]:
     """What the cached files of a commit lack for an export."""
-    weights = find_weights({path.name for path in folder.iterdir() if path.exists()})
+    config = [] if "config.json" in names else ["config.json"]
+    weights = find_weights(names)
     if weights is None:
-        return [WEIGHTS]
+        return [*config, WEIGHTS]
     if not weights.endswith(".json"):
-        return []
-    return sorted(shard for shard in set(read_index(folder / weights).values()) if not (folder / shard).exists())
+        return config
+    return config + sorted(shard for shard in set(read_index(folder / weights).values()) if shard not in names)
 
 
 def _download(repo: str, name: str, revision: str | None) -> Path:
@@ -116,6 +147,12 @@ def _download(repo: str, name: str, revision: str | None) -> Path:
         return Path(hf_hub_download(repo, name, revision=revision))
     except Exception as error:
         raise HubError(f"{name}: {_explain(error, repo, revision)}") from error
+
+
+def _is_cached(repo: str, name: str, commit: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(repo, name, revision=commit), str)
 
 
 def _list_files(repo: str, revision: str | None) -> tuple[str, dict[str, int | None]]:

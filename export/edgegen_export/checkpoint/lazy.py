@@ -15,6 +15,7 @@ from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint.mapped_file import MappedFile, byte_span
 
 _BLOCK = 4 << 20  # bytes of a mapped file that one copy step may touch before its pages are given back
+_NEAR = 4  # rows closer than this are read in one piece
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -104,6 +105,10 @@ class LazyTensor(ABC):
         """``value · scale + shift`` of every value, computed in float32."""
         return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
 
+    def reordered(self, rows: NDArray[np.intp]) -> LazyTensor:
+        """Row ``rows[i]`` of this tensor as row i. Raises ``IndexError`` when a row is not there."""
+        return _Reordered(self, rows)
+
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
         """The same values in the same order under another shape; meant for small tensors, each read reads it whole.
 
@@ -189,7 +194,7 @@ class ArrayTensor(LazyTensor):
         return self._over(self._array.T)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
+        check_take(self, start, stop, axis)
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
 
     def _over(self, array: NDArray[Any]) -> LazyTensor:
@@ -239,7 +244,7 @@ class _Concat(LazyTensor):
         return _Concat(tuple(part.transposed() for part in self._parts), 1 - self._axis)
 
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        _check_take(self, start, stop, axis)
+        check_take(self, start, stop, axis)
         if axis != self._axis:
             return _Concat(tuple(part.take(start, stop, axis) for part in self._parts), self._axis)
         met = [part.take(a, b, axis) for part, a, b, _ in self._overlaps(start, stop)]
@@ -279,7 +284,7 @@ class _Concat(LazyTensor):
 
 
 class _View(LazyTensor):
-    """What two kinds of tensor over another one share: its names and its pages."""
+    """What tensors over another one share: its names, and that nothing of theirs lies ready."""
 
     __slots__ = ("_base",)
 
@@ -341,6 +346,68 @@ class _Reshaped(_View):
         self._base.release()
 
 
+class Transposed(_View):
+    """The transpose of a matrix that is stored row by row, made of the columns it needs."""
+
+    __slots__ = ()
+
+    def __init__(self, base: LazyTensor) -> None:
+        _check_2d(base)
+        super().__init__(base, base.shape[::-1])
+
+    def transposed(self) -> LazyTensor:
+        return self._base
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        return Transposed(self._base.take(start, stop, 1 - axis))
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        for begin, end, slab in self._base.take(start, stop, axis=1).slabs(_BLOCK):
+            out[:, begin:end] = slab.T
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base.take(start, stop, axis=1).release()
+
+
+class _Reordered(_View):
+    """The rows of another tensor in another order."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, base: LazyTensor, rows: NDArray[np.intp]) -> None:
+        if rows.size and not 0 <= rows.min() <= rows.max() < base.shape[0]:
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of a tensor of shape {base.shape}")
+        super().__init__(base, (len(rows), *base.shape[1:]))
+        self._rows = rows
+
+    def transposed(self) -> LazyTensor:
+        return Transposed(self)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        if axis == 0:
+            return _Reordered(self._base, self._rows[start:stop])
+        return _Reordered(self._base.take(start, stop, axis), self._rows)
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.intp], int, int]]:
+        """``(positions, begin, end)``: wanted rows that lie close together, and the base's rows that hold them."""
+        rows = self._rows[start:stop]
+        order = np.argsort(rows, kind="stable")
+        for near in np.split(order, np.flatnonzero(np.diff(rows[order]) > _NEAR) + 1):
+            if near.size:
+                yield near, int(rows[near[0]]), int(rows[near[-1]]) + 1
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        rows = self._rows[start:stop]
+        for near, begin, end in self._spans(start, stop):
+            out[near] = self._base._slab(begin, end)[rows[near] - begin]
+
+    def _release(self, start: int, stop: int) -> None:
+        for _, begin, end in self._spans(start, stop):
+            self._base._release(begin, end)
+
+
 def _copy(out: NDArray[np.float32], view: NDArray[Any], file: MappedFile | None) -> None:
     """Copy ``view`` into ``out`` of its shape, in steps along the widest stride that stay in ``_BLOCK``."""
     span = byte_span(view)
@@ -366,7 +433,8 @@ def _check_range(start: int, stop: int, count: int) -> None:
         raise IndexError(f"{start}:{stop} of an axis of {count}")
 
 
-def _check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+def check_take(tensor: LazyTensor, start: int, stop: int, axis: int) -> None:
+    """Raises ``IndexError`` unless ``start:stop`` is a part of that axis."""
     if not 0 <= axis < len(tensor.shape):
         raise IndexError(f"axis {axis} of a tensor of shape {tensor.shape}")
     _check_range(start, stop, tensor.shape[axis])

@@ -77,7 +77,7 @@ def weights_refusal(names: Collection[str], where: str, *, hub: bool, revision: 
             f"  {command}"
         )
     found = listed(sorted(names)) or "nothing"
-    return f"{where} holds no safetensors weights (found: {found})"
+    return f"{where} holds no weights in safetensors or GGUF files (found: {found})"
 
 
 def _pickled(where: str, found: list[str], option: str, *, hub: bool, revision: str | None) -> str:

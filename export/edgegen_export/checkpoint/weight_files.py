@@ -1,15 +1,18 @@
 """Which files of a checkpoint hold the weights, by name alone: one rule for a folder and a hub repository."""
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, did_you_mean, one_or_list
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_GGUF = re.compile(r"(?!mmproj)[^/]*\.gguf", re.IGNORECASE)  # mmproj: the part of a model that sees pictures
+_GGUF_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 
 
 def find_weights(names: Collection[str]) -> str | None:
@@ -26,6 +29,39 @@ def safetensors_names(names: Collection[str]) -> list[str]:
     return sorted(
         name for name in names if name.endswith(".safetensors") and "/" not in name and name != ADAPTER_WEIGHTS
     )
+
+
+def find_gguf(names: Collection[str], wanted: str | None, where: str) -> str | None:
+    """The GGUF file to read among ``names``: the wanted one, else the only one, where safetensors do not serve.
+
+    Of a split file it is the first part. Raises ``CheckpointError`` when the wanted one is not there, or when there are
+    several to choose from.
+    """
+    if wanted is None and (find_weights(names) or safetensors_names(names)):
+        return None
+    found = sorted({gguf_parts(name)[0] for name in names if _GGUF.fullmatch(name.rpartition("/")[2])})
+    if wanted is None:
+        if len(found) > 1:
+            raise CheckpointError(
+                f"{where} holds {len(found)} GGUF files, choose one with --gguf-file: {listed(found, len(found))}"
+            )
+        return found[0] if found else None
+    missing = [part for part in gguf_parts(wanted) if part not in names]
+    if missing == [wanted]:
+        held = f"; it holds {listed(found)}" if found else " and no other GGUF file"
+        raise CheckpointError(f"{where} has no file {wanted!r}{did_you_mean(wanted, found)}{held}")
+    if missing:
+        raise CheckpointError(f"{where} lacks parts of {wanted}: {listed(missing)}")
+    return gguf_parts(wanted)[0]
+
+
+def gguf_parts(name: str) -> list[str]:
+    """All names of the split GGUF file that ``name`` is a part of, in order; ``name`` alone where it is none."""
+    match = _GGUF_PART.fullmatch(name)
+    count = int(match["count"]) if match else 0
+    if match is None or not 1 <= int(match["number"]) <= count:
+        return [name]
+    return [f"{match['stem']}-{i:05}-of-{count:05}{name[-5:]}" for i in range(1, count + 1)]
 
 
 def read_index(path: Path) -> dict[str, str]:

@@ -9,13 +9,10 @@ from edgegen_export.families.shared import alibi_slopes, layer_norm, named
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:
     """``BloomConfig``. Its GELU is the tanh approximation."""
-    hidden = read.positive("hidden_size" if read.has("n_embed") is False else "n_embed")
-    heads, layers = read.positive("n_head"), read.positive("n_layer")
+    hidden, heads = read.either("hidden_size", "n_embed"), read.either("n_head", "num_attention_heads")
+    layers = read.either("n_layer", "num_hidden_layers")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "n_head")
     context = read.positive("seq_length")
-    read.agree("hidden_size", hidden)
-    read.agree("num_attention_heads", heads)
-    read.agree("num_hidden_layers", layers)
     read.refuse(
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )

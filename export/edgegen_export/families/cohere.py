@@ -27,6 +27,7 @@ def read_cohere(read: ConfigReader) -> DecoderConfig:
     """``CohereConfig``."""
     norm = Norm("layer", read.number("layer_norm_eps"))
     config = read_llama(read, norm=norm, interleaved=True)
+    read.ignore("model_max_length")
     return replace(
         config,
         block="parallel",

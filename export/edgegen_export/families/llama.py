@@ -54,6 +54,9 @@ def read_llama(
     default_context, longest_context = contexts(rope, positions)
     # Whether a bias exists, the checkpoint says.
     read.ignore("attention_bias", "mlp_bias")
+    # SmolLM 2's trainer wrote these.
+    read.ignore("is_llama_config")
+    read.refuse("rope_interleaved", (False,), "adjacent pairs are rotated in other families only")
     return DecoderConfig(
         layers=(Layer(head_dim**-0.5, rope=rope),) * read.positive("num_hidden_layers"),
         hidden_size=hidden,

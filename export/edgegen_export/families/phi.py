@@ -22,7 +22,9 @@ def read_phi(read: ConfigReader) -> DecoderConfig:
 def read_phi3(read: ConfigReader) -> DecoderConfig:
     """``Phi3Config``."""
     config = read_llama(read)
-    read.ignore("original_max_position_embeddings")
+    read.ignore("original_max_position_embeddings", "lm_head_bias")
+    for key in ("full_attn_mod", "interpolate_factor"):  # of Phi-4-mini's own code
+        read.refuse(key, (1,), "only 1 is known")
     return sliding(config, read_window(read), [True] * config.num_layers)
 
 

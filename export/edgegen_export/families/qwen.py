@@ -23,6 +23,7 @@ QWEN_DEFAULTS = {
 def read_qwen2(read: ConfigReader) -> DecoderConfig:
     """``Qwen2Config``: where windows are used at all, the layers from ``max_window_layers`` on have them."""
     config = read_llama(read)
+    read.refuse("use_mrope", (False,), "positions in several dimensions are not supported")
     used, window, first = read.flag("use_sliding_window"), read_window(read), read.get("max_window_layers", int, 28)
     windowed = [used and window is not None and i >= first for i in range(config.num_layers)]
     return sliding(config, window if used else None, read_layer_types(read, config.num_layers, windowed))

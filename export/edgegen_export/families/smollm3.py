@@ -13,6 +13,7 @@ def read_smollm3(read: ConfigReader) -> DecoderConfig:
     """``SmolLM3Config``: a 1 in ``no_rope_layers`` is a layer that does rotate; each ``no_rope_layer_interval``-th does
     not. Windows, where used, are on the layers without rotation."""
     config = read_llama(read)
+    read.ignore("max_window_layers")  # Qwen's
     n = config.num_layers
     interval = every(read.positive("no_rope_layer_interval"), False, True, n)
     rotates = read.per_layer("no_rope_layers", {0: False, 1: True}, n) or interval

@@ -13,6 +13,11 @@ def read_starcoder2(read: ConfigReader) -> DecoderConfig:
     """``Starcoder2Config``."""
     config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon"))), gated=False)
     read.ignore("use_bias", "embedding_dropout")
+    # The trainer's names; the model's code reads none of them.
+    read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "layer_norm_epsilon")
+    read.refuse("scale_attn_weights", (True,), "scores are always scaled")
+    read.refuse("norm_type", ("layer_norm",), "only layer_norm is known")
+    read.refuse("mlp_type", ("default",), "only default is known")
     return sliding(config, read_window(read), [True] * config.num_layers)
 
 

@@ -35,7 +35,11 @@ CASES = variants(
         "rw": _RW,
         "rw, 3 heads": _RW | {"hidden_size": 48, "num_attention_heads": 3},
         "rw, 6 heads": _RW | {"hidden_size": 96, "num_attention_heads": 6},
+        # Slopes of up to 8 heads, and their products with positions up to 256, are exact in bfloat16.
+        "rw, 16 heads": _RW | {"hidden_size": 128, "num_attention_heads": 16},
+        "rw, 300 positions": _RW | {"max_position_embeddings": 320},
         "rw, parallel": _RW | {"parallel_attn": True},
         "rw, no biases": _RW | {"bias": False},
     },
+    {"rw, 300 positions": {"length": 300, "prompt": 240}},
 )

@@ -1,0 +1,50 @@
+"""GgufArchitecture: one architecture of GGUF files as data, the original's words beside the file's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edgegen_export.checkpoint.gguf.config_rules import Rule
+from edgegen_export.checkpoint.gguf.layouts import Layout
+
+Modules = Mapping[str, "str | Layout"]
+
+SIZES = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+}
+LAYER_NORM_EPS, RMS_NORM_EPS = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+
+
+@dataclass(frozen=True, slots=True)
+class GgufArchitecture:
+    """``model_type`` and ``hf_class`` of the original's ``config.json``, and how the rest of it is read.
+
+    ``integers`` and ``reals``: metadata keys, without the architecture's prefix, → config keys; all are required.
+    ``modules``: their names without ``.weight`` or ``.bias``, ``{i}`` for the layer, → the original's.
+    ``variant``: another description, for files that have the tensor named first.
+    """
+
+    model_type: str
+    hf_class: str
+    integers: Mapping[str, str]
+    reals: Mapping[str, str]
+    modules: Modules
+    rules: tuple[Rule, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    variant: tuple[str, GgufArchitecture] | None = None
+
+
+def modules(top: Modules, layer: Modules, prefix: str) -> Modules:
+    """``top``, and ``layer`` below ``blk.{i}.`` on our side and ``prefix`` on the original's."""
+    inside = {f"blk.{{i}}.{ours}": _below(prefix, theirs) for ours, theirs in layer.items()}
+    return {**top, **inside}
+
+
+def _below(prefix: str, theirs: str | Layout) -> str | Layout:
+    return prefix + theirs if isinstance(theirs, str) else replace(theirs, theirs=prefix + theirs.theirs)

@@ -1,0 +1,42 @@
+"""The architectures of GGUF files that can be read, each as data. Names and defaults are llama.cpp's."""
+
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
+from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
+from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
+from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    COMMAND_R,
+    GRANITE,
+    LLAMA,
+    OLMO,
+    OLMO2,
+    QWEN2,
+    QWEN3,
+    SMOLLM3,
+    STABLELM,
+    STARCODER2,
+)
+from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
+
+ARCHITECTURES: dict[str, GgufArchitecture] = {
+    "bloom": BLOOM,
+    "command-r": COMMAND_R,
+    "falcon": FALCON,
+    "gemma": GEMMA,
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3,
+    "gpt2": GPT2,
+    "gptneox": GPTNEOX,
+    "granite": GRANITE,
+    "llama": LLAMA,
+    "olmo": OLMO,
+    "olmo2": OLMO2,
+    "phi2": PHI2,
+    "phi3": PHI3,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "smollm3": SMOLLM3,
+    "stablelm": STABLELM,
+    "starcoder": STARCODER,
+    "starcoder2": STARCODER2,
+}
+"""``general.architecture`` → how the original's ``config.json`` and tensors are read off the file."""

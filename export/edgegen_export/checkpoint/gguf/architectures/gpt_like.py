@@ -1,0 +1,160 @@
+"""GPT-2 and its relatives: queries, keys and values in one matrix, an MLP without a gate."""
+
+from dataclasses import replace
+
+from edgegen_export.checkpoint.gguf import config_rules as rule
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, SIZES, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.config_rules import Entries
+from edgegen_export.checkpoint.gguf.layouts import InputFirst, PerGroup
+from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
+
+_GPT2_TOP: Modules = {
+    "token_embd": "transformer.wte",
+    "position_embd": "transformer.wpe",
+    "output_norm": "transformer.ln_f",
+    "output": "lm_head",
+}
+
+
+def _one_key_per_query(read: MetadataReader) -> Entries:
+    read.refuse("attention.head_count_kv", (read.heads.queries,), "as many keys as queries are expected here")
+    return {}
+
+
+GPT2 = GgufArchitecture(
+    model_type="gpt2",
+    hf_class="GPT2LMHeadModel",
+    integers={
+        "context_length": "n_positions",
+        "embedding_length": "n_embd",
+        "block_count": "n_layer",
+        "feed_forward_length": "n_inner",
+        "attention.head_count": "n_head",
+    },
+    reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(
+        _GPT2_TOP,
+        {
+            "attn_norm": "ln_1",
+            "attn_qkv": InputFirst("attn.c_attn"),
+            "attn_output": InputFirst("attn.c_proj"),
+            "ffn_norm": "ln_2",
+            "ffn_up": InputFirst("mlp.c_fc"),
+            "ffn_down": InputFirst("mlp.c_proj"),
+        },
+        "transformer.h.{i}.",
+    ),
+    rules=(_one_key_per_query,),
+)
+
+
+def _multi_query(read: MetadataReader) -> Entries:
+    return {"multi_query": read.heads.keys == 1}
+
+
+STARCODER = replace(
+    GPT2,
+    model_type="gpt_bigcode",
+    hf_class="GPTBigCodeForCausalLM",
+    modules=modules(
+        _GPT2_TOP,
+        {
+            "attn_norm": "ln_1",
+            "attn_qkv": "attn.c_attn",
+            "attn_output": "attn.c_proj",
+            "ffn_norm": "ln_2",
+            "ffn_up": "mlp.c_fc",
+            "ffn_down": "mlp.c_proj",
+        },
+        "transformer.h.{i}.",
+    ),
+    rules=(_multi_query,),
+)
+
+_FALCON_TOP: Modules = {
+    "token_embd": "transformer.word_embeddings",
+    "output_norm": "transformer.ln_f",
+    "output": "lm_head",
+}
+_FALCON_LAYER: Modules = {
+    "attn_norm": "input_layernorm",
+    "attn_qkv": PerGroup("self_attention.query_key_value"),
+    "attn_output": "self_attention.dense",
+    "ffn_up": "mlp.dense_h_to_4h",
+    "ffn_down": "mlp.dense_4h_to_h",
+}
+_TWO_NORMS: Modules = {"attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"}
+
+
+def _falcon(read: MetadataReader) -> Entries:
+    """The 7B has one key for all queries; every later model is of the new kind, with one norm or two."""
+    read.refuse("tensor_data_layout", ("jploski",), "this arrangement of queries, keys and values is not known")
+    new = read.heads.keys > 1
+    norms = {"num_ln_in_parallel_attn": 2 if read.has("blk.{i}.attn_norm_2.weight") else 1} if new else {}
+    return {"num_kv_heads": read.heads.keys, "new_decoder_architecture": new, "multi_query": not new, **norms}
+
+
+_FALCON = GgufArchitecture(
+    model_type="falcon",
+    hf_class="FalconForCausalLM",
+    integers={**SIZES, "feed_forward_length": "ffn_hidden_size"},
+    reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(_FALCON_TOP, _FALCON_LAYER, "transformer.h.{i}."),
+    rules=(rule.full_rotary, _falcon),
+    constants={"parallel_attn": True, "bias": False, "alibi": False},
+)
+FALCON = replace(
+    _FALCON,
+    variant=(
+        "blk.{i}.attn_norm_2.weight",
+        replace(_FALCON, modules=modules(_FALCON_TOP, {**_FALCON_LAYER, **_TWO_NORMS}, "transformer.h.{i}.")),
+    ),
+)
+
+
+def _bloom(read: MetadataReader) -> Entries:
+    read.refuse("feed_forward_length", (4 * read.hidden_size,), "this architecture always has four times the width")
+    return {}
+
+
+BLOOM = replace(
+    _FALCON,
+    model_type="bloom",
+    hf_class="BloomForCausalLM",
+    integers={
+        "context_length": "seq_length",
+        "embedding_length": "hidden_size",
+        "block_count": "n_layer",
+        "attention.head_count": "n_head",
+    },
+    modules=modules(
+        {**_FALCON_TOP, "token_embd_norm": "transformer.word_embeddings_layernorm"},
+        {**_FALCON_LAYER, "ffn_norm": "post_attention_layernorm"},
+        "transformer.h.{i}.",
+    ),
+    rules=(_one_key_per_query, _bloom),
+    constants={},
+)
+
+
+def _parallel(read: MetadataReader) -> Entries:
+    return {"use_parallel_residual": read.flag("use_parallel_residual", True)}
+
+
+GPTNEOX = GgufArchitecture(
+    model_type="gpt_neox",
+    hf_class="GPTNeoXForCausalLM",
+    integers=SIZES,
+    reals={LAYER_NORM_EPS: "layer_norm_eps"},
+    modules=modules(
+        {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
+        {
+            **_FALCON_LAYER,
+            "attn_qkv": PerGroup("attention.query_key_value"),
+            "attn_output": "attention.dense",
+            "ffn_norm": "post_attention_layernorm",
+        },
+        "gpt_neox.layers.{i}.",
+    ),
+    rules=(_one_key_per_query, rule.partial_rotary("rotary_pct", theta="rotary_emb_base"), _parallel),
+)

@@ -1,0 +1,178 @@
+"""Llama and its relatives: RMSNorm before attention and MLP or after them, rotary positions, gated MLP."""
+
+from dataclasses import replace
+
+from edgegen_export.checkpoint.gguf import config_rules as rule
+from edgegen_export.checkpoint.gguf.architecture import (
+    LAYER_NORM_EPS,
+    RMS_NORM_EPS,
+    SIZES,
+    GgufArchitecture,
+    Modules,
+    modules,
+)
+from edgegen_export.checkpoint.gguf.config_rules import Entries
+from edgegen_export.checkpoint.gguf.layouts import EachHead, RotaryPairs
+from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
+
+TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+PREFIX = "model.layers.{i}."
+ATTENTION: Modules = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}
+GATED_MLP: Modules = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+NORMS: Modules = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+_PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
+_QK_NORMS: Modules = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_ATTENTION_BIAS = rule.bias("attention_bias", "attn_q")
+_RULES = (rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary)
+
+LLAMA = GgufArchitecture(
+    model_type="llama",
+    hf_class="LlamaForCausalLM",
+    integers=SIZES,
+    reals={RMS_NORM_EPS: "rms_norm_eps"},
+    modules=modules(TOP, {**NORMS, **ATTENTION, **_PAIRED, **GATED_MLP}, PREFIX),
+    rules=(*_RULES, _ATTENTION_BIAS, rule.bias("mlp_bias", "ffn_up")),
+)
+QWEN2 = replace(
+    LLAMA,
+    model_type="qwen2",
+    hf_class="Qwen2ForCausalLM",
+    modules=modules(TOP, {**NORMS, **ATTENTION, **GATED_MLP}, PREFIX),
+    rules=_RULES,
+)
+QWEN3 = replace(
+    QWEN2,
+    model_type="qwen3",
+    hf_class="Qwen3ForCausalLM",
+    modules=modules(TOP, {**NORMS, **ATTENTION, **_QK_NORMS, **GATED_MLP}, PREFIX),
+    rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS),
+)
+
+
+def _every_fourth_unrotated(read: MetadataReader) -> Entries:
+    return {"no_rope_layers": [int((i + 1) % 4 != 0) for i in range(read.layers)]}
+
+
+SMOLLM3 = replace(
+    LLAMA,
+    model_type="smollm3",
+    hf_class="SmolLM3ForCausalLM",
+    rules=(*LLAMA.rules, _every_fourth_unrotated),
+)
+
+
+def _granite(read: MetadataReader) -> Entries:
+    read.refuse("rope.scaling.finetuned", (True,), "attention without rotary positions is not supported")
+    return {
+        "attention_multiplier": read.real("attention.scale", read.heads.size**-0.5),
+        "embedding_multiplier": read.real("embedding_scale", 1.0),
+        "residual_multiplier": read.real("residual_scale", 1.0),
+    }
+
+
+GRANITE = replace(
+    LLAMA,
+    model_type="granite",
+    hf_class="GraniteForCausalLM",
+    reals={RMS_NORM_EPS: "rms_norm_eps", "logit_scale": "logits_scaling"},
+    rules=(*LLAMA.rules, _granite),
+)
+
+
+def _olmo(read: MetadataReader) -> Entries:
+    read.refuse(LAYER_NORM_EPS, (1e-5,), "the norms of this architecture always have 1e-05")
+    limit = read.real("attention.clamp_kqv", 0.0)
+    return {"clip_qkv": limit} if limit else {}
+
+
+OLMO = replace(
+    LLAMA,
+    model_type="olmo",
+    hf_class="OlmoForCausalLM",
+    reals={},
+    modules=modules(
+        {name: theirs for name, theirs in TOP.items() if name != "output_norm"},  # its norms have no weights
+        {**ATTENTION, **_PAIRED, **GATED_MLP},
+        PREFIX,
+    ),
+    rules=(*_RULES, _ATTENTION_BIAS, _olmo),
+)
+OLMO2 = replace(
+    LLAMA,
+    model_type="olmo2",
+    hf_class="Olmo2ForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **ATTENTION,
+            **_QK_NORMS,
+            "post_attention_norm": "post_attention_layernorm",
+            **GATED_MLP,
+            "post_ffw_norm": "post_feedforward_layernorm",
+        },
+        PREFIX,
+    ),
+    rules=(*_RULES, _ATTENTION_BIAS),
+)
+
+
+def _query_key_norm(read: MetadataReader) -> Entries:
+    return {"use_qk_norm": read.has("blk.{i}.attn_q_norm.weight")}
+
+
+COMMAND_R = replace(
+    LLAMA,
+    model_type="cohere",
+    hf_class="CohereForCausalLM",
+    reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
+    modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **_QK_NORMS, **GATED_MLP}, PREFIX),
+    rules=(*_RULES, _ATTENTION_BIAS, _query_key_norm),
+)
+
+
+def _starcoder2(read: MetadataReader) -> Entries:
+    return {"use_bias": read.has("blk.{i}.attn_q.bias")}
+
+
+STARCODER2 = replace(
+    LLAMA,
+    model_type="starcoder2",
+    hf_class="Starcoder2ForCausalLM",
+    reals={LAYER_NORM_EPS: "norm_epsilon"},
+    modules=modules(TOP, {**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}, PREFIX),
+    rules=(*_RULES, _starcoder2),
+)
+
+
+def _stablelm(read: MetadataReader) -> Entries:
+    read.ignore("use_parallel_residual")  # older converters wrote true for every model
+    return {
+        "use_parallel_residual": not read.has("blk.{i}.ffn_norm.weight"),
+        "qk_layernorm": read.has("blk.{i}.attn_q_norm.weight"),
+        "use_qkv_bias": read.has("blk.{i}.attn_q.bias"),
+    }
+
+
+STABLELM = replace(
+    LLAMA,
+    model_type="stablelm",
+    hf_class="StableLmForCausalLM",
+    reals={LAYER_NORM_EPS: "layer_norm_eps"},
+    modules=modules(
+        TOP,
+        {
+            **NORMS,
+            **ATTENTION,
+            "attn_q_norm": EachHead("self_attn.q_layernorm.norms.{head}"),
+            "attn_k_norm": EachHead("self_attn.k_layernorm.norms.{head}"),
+            **GATED_MLP,
+        },
+        PREFIX,
+    ),
+    rules=(rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"), _stablelm),
+)

@@ -1,0 +1,98 @@
+"""GgufFile: a GGUF file, or all parts of a split one, opened: metadata parsed, tensors mapped and not read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgegen.errors import CheckpointError, one_or_list
+from edgegen_export.checkpoint.gguf.header import ARCHITECTURE, GgufHeader, TensorEntry, read_header
+from edgegen_export.checkpoint.gguf.quantized_tensor import QuantizedTensor
+from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
+from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.checkpoint.weight_files import gguf_parts, listed
+
+_MODEL = (None, "model")
+_SMALLEST_FILE = 24
+
+
+class GgufFile(NamedTuple):
+    """Metadata by key, as plain Python values, and lazy tensors under the file's own names."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: dict[str, LazyTensor]
+
+
+def open_gguf(path: Path) -> GgufFile:
+    """The metadata and tensors of a GGUF file over a memory map; any part of a split file opens all of them.
+
+    Raises ``CheckpointError`` when a header is malformed, a part is missing, or there is no model in it.
+    """
+    paths = [path.with_name(name) for name in gguf_parts(path.name)]
+    if missing := [part.name for part in paths if len(paths) > 1 and not part.is_file()]:
+        raise CheckpointError(f"{path} is one of {len(paths)} parts; missing beside it: {listed(missing)}")
+    opened = [_open(part) for part in paths]
+    metadata = opened[0][1].metadata
+    tensors: dict[str, LazyTensor] = {}
+    faults = _faults(metadata, len(paths))
+    for part, (file, header) in zip(paths, opened, strict=True):
+        faults += [f"tensor {name!r} of {part.name} is in a part before it" for name in header.tensors.keys() & tensors]
+        tensors |= {name: _lazy(file, name, entry) for name, entry in header.tensors.items()}
+    expected = metadata.get("split.tensors.count", len(tensors))
+    if len(paths) > 1 and expected != len(tensors):
+        faults.append(f"its parts hold {len(tensors)} tensors, its header promises {expected}")
+    if not faults and not tensors:
+        faults.append("it holds no tensors, a vocabulary at most")
+    if faults:
+        raise CheckpointError(f"{path}: {one_or_list(faults)}")
+    return GgufFile(path, metadata, tensors)
+
+
+def _open(path: Path) -> tuple[MappedFile, GgufHeader]:
+    try:
+        size = path.stat().st_size
+        if size < _SMALLEST_FILE:
+            raise CheckpointError(f"{path}: {size} bytes are too few for a GGUF file")
+        file = MappedFile(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return file, read_header(file)
+
+
+def _faults(metadata: Mapping[str, Any], parts: int) -> list[str]:
+    """Why this metadata is not that of a whole model in ``parts`` files."""
+    faults: list[str] = []
+    kind = metadata.get("general.type")
+    if kind not in _MODEL:
+        faults.append(f"it holds a GGUF of type {kind!r}, not a model")
+    elif not isinstance(metadata.get(ARCHITECTURE), str):
+        faults.append(f"it has no {ARCHITECTURE}, so it cannot be said what model it holds")
+    count = metadata.get("split.count", 0) or 1
+    if type(count) is not int:
+        faults.append(f"its split.count is {count!r}, not a number")
+    elif count != parts:
+        faults.append(
+            f"it is one of {count} parts, and they are found by name only: name them <name>-00001-of-{count:05}.gguf"
+            if parts == 1
+            else f"its name says {parts} parts, its header {count}"
+        )
+    return faults
+
+
+def _lazy(file: MappedFile, name: str, entry: TensorEntry) -> LazyTensor:
+    stored = entry.format
+    if stored.dtype is not None:
+        array = file.view(entry.offset, entry.nbytes, stored.dtype, entry.shape)
+        return ArrayTensor(array, name=name, file=file, dtype=_dtype_name(stored.dtype))
+    if not stored.readable or len(entry.shape) != 2:
+        shape_only = np.broadcast_to(np.uint8(0), entry.shape)
+        kind = stored.name if not stored.readable else f"{stored.name} of {len(entry.shape)} axes"
+        return ArrayTensor(shape_only, name=name, dtype=stored.name, unreadable=kind)
+    blocks = file.view(entry.offset, entry.nbytes, np.dtype(np.uint8), (entry.shape[0], -1))
+    return QuantizedTensor(blocks, name=name, format=stored, file=file)
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return dtype.newbyteorder("=").name

@@ -1,0 +1,174 @@
+"""MetadataReader: typed, strict access to the metadata of a GGUF model, with its tensors at hand."""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from edgegen.errors import CheckpointError, did_you_mean, one_or_list
+from edgegen_export.checkpoint.gguf.file import GgufFile
+from edgegen_export.checkpoint.gguf.layouts import Heads
+
+T = TypeVar("T", bool, int, float, str)
+
+_EMBEDDING = "token_embd.weight"
+# Keys that say nothing about the mathematics: the vocabulary's size is that of the embedding, and the architecture says
+# which kind of norm it has, though some files give the epsilon of both.
+_NEUTRAL = (
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+    "pooling_type",
+    "rope.scaling.finetuned",
+    "tensor_data_layout",
+    "vocab_size",
+)
+_ABSENT_PARTS = {
+    "expert_count": "mixtures of experts are not supported",
+    "expert_used_count": "mixtures of experts are not supported",
+    "nextn_predict_layers": "layers that predict further tokens are not supported",
+}
+
+
+class MetadataReader:
+    """Reads the architecture's own keys and remembers which; what is missing or not understood is an error at the end.
+
+    A required value that is missing or wrong is stood in for by 1 (or 1.0), so that all problems are found at once.
+    """
+
+    def __init__(self, gguf: GgufFile, architecture: str) -> None:
+        self._gguf = gguf
+        self._prefix = architecture + "."
+        self._read: set[str] = set()
+        self._problems: list[str] = []
+
+    def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number ≥ ``least``; what is written once per layer must be the same in all. None: required."""
+        value = self._get(key, int, default, 1)
+        if value < least:
+            self._problems.append(f"{self._prefix}{key}: {value} is not at least {least}")
+            return least
+        return value
+
+    def real(self, key: str, default: float | None = None) -> float:
+        """A finite number; required without a default."""
+        value = self._get(key, float, default, 1.0)
+        if not math.isfinite(value):
+            self._problems.append(f"{self._prefix}{key}: {value} is not a finite number")
+            return 1.0
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        return self._get(key, bool, default, default)
+
+    def text(self, key: str, default: str) -> str:
+        return self._get(key, str, default, default)
+
+    def flags(self, key: str, default: list[bool]) -> list[bool]:
+        """A flag for each of ``default``."""
+        value = self._value(key)
+        if value is None:
+            return default
+        if isinstance(value, list) and list(map(type, cast(list[Any], value))) == [bool] * len(default):
+            return cast(list[bool], value)
+        self._problems.append(
+            f"{self._prefix}{key}: {len(default)} flags expected, found {_shown(cast(object, value))}"
+        )
+        return default
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Rows of the embedding, which may be fewer or more than the tokenizer has tokens."""
+        if _EMBEDDING not in self._gguf.tensors:
+            self._problems.append(f"tensor {_EMBEDDING}: missing")
+            return 1
+        return self._gguf.tensors[_EMBEDDING].shape[0]
+
+    @cached_property
+    def layers(self) -> int:
+        return self.integer("block_count")
+
+    @cached_property
+    def hidden_size(self) -> int:
+        return self.integer("embedding_length")
+
+    @cached_property
+    def heads(self) -> Heads:
+        queries = self.integer("attention.head_count")
+        keys = self.integer("attention.head_count_kv", queries)
+        size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
+        self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
+        if queries % keys:
+            self._problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
+        return Heads(queries, keys, size)
+
+    def has(self, stem: str) -> bool:
+        """Whether a tensor of that name is there, in the first layer where ``{i}`` stands for it."""
+        return stem.replace("{i}", "0") in self._gguf.tensors
+
+    def factors(self, name: str) -> list[float] | None:
+        """The values of a vector by which rotary frequencies are divided, or None."""
+        tensor = self._gguf.tensors.get(name)
+        values = None if tensor is None else tensor.read().ravel()
+        if values is not None and not (np.isfinite(values) & (values > 0)).all():
+            self._problems.append(f"tensor {name}: factors must be finite and positive")
+            return None
+        return None if values is None else values.tolist()
+
+    def refuse(self, key: str, harmless: Sequence[object], reason: str) -> None:
+        """Anything but ``harmless`` (or nothing) under ``key`` cannot be exported, for ``reason``."""
+        value = self._value(key)
+        if value is not None and value not in harmless:
+            self._problems.append(f"{self._prefix}{key} = {value!r}: {reason}")
+
+    def ignore(self, *keys: str) -> None:
+        """Keys that do not change the result."""
+        self._read.update(keys)
+
+    def finish(self) -> None:
+        """
+        Raises:
+            CheckpointError: everything found missing or wrong, and every key of the architecture nobody understood.
+        """
+        self.ignore(*_NEUTRAL)
+        for key, reason in _ABSENT_PARTS.items():
+            self.refuse(key, (0,), reason)
+        if "attention.sliding_window" not in self._read:
+            self.refuse("attention.sliding_window", (0,), "sliding windows are not known of this architecture")
+        self.refuse("attention.causal", (True,), "only causal models generate text")
+        unknown = {key.removeprefix(self._prefix) for key in self._gguf.metadata if key.startswith(self._prefix)}
+        problems = list(dict.fromkeys(self._problems)) + [  # what is read twice is wrong once
+            f"{self._prefix}{key} = {_shown(self._gguf.metadata[self._prefix + key])}: not understood, and it may "
+            f"change the result{did_you_mean(key, self._read)}"
+            for key in sorted(unknown - self._read)
+        ]
+        if problems:
+            raise CheckpointError(f"{self._gguf.path} cannot be exported: {one_or_list(problems)}")
+
+    def _value(self, key: str) -> Any:
+        self._read.add(key)
+        return self._gguf.metadata.get(self._prefix + key)
+
+    def _get(self, key: str, kind: type[T], default: T | None, stand_in: T) -> T:
+        value = self._value(key)
+        if isinstance(value, list):
+            items = cast(list[object], value)
+            if not items or any(item != items[0] for item in items):
+                self._problems.append(f"{self._prefix}{key}: differs from layer to layer, which is not supported")
+                return stand_in
+            value = items[0]
+        if value is None and default is None:
+            self._problems.append(f"{self._prefix}{key}: missing")
+        if value is None:
+            return stand_in if default is None else default
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+            self._problems.append(f"{self._prefix}{key}: {kind.__name__} expected, found {_shown(value)}")
+            return stand_in
+        return kind(value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

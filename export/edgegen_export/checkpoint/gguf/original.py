@@ -1,0 +1,118 @@
+"""The original checkpoint in a GGUF file: its ``config.json`` and its tensors under their own names."""
+
+import re
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
+from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
+from edgegen_export.checkpoint.gguf.config_rules import ROPE_FACTORS
+from edgegen_export.checkpoint.gguf.file import GgufFile
+from edgegen_export.checkpoint.gguf.header import ARCHITECTURE
+from edgegen_export.checkpoint.gguf.layouts import Heads, Layout, Same
+from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
+from edgegen_export.checkpoint.lazy import LazyTensor
+
+_EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_BOS, _PAD = "bos_token_id", "padding_token_id"
+_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn, of a message
+
+
+class Original(NamedTuple):
+    """``heads``: what the tensors' layouts depend on."""
+
+    config: dict[str, Any]
+    architecture: GgufArchitecture
+    heads: Heads
+    tied: bool
+
+
+def read_original(gguf: GgufFile) -> Original:
+    """The configuration that the metadata and the tensors' names describe.
+
+    Raises ``UnsupportedModelError`` for an architecture that is not known, ``CheckpointError`` for all that is missing
+    or not understood.
+    """
+    name = gguf.metadata[ARCHITECTURE]
+    if name not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{gguf.path}: {ARCHITECTURE} {name!r} is not supported{did_you_mean(name, ARCHITECTURES)}; "
+            f"supported: {', '.join(sorted(ARCHITECTURES))}"
+        )
+    architecture = ARCHITECTURES[name]
+    read = MetadataReader(gguf, name)
+    if architecture.variant is not None and read.has(architecture.variant[0]):
+        architecture = architecture.variant[1]
+    tied = _is_tied(gguf.tensors)
+    config: dict[str, Any] = {
+        "model_type": architecture.model_type,
+        "architectures": [architecture.hf_class],
+        "vocab_size": read.vocab_size,
+        "tie_word_embeddings": tied,
+        **architecture.constants,
+    }
+    config |= {theirs: read.integer(ours) for ours, theirs in architecture.integers.items()}
+    config |= {theirs: read.real(ours) for ours, theirs in architecture.reals.items()}
+    for rule in architecture.rules:
+        config |= rule(read)
+    heads = read.heads
+    read.finish()
+    return Original(config | _token_ids(gguf), architecture, heads, tied)
+
+
+def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor]:
+    """The original's tensors as lazy views.
+
+    Raises ``CheckpointError`` listing tensors that are not of the architecture or do not fit its heads.
+    """
+    tensors: dict[str, LazyTensor] = {}
+    faults: list[str] = []
+    for name, tensor in gguf.tensors.items():
+        if name in ROPE_FACTORS or (name == _HEAD and original.tied):
+            continue
+        layer = _LAYER.match(name)
+        template, _, parameter = _LAYER.sub("blk.{i}.", name).rpartition(".")
+        found = original.architecture.modules.get(template)
+        if found is None or parameter not in ("weight", "bias"):
+            near = did_you_mean(template, original.architecture.modules) if found is None else ""
+            faults.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
+            continue
+        layout: Layout = Same(found) if isinstance(found, str) else found
+        try:
+            theirs = layout.apply(tensor, parameter, original.heads)
+        except (ValueError, IndexError) as error:
+            faults.append(f"{name}: shape {list(tensor.shape)} does not fit the metadata: {error}")
+            continue
+        named = {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
+        faults += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
+        tensors |= named
+    if faults:
+        raise CheckpointError(f"{gguf.path}: {one_or_list(faults)}")
+    return tensors
+
+
+def _is_tied(tensors: Mapping[str, LazyTensor]) -> bool:
+    """Whether there is no head of its own, or only a copy of the embedding, which some converters write."""
+    head, embedding = tensors.get(_HEAD), tensors.get(_EMBEDDING)
+    if head is None or embedding is None:
+        return head is None
+    if (head.shape, head.dtype) != (embedding.shape, embedding.dtype) or len(head.shape) != 2:
+        return False
+    slabs = zip(head.slabs(), embedding.slabs(), strict=True)
+    return all(np.array_equal(a, b) for (_, _, a), (_, _, b) in slabs)
+
+
+def _token_ids(gguf: GgufFile) -> dict[str, Any]:
+    """bos, eos and pad; where a turn ends with a token of its own, eos is a list."""
+    given = {key: gguf.metadata.get(f"tokenizer.ggml.{key}") for key in (_BOS, _PAD, *_ENDS)}
+    wrong = [f"tokenizer.ggml.{key} is {value!r}" for key, value in given.items() if type(value) not in (int, NoneType)]
+    if wrong:
+        raise CheckpointError(f"{gguf.path}: the id of a token is a whole number: {one_or_list(wrong)}")
+    ids = {name: given[key] for name, key in (("bos_token_id", _BOS), ("pad_token_id", _PAD)) if given[key] is not None}
+    ends = list(dict.fromkeys(given[key] for key in _ENDS if given[key] is not None))
+    return ids | ({"eos_token_id": ends if len(ends) > 1 else ends[0]} if ends else {})

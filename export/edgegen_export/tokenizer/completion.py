@@ -1,0 +1,72 @@
+"""What transformers adds to a ``tokenizer.json`` when it opens one, so that the file alone gives the same ids."""
+
+from edgegen.errors import CheckpointError, one_or_list
+from edgegen_export.tokenizer.added_token import AddedToken
+from edgegen_export.tokenizer.classes import TokenizerClass
+from edgegen_export.tokenizer.components import template
+from edgegen_export.tokenizer.settings import TokenizerSettings
+from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
+
+
+def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, *, made: bool) -> bool:
+    """Bring the tokenizer to what ``kind`` makes of it with these settings; whether anything had to change.
+
+    ``made``: it was just made of other files.
+
+    Raises:
+        CheckpointError: the settings name tokens or ids that the tokenizer cannot have; every fault is listed.
+    """
+    faults: list[str] = []
+    before = tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor
+    for token_id, token in settings.added.items():
+        try:
+            tokenizer.add(token, token_id)
+        except ValueError as error:
+            faults.append(str(error))
+    for token in _special_tokens(tokenizer, settings, kind, made=made):
+        known = tokenizer.id_of(token.content)
+        if known in tokenizer.added:
+            tokenizer.mark_special(known)
+        else:
+            tokenizer.add(token)
+    pre_tokenizer = tokenizer.pre_tokenizer
+    if pre_tokenizer and pre_tokenizer["type"] == "ByteLevel":
+        tokenizer.pre_tokenizer = {**pre_tokenizer, "add_prefix_space": bool(settings.add_prefix_space)}
+    if kind.ends == "always" or (made and kind.ends == "when made"):
+        add_bos = kind.add_bos if settings.add_bos is None else settings.add_bos
+        add_eos = kind.ends == "always" and bool(settings.add_eos)
+        first = _end(tokenizer, settings, kind, "bos_token", faults) if add_bos else None
+        last = _end(tokenizer, settings, kind, "eos_token", faults) if add_eos else None
+        if first or last or _adds_tokens(tokenizer):
+            tokenizer.post_processor = template(first, last)
+    if faults:
+        raise CheckpointError(f"the tokenizer's files do not fit each other: {one_or_list(faults)}")
+    return (tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor) != before
+
+
+def _special_tokens(
+    tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, *, made: bool
+) -> list[AddedToken]:
+    """The tokens that have a role. Those that only the class names do not enlarge a vocabulary that was there."""
+    named = [token for token in (*settings.specials.values(), *settings.more_special) if token is not None]
+    assumed = [text for role, text in kind.specials.items() if role not in settings.specials]
+    known = [text for text in (*assumed, *kind.more_special) if made or tokenizer.id_of(text) is not None]
+    return named + [AddedToken.literal(text, special=True) for text in known]
+
+
+def _end(
+    tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, role: str, faults: list[str]
+) -> tuple[str, int] | None:
+    token = settings.special(role, kind.specials.get(role))
+    token_id = tokenizer.id_of(token.content) if token else None
+    if token is None or token_id is None:
+        what = f"the vocabulary has no {token.content!r}" if token else "there is none"
+        faults.append(f"every text is to have the {role}, and {what}")
+        return None
+    return token.content, token_id
+
+
+def _adds_tokens(tokenizer: TokenizerJson) -> bool:
+    """Whether the present post-processor puts tokens around a text."""
+    post_processor = tokenizer.post_processor
+    return post_processor is not None and post_processor["type"] != "ByteLevel"

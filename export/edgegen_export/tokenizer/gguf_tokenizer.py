@@ -1,0 +1,224 @@
+"""A GGUF file's tokenizer as the files of a bundle, by the rules of llama.cpp, which defines these files."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgegen.errors import CheckpointError, one_or_list
+from edgegen_export.tokenizer.added_token import AddedToken
+from edgegen_export.tokenizer.components import bpe, byte_level, template
+from edgegen_export.tokenizer.gguf_metadata import GgufMetadata
+from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from edgegen_export.tokenizer.sentencepiece_model import (
+    Algorithm,
+    Piece,
+    PieceType,
+    SentencePieceModel,
+    check_pieces,
+    repeated,
+)
+from edgegen_export.tokenizer.sentencepiece_tokenizer import plain_tokenizer
+from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
+from edgegen_export.tokenizer.vocabulary_files import merge_faults
+
+_MODEL = "tokenizer.ggml.model"
+_WHOLE = "tokenizer.huggingface.json"
+_TOKENS = "tokenizer.ggml.tokens"
+_TEMPLATE = "tokenizer.chat_template"
+_ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+_PADDING = re.compile(r"\[PAD\d+\]")
+_SPM_IDS = {"bos_token": 1, "eos_token": 2, "unk_token": 0}
+_UNIGRAM_IDS = {"eos_token": 1, "unk_token": 2, "pad_token": 0}
+
+
+def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
+    """Whether the metadata of a GGUF file describes a tokenizer."""
+    return _WHOLE in metadata or metadata.get(_MODEL, "none") not in ("none", "no_vocab")
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
+    """``tokenizer.json`` and ``tokenizer_config.json`` of the metadata (arrays as lists or NumPy arrays).
+
+    Raises:
+        CheckpointError: the metadata is not a tokenizer, contradicts itself (every fault is listed), or is of a kind
+            that is not known.
+    """
+    read = GgufMetadata(metadata)
+    whole, model = read.text(_WHOLE), read.text(_MODEL)
+    defaults: Mapping[str, int] = {}
+    add_bos, add_eos = False, False
+    tokenizer: TokenizerJson | None = None
+    if whole is not None:
+        tokenizer = TokenizerJson.parse(whole.encode(), _WHOLE)
+    elif model == "gpt2":
+        tokenizer, add_bos = _byte_level_bpe(read)
+    elif model == "llama":
+        defaults, add_bos = _SPM_IDS, True
+        tokenizer = _sentencepiece(read, Algorithm.BPE, defaults)
+    elif model == "t5":
+        defaults, add_eos = _UNIGRAM_IDS, True
+        tokenizer = _sentencepiece(read, Algorithm.UNIGRAM, defaults)
+    else:
+        known = "gpt2 (byte-level BPE), llama (SentencePiece BPE) or t5 (Unigram)"
+        read.faults.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
+    if tokenizer is None or read.faults:
+        raise _refusal(read)
+    ids = _ids(read, tokenizer, defaults)
+    wanted_bos, wanted_eos = read.flag("tokenizer.ggml.add_bos_token"), read.flag("tokenizer.ggml.add_eos_token")
+    add_bos = add_bos if wanted_bos is None else wanted_bos
+    add_eos = add_eos if wanted_eos is None else wanted_eos
+    for role, wanted in (("bos_token", add_bos), ("eos_token", add_eos)):
+        if wanted and role not in ids and whole is None:
+            read.faults.append(f"every text is to have the {role}, and there is no {_id_key(role)}")
+    config = _config(read, tokenizer, ids)
+    if read.faults:
+        raise _refusal(read)
+    if whole is not None:
+        data = whole.encode()
+    else:
+        for token_id in ids.values():
+            tokenizer.add(AddedToken.literal(tokenizer.text_of(token_id) or "", special=True))
+        first, last = _end(tokenizer, ids, "bos_token", add_bos), _end(tokenizer, ids, "eos_token", add_eos)
+        if first or last:
+            tokenizer.post_processor = template(first, last)
+        config |= {"add_bos_token": add_bos, "add_eos_token": add_eos}
+        data = tokenizer.to_bytes()
+    return {
+        "tokenizer.json": data,
+        "tokenizer_config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
+    }
+
+
+def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
+    """The tokenizer, and whether a text begins with its first token where the file does not say."""
+    pieces = _pieces(read, scored=False)
+    name = read.text("tokenizer.ggml.pre") or "default"
+    pre_tokenizer = PRE_TOKENIZERS.get(name)
+    if pre_tokenizer is None:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        read.faults.append(f"tokenizer.ggml.pre is {name!r}, which is not supported: only {known}")
+    lines = read.texts("tokenizer.ggml.merges")
+    if not lines:
+        read.faults.append("there is no tokenizer.ggml.merges")
+    # The first character belongs to the first token even if it is a space.
+    merges = [(line[:1] + left, right) for line in lines for left, _, right in [line[1:].partition(" ")]]
+    ids = {piece.text: i for i, piece in pieces.items()}
+    read.faults += repeated(pieces)
+    read.faults += merge_faults(ids, merges)
+    if pre_tokenizer is None or read.faults:
+        return None, False
+    tokenizer = TokenizerJson.of(
+        bpe(ids, merges, ignore_merges=pre_tokenizer.ignore_merges),
+        normalizer=pre_tokenizer.normalizer,
+        pre_tokenizer=pre_tokenizer.component,
+        decoder=byte_level(),
+    )
+    for piece in pieces.values():
+        if piece.type in (PieceType.CONTROL, PieceType.USER_DEFINED, PieceType.UNKNOWN):
+            tokenizer.add(AddedToken.literal(piece.text, special=piece.type != PieceType.USER_DEFINED))
+    return tokenizer, pre_tokenizer.add_bos
+
+
+def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[str, int]) -> TokenizerJson | None:
+    pieces = tuple(_pieces(read, scored=True).values())
+    read.faults += check_pieces(pieces)
+    is_bpe = algorithm == Algorithm.BPE
+    prefix = read.flag("tokenizer.ggml.add_space_prefix")
+    extra = read.flag("tokenizer.ggml.remove_extra_whitespaces")
+    charsmap = bytes(number & 0xFF for number in read.numbers("tokenizer.ggml.precompiled_charsmap"))
+    # Conversions call the unknown a control token where the tokenizer's config lists it as special.
+    given = read.number(_id_key("unk_token"))
+    typed = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
+    unknown = typed or [defaults["unk_token"] if given is None else given]
+    if not read.faults and (len(unknown) > 1 or not 0 <= unknown[0] < len(pieces)):
+        read.faults.append(f"exactly one of {len(pieces)} tokens must stand for the unknown, not {unknown}")
+    if read.faults:
+        return None
+    return plain_tokenizer(
+        SentencePieceModel(
+            pieces=pieces,
+            algorithm=algorithm,
+            unk_id=unknown[0],
+            byte_fallback=any(piece.type == PieceType.BYTE for piece in pieces),
+            charsmap=charsmap,
+            add_dummy_prefix=is_bpe if prefix is None else prefix,
+            remove_extra_whitespaces=bool(extra),
+        )
+    )
+
+
+def _pieces(read: GgufMetadata, *, scored: bool) -> dict[int, Piece]:
+    """The tokens by id; a byte-level vocabulary may be filled up with unused ones, which are left out."""
+    texts, types = read.texts(_TOKENS), read.numbers("tokenizer.ggml.token_type")
+    scores = read.scores("tokenizer.ggml.scores")
+    if not texts:
+        read.faults.append(f"there is no {_TOKENS}")
+    if scored and not scores:
+        read.faults.append("there is no tokenizer.ggml.scores")
+    for key, values in (("token_type", types), ("scores", scores if scored else ())):
+        if values and len(values) != len(texts):
+            read.faults.append(f"tokenizer.ggml.{key} has {len(values)} values for {len(texts)} tokens")
+    wrong = sorted({kind for kind in types if kind not in _TYPES})
+    if wrong:
+        read.faults.append(f"tokenizer.ggml.token_type has unknown types: {', '.join(map(str, wrong[:5]))}")
+    if read.faults:
+        return {}
+    types = types or [int(PieceType.NORMAL)] * len(texts)
+    scores = scores if scored else [0.0] * len(texts)
+    pieces = {i: Piece(*parts) for i, parts in enumerate(zip(texts, scores, map(PieceType, types), strict=True))}
+    if scored:
+        return pieces
+    return {
+        i: piece
+        for i, piece in pieces.items()
+        if piece.text and not (piece.type == PieceType.UNUSED and _PADDING.fullmatch(piece.text))
+    }
+
+
+_TYPES = frozenset(PieceType)
+
+
+def _ids(read: GgufMetadata, tokenizer: TokenizerJson, defaults: Mapping[str, int]) -> dict[str, int]:
+    """Role → id, as far as the metadata or the kind of tokenizer says."""
+    ids: dict[str, int] = {}
+    for role in _ROLES:
+        key = _id_key(role)
+        token_id = read.number(key)
+        if token_id is None:
+            token_id = defaults.get(role)
+            if token_id is None or tokenizer.text_of(token_id) is None:
+                continue
+        elif tokenizer.text_of(token_id) is None:
+            read.faults.append(f"{key} is {token_id}, and there is no such token")
+            continue
+        ids[role] = token_id
+    return ids
+
+
+def _id_key(role: str) -> str:
+    return f"tokenizer.ggml.{_ROLES[role]}_token_id"
+
+
+def _end(tokenizer: TokenizerJson, ids: Mapping[str, int], role: str, wanted: bool) -> tuple[str, int] | None:
+    text = tokenizer.text_of(ids[role]) if wanted else None
+    return None if text is None else (text, ids[role])
+
+
+def _config(read: GgufMetadata, tokenizer: TokenizerJson, ids: Mapping[str, int]) -> dict[str, Any]:
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config |= {role: tokenizer.text_of(token_id) for role, token_id in ids.items()}
+    default = read.text(_TEMPLATE)
+    named = {name: read.text(f"{_TEMPLATE}.{name}") for name in read.texts("tokenizer.chat_templates")}
+    if default is not None:
+        named = {"default": default, **named}
+    templates = [{"name": name, "template": text} for name, text in named.items() if text is not None]
+    if named.keys() - {"default"}:
+        config["chat_template"] = templates
+    elif default is not None:
+        config["chat_template"] = default
+    return config
+
+
+def _refusal(read: GgufMetadata) -> CheckpointError:
+    return CheckpointError(f"the tokenizer in the GGUF file: {one_or_list(read.faults)}")

@@ -1,0 +1,103 @@
+"""How byte-level vocabularies split a text into words, by the names that GGUF files call it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from edgegen_export.tokenizer.components import Component, byte_level, chain, isolated
+
+NFC: Component = {"type": "NFC"}
+
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2_WORDS = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}"
+_LLAMA3_WORDS = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}"
+_DIGIT = r"\p{N}"
+_CASED = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+)
+_CASED_REST = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_TEKKEN_WORDS = rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}|{_CASED_REST}"
+_GPT4O_WORDS = rf"{_CASED[0]}{_CONTRACTIONS}?|{_CASED[1]}{_CONTRACTIONS}?|\p{{N}}{{1,3}}|{_CASED_REST}"
+_BLOOM_WORDS = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+_PUNCTUATION = r"[\p{P}$+<=>^~|`]+"
+_WIDE_PUNCTUATION = r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
+_CJK = r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_CASED_LETTERS = """
+    0041-005a 0061-007a 00b5 00c0-00d6 00d8-00f6 00f8-01ba 01bc-01bf 01c4-0293 0295-02af 0370-0373 0376-0377 037b-037d
+    037f 0386 0388-038a 038c 038e-03a1 03a3-03f5 03f7-0481 048a-052f 0531-0556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba
+    1cbd-1cbf 1d00-1d2b 1d6b-1d77 1d79-1d9a 1e00-1f15 1f18-1f1d 1f20-1f45 1f48-1f4d 1f50-1f57 1f59 1f5b 1f5d 1f5f-1f7d
+    1f80-1fb4 1fb6-1fbc 1fbe 1fc2-1fc4 1fc6-1fcc 1fd0-1fd3 1fd6-1fdb 1fe0-1fec 1ff2-1ff4 1ff6-1ffc 2102 2107 210a-2113
+    2115 2119-211d 2124 2126 2128 212a-212d 212f-2134 2139 213c-213f 2145-2149 214e 2183-2184 2c00-2c7b 2c7e-2ce4
+    2ceb-2cee 2cf2-2cf3 a640-a66d a680-a69b a722-a76f a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a
+    ff41-ff5a 10400-1044f 104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943
+"""
+"""The letters of DeepSeek's first tokenizer, which has most that have a case."""
+
+
+def _letters(ranges: str) -> str:
+    ends = (words.split("-") for words in ranges.split())
+    return "".join("-".join(chr(int(end, 16)) for end in pair) for pair in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class PreTokenizer:
+    """``splits``: regular expressions, each of which splits what the ones before have left.
+
+    ``ignore_merges``: a word that is a token stays whole. ``add_bos``: the default where a file does not say.
+    """
+
+    splits: tuple[str, ...]
+    composed: bool = False
+    ignore_merges: bool = False
+    add_bos: bool = False
+
+    @property
+    def normalizer(self) -> Component | None:
+        return NFC if self.composed else None
+
+    @property
+    def component(self) -> Component | None:
+        return chain("pretokenizers", [*map(isolated, self.splits), byte_level(use_regex=False)])
+
+
+_GPT2 = PreTokenizer((_GPT2_WORDS,))
+_LLAMA3 = PreTokenizer((_LLAMA3_WORDS,), ignore_merges=True, add_bos=True)
+_QWEN2 = PreTokenizer((QWEN2_WORDS,), composed=True)
+_DIGITS_FIRST = PreTokenizer((_DIGIT, _GPT2_WORDS))
+_GPT4O = PreTokenizer((_GPT4O_WORDS,))
+_DEEPSEEK_V3_WORDS = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK_V3 = PreTokenizer(
+    (
+        r"\p{N}{1,3}",
+        r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        _DEEPSEEK_V3_WORDS,
+    )
+)
+
+PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
+    "default": PreTokenizer((_PUNCTUATION.replace("`", ""), _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")),
+    **dict.fromkeys(("gpt-2", "phi-2", "jais", "trillion", "gigachat", "exaone4"), _GPT2),
+    **dict.fromkeys(("mpt", "olmo"), replace(_GPT2, composed=True)),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe"), replace(_LLAMA3, ignore_merges=False, add_bos=False)),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
+    "stablelm2": replace(_QWEN2, composed=False),
+    **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b"), _DIGITS_FIRST),
+    "command-r": replace(_DIGITS_FIRST, composed=True),
+    "falcon": PreTokenizer((_PUNCTUATION, _GPT2_WORDS, "[0-9][0-9][0-9]")),
+    "deepseek-llm": PreTokenizer(
+        ("[\r\n]", rf"\s?[{_letters(_CASED_LETTERS)}]+", _WIDE_PUNCTUATION, r"\s+$", _CJK, r"\p{N}+")
+    ),
+    "deepseek-coder": PreTokenizer(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, _DIGIT)),
+    "deepseek-v3": _DEEPSEEK_V3,
+    "tekken": PreTokenizer((_TEKKEN_WORDS,), ignore_merges=True, add_bos=True),
+    **dict.fromkeys(("gpt-4o", "llama4"), _GPT4O),
+    **dict.fromkeys(("bloom", "gpt3-finnish", "poro-chat"), PreTokenizer((_BLOOM_WORDS,))),
+    "viking": PreTokenizer((_BLOOM_WORDS, _DIGIT)),
+}
+"""What ``tokenizer.ggml.pre`` may say, ``default`` where it says nothing."""

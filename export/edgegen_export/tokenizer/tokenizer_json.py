@@ -1,0 +1,145 @@
+"""TokenizerJson: the contents of a ``tokenizer.json`` while tokens and rules are added to it."""
+
+import json
+from dataclasses import replace
+from typing import Any, Self, cast
+
+from edgegen.errors import CheckpointError
+from edgegen_export.tokenizer.added_token import AddedToken
+from edgegen_export.tokenizer.components import Component
+
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+
+
+class TokenizerJson:
+    """A model's vocabulary, the tokens added to it, and the steps around them."""
+
+    def __init__(self, content: dict[str, Any], added: dict[int, AddedToken]) -> None:
+        self._content = content
+        self._added = added
+        model: dict[str, Any] = content["model"]
+        vocab: dict[str, int] | list[list[Any]] = model["vocab"]
+        pieces = vocab if isinstance(vocab, dict) else {str(piece[0]): i for i, piece in enumerate(vocab)}
+        self._size = len(vocab)
+        self._id_of = {**pieces, **{token.content: i for i, token in added.items()}}
+        self._text_of = {i: text for text, i in self._id_of.items()}
+
+    @classmethod
+    def of(
+        cls,
+        model: Component,
+        *,
+        normalizer: Component | None = None,
+        pre_tokenizer: Component | None = None,
+        post_processor: Component | None = None,
+        decoder: Component | None = None,
+    ) -> Self:
+        """A tokenizer of these parts, without added tokens."""
+        steps = dict(zip(_PARTS, (normalizer, pre_tokenizer, post_processor, decoder), strict=True))
+        return cls({"version": "1.0", "truncation": None, "padding": None, **steps, "model": model}, {})
+
+    @classmethod
+    def parse(cls, data: bytes, name: str) -> Self:
+        """The contents of a file; ``CheckpointError`` where it has not even the outline of a tokenizer."""
+        try:
+            content = json.loads(data)
+            if any(not isinstance(step["type"], str) for part in _PARTS if (step := content.get(part)) is not None):
+                raise ValueError("a step of it has no name")
+            added = {int(token["id"]): AddedToken.read(token) for token in content.get("added_tokens") or ()}
+            return cls({**dict.fromkeys(_PARTS), **content}, added)
+        except KeyError as error:
+            raise CheckpointError(f"{name} is not a readable tokenizer: it has no {error}") from error
+        except (ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise CheckpointError(f"{name} is not a readable tokenizer: {error}") from error
+
+    @property
+    def size(self) -> int:
+        """One more than the highest id."""
+        return max(self._text_of, default=-1) + 1
+
+    @property
+    def added(self) -> dict[int, AddedToken]:
+        """The added tokens by id."""
+        return dict(self._added)
+
+    @property
+    def pre_tokenizer(self) -> Component | None:
+        return self._content["pre_tokenizer"]
+
+    @pre_tokenizer.setter
+    def pre_tokenizer(self, value: Component) -> None:
+        self._content["pre_tokenizer"] = value
+
+    @property
+    def post_processor(self) -> Component | None:
+        return self._content["post_processor"]
+
+    @post_processor.setter
+    def post_processor(self, value: Component) -> None:
+        self._content["post_processor"] = value
+
+    def id_of(self, text: str) -> int | None:
+        """The id of the token that is spelled like this, or None."""
+        return self._id_of.get(text)
+
+    def text_of(self, token_id: int) -> str | None:
+        """How the token is spelled, or None where there is none."""
+        return self._text_of.get(token_id)
+
+    def add(self, token: AddedToken, token_id: int | None = None) -> None:
+        """Add a token, or change the flags of one; a token of the vocabulary keeps its id, an empty one is none.
+
+        Raises ``ValueError`` when another token has the wanted id.
+        """
+        if not token.content:
+            return
+        known = self.id_of(token.content)
+        if known is None:
+            known = self.size if token_id is None else token_id
+            if (other := self.text_of(known)) is not None:
+                raise ValueError(f"the added token {token.content!r} cannot have the id {known}, that of {other!r}")
+            self._id_of[token.content] = known
+            self._text_of[known] = token.content
+        self._added[known] = token
+
+    def mark_special(self, token_id: int) -> None:
+        """Make a special token of an added one."""
+        self._added[token_id] = replace(self._added[token_id], special=True)
+
+    def to_bytes(self) -> bytes:
+        """The file. ``CheckpointError`` when the tokenizers library would not read it.
+
+        The library numbers tokens outside the model's vocabulary itself, one after the other; where that would give
+        other ids they become part of the vocabulary.
+        """
+        model: dict[str, Any] = self._content["model"]
+        vocab: dict[str, int] | list[list[Any]] = model["vocab"]
+        beyond = [i for i in sorted(self._added) if i >= self._size or not _has(vocab, i, self._added[i].content)]
+        if beyond != list(range(self._size, self._size + len(beyond))):
+            if not isinstance(vocab, dict):
+                raise CheckpointError("the ids of the added tokens leave a gap behind the vocabulary")
+            model = {**model, "vocab": {**vocab, **{self._added[i].content: i for i in beyond}}}
+        added = [self._added[i].to_json(i) for i in sorted(self._added)]
+        content = {**self._content, "added_tokens": added, "model": model}
+        # The library's own order; a reader of the file finds the vocabulary last.
+        order = ("version", "truncation", "padding", "added_tokens", *_PARTS)
+        ordered = {**{key: content.get(key) for key in order}, **content}
+        ordered["model"] = ordered.pop("model")
+        # Half a character, which JSON can spell, is left to the check.
+        data = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        _check(data)
+        return data
+
+
+def _has(vocab: dict[str, int] | list[list[Any]], token_id: int, text: str) -> bool:
+    return vocab.get(text) == token_id if isinstance(vocab, dict) else vocab[token_id][0] == text
+
+
+def _check(data: bytes) -> None:
+    """``CheckpointError`` when the tokenizers library does not read ``data``."""
+    from tokenizers import Tokenizer
+
+    try:
+        cast(Any, Tokenizer).from_buffer(data)
+    except Exception as error:  # the library promises no narrower class
+        raise CheckpointError(f"the files do not make a tokenizer: {error}") from error
