@@ -28,6 +28,9 @@ A variant is a tiny model with random weights that transformers wrote. It is exp
 compared with those of transformers (eager attention, float32) over a sequence that crosses every window: all at once,
 in chunks of several sizes, and token by token. The figure is the greatest difference of any logit in any of these ways,
 where logits have a deviation of about 3. 64 greedy ids are the same in every variant.
+
+| family (`model_type`) | variants compared | greatest difference |
+|---|---|---|
 """
 
 
@@ -38,7 +41,9 @@ def compared_cases() -> list[Case]:
 
 def page(figures: Mapping[str, float]) -> str:
     """The page with ``figures`` by case; refused cases need none."""
-    sections = [HEAD]
+    sections = [
+        HEAD + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in compared_cases()))
+    ]
     for family, cases in groupby(compared_cases(), key=lambda case: case.family):
         sections.append(f"## {family}\n\n{description(family)}\n\n{_table(list(cases), figures)}")
     return "\n".join(sections)
@@ -47,6 +52,11 @@ def page(figures: Mapping[str, float]) -> str:
 def description(family: str) -> str:
     """What the family's cases say of it, as one line."""
     return re.sub(r"\s+", " ", import_module(f"tests.families.cases.{family}").__doc__ or "").strip()
+
+
+def _summary(family: str, figures: Mapping[str, float]) -> str:
+    compared = [figures[str(case)] for case in compared_cases() if case.family == family and not case.refused]
+    return f"| [{family}](#{family}) | {len(compared)} | {max(compared):.0e} |\n"
 
 
 def _table(cases: list[Case], figures: Mapping[str, float]) -> str:
