@@ -15,6 +15,9 @@ from edgegen.errors import ManifestError, did_you_mean, one_or_list
 MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 1
 
+_OPTIONAL = ("provenance", "adapter")
+"""Keys that need not be there; every other one is needed, null or not."""
+
 Phase = Literal["prefill", "decode"]
 CacheKind = Literal["in_place", "concat"]
 
@@ -28,12 +31,22 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterSource:
+    """Where an adapter came from that was merged into the weights: as :class:`Source`."""
+
+    kind: Literal["hub", "folder"]
+    id: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where the weights came from: a hub id or the name of a local folder, and the commit where known."""
 
     kind: Literal["hub", "folder"]
     id: str
     revision: str | None = None
+    adapter: AdapterSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +224,10 @@ class Manifest:
         return cast(Manifest, manifest)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
+        raw = asdict(self)
+        if self.source.adapter is None:
+            del raw["source"]["adapter"]
+        return json.dumps(raw, indent=1) + "\n"
 
 
 def is_safe_path(path: str) -> bool:
@@ -289,7 +305,7 @@ def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
     faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
-    required = [f.name for f in fields(kind) if f.name != "provenance"]
+    required = [f.name for f in fields(kind) if f.name not in _OPTIONAL]
     missing = [key for key in required if key not in raw]
     faults += [f"{prefix}{key}: missing" for key in missing]
     values = {key: _decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
 @click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several.")
+@click.option("--adapter", help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT.")
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
@@ -40,18 +41,21 @@ def command(
     max_context: int | None,
     revision: str | None,
     gguf_file: str | None,
+    adapter: str | None,
     force: bool,
     quiet: bool,
 ) -> None:
     """Export SOURCE, a checkpoint folder, a GGUF file or a Hugging Face hub id, to a bundle.
 
     Without -o the bundle goes to the store, under the source's name and the scheme: `edgegen export gpt2 --int8`
-    makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. The bundle's folder is printed.
+    makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
+    source's. The bundle's folder is printed.
     """
     from edgegen_export.pipeline import export
 
     chosen: Scheme = "fp32" if scheme == "fp32" else "int8"
-    target = output or BundleStore().path(f"{source_name(source, gguf_file)}-{chosen}")
+    names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
+    target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
     with _Terminal(quiet) as terminal:
         bundle, report = export(
@@ -61,6 +65,7 @@ def command(
             via=via,
             revision=revision,
             gguf_file=gguf_file,
+            adapter=adapter,
             force=force,
             max_context=max_context,
             progress=terminal,

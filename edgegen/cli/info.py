@@ -1,6 +1,8 @@
 """``edgegen info``: what a bundle is."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -22,10 +24,12 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         return
     memory, parity = facts["memory"], facts["parity"]
     source = facts["source"]
+    adapter = {"adapter": _origin(source["adapter"])} if source["adapter"] else {}
     rows = {
         "name": facts["name"],
         "path": facts["path"],
-        "source": f"{source['id']} ({source['kind']}{', ' + source['revision'][:12] if source['revision'] else ''})",
+        "source": _origin(source),
+        **adapter,
         "model": f"{facts['family']}, {facts['parameters'] / 1e6:.1f}M parameters, {facts['num_layers']} layers, "
         f"vocabulary {facts['vocab_size']}",
         "quantization": facts["quantization"],
@@ -59,7 +63,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         "name": manifest.name,
         "path": str(bundle.path),
         "format_version": manifest.format_version,
-        "source": {"kind": manifest.source.kind, "id": manifest.source.id, "revision": manifest.source.revision},
+        "source": asdict(manifest.source),
         "family": model.family,
         "parameters": model.parameters,
         "num_layers": model.num_layers,
@@ -77,6 +81,12 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         },
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _origin(source: Mapping[str, Any]) -> str:
+    """A source, or an adapter's, in a few words."""
+    revision = f", {source['revision'][:12]}" if source["revision"] else ""
+    return f"{source['id']} ({source['kind']}{revision})"
 
 
 def _megabytes(count: int) -> str:

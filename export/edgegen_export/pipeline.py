@@ -26,7 +26,7 @@ from edgegen.manifest import (
 )
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import Architecture, bind, find_architecture
-from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import Construction
@@ -89,6 +89,7 @@ def export(
     via: Via = "edgegen",
     revision: str | None = None,
     gguf_file: str | None = None,
+    adapter: str | None = None,
     force: bool = False,
     max_context: int | None = None,
     families: tuple[Architecture, ...] = FAMILIES,
@@ -98,16 +99,21 @@ def export(
 
     ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
+    ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
     Raises:
-        UsageError: the model cannot be exported for ``max_context`` positions.
-        CheckpointError: the source cannot be read, is not supported, or its tensors do not fit.
+        UsageError: the model cannot be exported for ``max_context`` positions, or ``adapter`` or a GGUF file is to be
+            traced.
+        CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
+    if via == "optimum" and adapter is not None:
+        raise UsageError("optimum traces the model without its adapter: leave --via optimum or --adapter out")
+    update = Adapter.open(adapter, progress=progress.stage) if adapter is not None else None
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
@@ -121,6 +127,10 @@ def export(
     )
     if via == "optimum" and checkpoint.gguf is not None:
         raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
+    if update is not None:
+        _, config = read_config(checkpoint.config)
+        progress.stage(f"merging {adapter}")
+        checkpoint = merge_adapter(checkpoint, update, tied_head=config.tied_head, warn=progress.warn)
     recipe = RECIPES[scheme]
 
     with BundleWriter(target, force=force) as writer:

@@ -5,6 +5,7 @@ huggingface_hub reads its environment when it is imported, so each case runs in 
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.checkpoint.gguf_bytes import write_llama
 from tests.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
@@ -22,12 +24,15 @@ SMALL: dict[str, Any] = {"n_embd": 8, "n_head": 2, "vocab_size": 11, "n_position
 OPEN = """
 import json, sys
 from edgegen.errors import EdgegenError
-from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.checkpoint import Adapter, Checkpoint
 said = []
 try:
-    c = Checkpoint.open(
-        sys.argv[1], revision=sys.argv[2] or None, gguf_file=sys.argv[3] or None, progress=said.append
-    )
+    if sys.argv[2] == "--adapter":
+        c = Adapter.open(sys.argv[1], progress=said.append)
+    else:
+        c = Checkpoint.open(
+            sys.argv[1], revision=sys.argv[2] or None, gguf_file=sys.argv[3] or None, progress=said.append
+        )
     sums = {name: float(t.read().sum()) for name, t in c.tensors.items()}
     print(json.dumps({"kind": c.source.kind, "id": c.source.id, "revision": c.source.revision, "sums": sums,
         "files": sorted(p.name for p in c.path.rglob("*") if p.is_file()), "said": said}))
@@ -70,8 +75,12 @@ def repos(tmp_path: Path) -> dict[str, Path]:
     write_gpt2(tmp_path / "other", layout="untied", seed=5, **SMALL)
     pickled = tmp_path / "pickled"
     shutil.copytree(original, pickled, ignore=shutil.ignore_patterns("*.safetensors"))
-    (tmp_path / "adapter").mkdir()
-    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    lora = write_lora(tmp_path / "adapter", factors(C_ATTN, 8, 24), base_model_name_or_path="org/tuned")
+    for name in ("tokenizer.json", "README.md", "training_args.bin", "config.json.bak"):
+        (lora / name).write_text(f"{{}} {name}")
+    write_lora(tmp_path / "dora", factors(C_ATTN, 8, 24), use_dora=True)
+    unsafe = write_lora(tmp_path / "unsafe", {})
+    (unsafe / "adapter_model.safetensors").rename(unsafe / "adapter_model.bin")
     for name in ("several", "one", "bare"):
         write_llama(tmp_path / name / "model-Q8_0.gguf")
     (tmp_path / "one" / "README.md").write_text("one")
@@ -84,7 +93,9 @@ def repos(tmp_path: Path) -> dict[str, Path]:
         "org/tuned": trainer,
         "org/tuned@v2": tmp_path / "other",
         "org/pickled": pickled,
-        "org/adapter": tmp_path / "adapter",
+        "org/adapter": lora,
+        "org/dora": tmp_path / "dora",
+        "org/unsafe-adapter": unsafe,
         "org/empty": tmp_path / "empty",
         "org/several": tmp_path / "several",
         "org/one": tmp_path / "one",
@@ -205,10 +216,45 @@ def test_each_failure_has_its_sentence(open_at: Opener, hub: StandInHub) -> None
     assert "pickled weights only (pytorch_model.bin)" in message
     assert "org/pickled pickled-safetensors" in message
     assert not [name for name in hub.downloads if name.endswith((".bin", ".h5"))]
-    assert "holds an adapter only" in open_at("org/adapter").message
+    assert "`edgegen export org/tuned --adapter org/adapter`" in open_at("org/adapter").message
     assert "no config.json (found: README.md)" in open_at("org/empty").message
     hub.down = 501  # 503 and the like are asked again for half a minute
     assert "answered HTTP 501" in open_at("org/tuned").message
+
+
+def test_of_an_adapter_only_config_weights_and_tokenizer_are_fetched(hub: StandInHub, open_at: Opener) -> None:
+    answer = open_at("org/adapter", "--adapter").answer
+    assert (answer["kind"], answer["id"]) == ("hub", "org/adapter")
+    assert answer["revision"] == hub.commit("org/adapter")
+    wanted = ["adapter_config.json", "adapter_model.safetensors", "tokenizer.json"]
+    assert answer["files"] == wanted
+    assert sorted(hub.downloads) == [f"org/adapter/{name}" for name in wanted]
+    assert len(answer["sums"]) == 2
+    assert any(said.startswith("downloading adapter_model.safetensors") for said in answer["said"])
+    hub.downloads.clear()
+    offline = open_at("org/adapter", "--adapter", HF_HUB_OFFLINE="1").answer
+    assert (offline["sums"], offline["revision"]) == (answer["sums"], answer["revision"])
+    assert not hub.downloads
+
+
+def test_what_an_adapters_repository_may_lack(hub: StandInHub, open_at: Opener, tmp_path: Path) -> None:
+    assert "org/tuned holds no adapter, but a whole model" in open_at("org/tuned", "--adapter").message
+    assert "org/empty holds no adapter: it has no adapter_config.json" in open_at("org/empty", "--adapter").message
+    assert "shows no model of that id" in open_at("org/absent", "--adapter").message
+    message = open_at("org/unsafe-adapter", "--adapter").message
+    assert "pickled weights only (adapter_model.bin)" in message
+    words = shlex.split(message.splitlines()[-1])
+    assert words[3:] == ["org/unsafe-adapter", "unsafe-adapter"]
+    compile(words[2], "command", "exec")
+    refused = open_at("org/dora", "--adapter").answer
+    assert refused["error"] == "UnsupportedModelError"
+    assert "org/dora asks for what cannot be merged" in refused["message"]
+    assert not [name for name in hub.downloads if name.endswith((".bin", ".safetensors"))]
+    open_at("org/adapter", "--adapter")
+    (lost,) = (tmp_path / "hf").rglob("snapshots/*/adapter_model.safetensors")
+    lost.unlink()
+    message = open_at("org/adapter", "--adapter", HF_HUB_OFFLINE="1").message
+    assert message.endswith("the cache has no adapter_model.safetensors")
 
 
 def test_only_the_chosen_gguf_file_is_fetched(hub: StandInHub, open_at: Opener) -> None:

@@ -22,6 +22,7 @@ TYPES = (
     manifest.Manifest,
     manifest.FileEntry,
     manifest.Source,
+    manifest.AdapterSource,
     manifest.Model,
     manifest.Quantization,
     manifest.GraphVariant,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.byte_level import LETTER_OF_BYTE
+from tests.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
 
@@ -21,8 +22,16 @@ Edgegen = Callable[..., "subprocess.CompletedProcess[str]"]
 def hub(tmp_path: Path, tiny_tokenizer: Path) -> Iterator[StandInHub]:
     original = write_gpt2(tmp_path / "repos/gpt2", layout="original", vocab_size=260, tokenizer=tiny_tokenizer)
     trainer = write_gpt2(tmp_path / "repos/mine", layout="trainer", vocab_size=260, tokenizer=tiny_tokenizer)
+    lora = write_lora(tmp_path / "repos/lora", factors(C_ATTN, 64, 192))
+    dora = write_lora(tmp_path / "repos/dora", {}, use_dora=True)
     with StandInHub(
-        {"openai-community/gpt2": original, "me/mine": trainer, "me/mine@v2": original},
+        {
+            "openai-community/gpt2": original,
+            "me/mine": trainer,
+            "me/mine@v2": original,
+            "me/lora": lora,
+            "me/dora": dora,
+        },
         aliases={"gpt2": "openai-community/gpt2"},
         private=["me/mine"],
     ) as running:
@@ -90,6 +99,38 @@ def test_export_by_hub_id_then_generate_by_name(edgegen: Edgegen, hub: StandInHu
         "id": "gpt2",
         "revision": hub.commit("openai-community/gpt2"),
     }
+
+
+def test_an_adapter_of_the_hub_is_merged_in_and_recorded(edgegen: Edgegen, hub: StandInHub, tmp_path: Path) -> None:
+    exported = edgegen("export", "gpt2", "--adapter", "me/lora")
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stderr == "edgegen: warning: the adapter me/lora was trained on org/base, and is merged into gpt2\n"
+    assert Path(exported.stdout.strip()) == tmp_path / "home/bundles/gpt2-lora-int8"
+    manifest = json.loads((tmp_path / "home/bundles/gpt2-lora-int8/edgegen.json").read_text())
+    commit = hub.commit("me/lora") or ""
+    origin = {"kind": "hub", "id": "me/lora", "revision": commit}
+    assert manifest["source"]["adapter"] == origin
+    facts = edgegen("info", "gpt2-lora-int8")
+    assert f"adapter  me/lora (hub, {commit[:12]})" in facts.stdout
+    assert json.loads(edgegen("info", "gpt2-lora-int8", "--json").stdout)["source"]["adapter"] == origin
+
+    assert edgegen("export", "gpt2").returncode == 0
+    assert "adapter  " not in edgegen("info", "gpt2-int8").stdout
+    answers: list[list[int]] = []
+    for name in ("gpt2-int8", "gpt2-lora-int8"):
+        answer = edgegen("generate", "-m", name, "-n", "12", "--json", "Hello")
+        answers.append(json.loads(answer.stdout)["token_ids"])
+    assert answers[0] != answers[1]
+
+
+def test_a_refused_adapter_downloads_no_model(edgegen: Edgegen, hub: StandInHub) -> None:
+    refused = edgegen("export", "gpt2", "--adapter", "me/dora")
+    assert refused.returncode == 1
+    assert "use_dora is set" in refused.stderr
+    assert hub.downloads == ["me/dora/adapter_config.json"]
+    as_source = edgegen("export", "me/lora")
+    assert as_source.returncode == 1
+    assert "`edgegen export org/base --adapter me/lora`" in as_source.stderr
 
 
 def test_two_layouts_of_the_same_weights_give_the_same_tokens(edgegen: Edgegen) -> None:

@@ -234,6 +234,11 @@ def test_a_gguf_file_is_not_traced(optimum: None, test_data: Path, tmp_path: Pat
     assert not (tmp_path / "bundle").exists()
 
 
+def test_an_adapter_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="leave --via optimum or --adapter out"):
+        export("any", tmp_path / "bundle", via="optimum", adapter="another")
+
+
 def run_python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     search = os.pathsep.join([str(root), str(root / "export"), os.environ.get("PYTHONPATH", "")])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgegen.bundle import Bundle
 from edgegen.errors import ManifestError
 from edgegen.manifest import (
+    AdapterSource,
     FileEntry,
     GraphContract,
     KVLayer,
@@ -119,6 +120,20 @@ def test_every_key_is_needed_but_provenance(raw: dict[str, Any], kind: type[Mani
             assert "format version None" in faults(less)[0]
         else:
             assert faults(less) == [f"{name}: missing"]
+
+
+def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None:
+    assert "adapter" not in raw["source"]
+    assert Manifest.from_json(json.dumps(raw)).source.adapter is None
+    raw["source"]["adapter"] = {"kind": "hub", "id": "org/lora", "revision": "c0ffee"}
+    manifest = Manifest.from_json(json.dumps(raw))
+    assert manifest.source.adapter == AdapterSource("hub", "org/lora", "c0ffee")
+    assert json.loads(manifest.to_json()) == raw
+    raw["source"]["adapter"] = {"kind": "disk", "id": "org/lora"}
+    wanted = ["source.adapter.kind: 'disk' is not one of 'hub', 'folder'", "source.adapter.revision: missing"]
+    assert sorted(faults(raw)) == wanted
+    del raw["source"]["revision"], raw["source"]["adapter"]
+    assert faults(raw) == ["source.revision: missing"]
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None, 1.5])

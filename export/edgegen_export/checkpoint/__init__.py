@@ -1,11 +1,13 @@
 """Checkpoints: where the weights of a model lie, opened without reading them.
 
 ``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
-Safetensors and GGUF files are read; pickled weights are refused, never opened.
+Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a
+LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two.
 """
 
 from edgegen.manifest import Source
+from edgegen_export.checkpoint.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.lazy import LazyTensor
 
-__all__ = ["Checkpoint", "LazyTensor", "Source"]
+__all__ = ["Adapter", "Checkpoint", "LazyTensor", "Source", "merge_adapter"]

@@ -16,6 +16,7 @@ from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.checkpoint.weight_files import (
+    ADAPTER_CONFIG,
     find_gguf,
     find_weights,
     gguf_parts,
@@ -33,6 +34,7 @@ class Checkpoint:
 
     ``path``: the folder, or the file where nothing else belongs to it. ``gguf`` is the name of the GGUF file that holds
     the weights, and ``metadata`` what it says, as plain Python values by key; config and tensors are the original's.
+    ``stand_ins``: files that take the place of those of the same name in the folder; None hides one.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class Checkpoint:
     tensors: Mapping[str, LazyTensor] = field(repr=False)
     gguf: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    stand_ins: Mapping[str, Path | None] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     @classmethod
     def open(
@@ -61,7 +64,7 @@ class Checkpoint:
         when the hub is the reason) unless there is a config and weights that hold together, and ``UsageError`` for the
         revision of a folder.
         """
-        path = _existing(source)
+        path = existing_place(source)
         check = check_config or _accept
         if path is None:
             snapshot = hub.fetch(source, revision, gguf_file, progress or _silent, check)
@@ -93,7 +96,7 @@ class Checkpoint:
     @classmethod
     def _in(cls, folder: Path, source: Source, check_config: Callable[[Mapping[str, Any]], object]) -> "Checkpoint":
         names = _names(folder)
-        if refusal := adapter_refusal(names, str(folder)):
+        if refusal := adapter_refusal(names, str(folder), folder / ADAPTER_CONFIG):
             raise CheckpointError(refusal)
         weights = find_weights(names)
         faults: list[str] = []
@@ -110,7 +113,9 @@ class Checkpoint:
         return cls(folder, source, config, MappingProxyType(tensors))
 
     def file(self, name: str) -> Path | None:
-        """The file of that name in the folder, or None."""
+        """The file of that name in the folder, or what stands in for it, or None."""
+        if name in self.stand_ins:
+            return self.stand_ins[name]
         path = self.path / name
         return path if path.is_file() else None
 
@@ -152,8 +157,11 @@ def _names(folder: Path, wanted: str | None = None) -> set[str]:
     return names | {part for part in gguf_parts(wanted or "") if "/" in part and (folder / part).is_file()}
 
 
-def _existing(source: str) -> Path | None:
-    """The local folder or GGUF file that ``source`` names, or None when it reads as a hub id; else it is refused."""
+def existing_place(source: str) -> Path | None:
+    """The local folder or GGUF file that ``source`` names, or None when it reads as a hub id.
+
+    Raises ``CheckpointError`` when it can be none of them.
+    """
     try:
         path = Path(source).expanduser() if source.startswith("~") else Path(source)
         if source and path.is_dir():

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.errors import HubError
-from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
+from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.weight_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     WEIGHTS,
     find_gguf,
     find_weights,
@@ -22,10 +24,8 @@ from edgegen_export.checkpoint.weight_files import (
     read_json_object,
 )
 
-_NEEDED = frozenset(
+TOKENIZER_FILES = frozenset(
     {
-        "config.json",
-        "generation_config.json",
         "tokenizer.json",
         "tokenizer_config.json",
         "special_tokens_map.json",
@@ -35,9 +35,9 @@ _NEEDED = frozenset(
         "tokenizer.model",
         "spiece.model",
         "chat_template.jinja",
-        "README.md",
     }
 )
+_NEEDED = TOKENIZER_FILES | {"config.json", "generation_config.json", "README.md"}
 
 
 class Snapshot(NamedTuple):
@@ -69,13 +69,14 @@ def fetch(
             return _cached(repo, revision, gguf_file, error, progress)
         gguf = find_gguf(sizes, gguf_file, repo)
         if gguf is None and "config.json" not in sizes:
+            adapter = _download(repo, ADAPTER_CONFIG, revision) if ADAPTER_CONFIG in sizes else None
             found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
-            raise HubError(adapter_refusal(sizes, repo) or found)
+            raise HubError(adapter_refusal(sizes, repo, adapter) or found)
 
         def download(name: str, at: str | None) -> Path:
             """The snapshot's folder, once the file is in it."""
             if not _is_cached(repo, name, commit):
-                progress(f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else ""))
+                progress(_downloading(name, sizes))
             return _download(repo, name, at).parents[name.count("/")]
 
         # By the revision's name, so that the cache knows the name when it is offline.
@@ -88,6 +89,50 @@ def fetch(
         for name in [*_papers(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
             download(name, commit)
         return Snapshot(path, commit, gguf)
+
+
+def fetch_adapter(
+    repo: str,
+    progress: Callable[[str], None],
+    check_config: Callable[[Mapping[str, Any]], object],
+    revision: str | None = None,
+) -> Snapshot:
+    """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    with _quiet():
+        try:
+            commit, sizes = _list_files(repo, revision)
+        except Exception as error:
+            return _cached_adapter(repo, revision, error, progress)
+        if refusal := no_adapter_refusal(sizes, repo, hub=True):
+            raise HubError(refusal)
+        path = _download(repo, ADAPTER_CONFIG, revision).parent
+        if path.name != commit:
+            return fetch_adapter(repo, progress, check_config, path.name)
+        check_config(read_json_object(path / ADAPTER_CONFIG))
+        for name in (*sorted(TOKENIZER_FILES & sizes.keys()), ADAPTER_WEIGHTS):
+            if not _is_cached(repo, name, commit):
+                progress(_downloading(name, sizes))
+                _download(repo, name, commit)
+        return Snapshot(path, commit, None)
+
+
+def _cached_adapter(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
+    """What the cache has of an adapter, when ``error`` kept the hub from answering."""
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
+
+    try:
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
+    except Exception:
+        raise HubError(_explain(error, repo, revision)) from error
+    if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (folder / name).exists()]:
+        raise HubError(f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}") from error
+    progress(f"using the cached files of {repo}")
+    return Snapshot(folder, folder.name, None)
+
+
+def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
+    return f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else "")
 
 
 def _papers(names: Iterable[str]) -> list[str]:

@@ -11,7 +11,16 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
-from edgegen_export.checkpoint.weight_files import ADAPTER_WEIGHTS, WEIGHTS, listed, safetensors_names
+from edgegen.errors import CheckpointError
+from edgegen_export.checkpoint.weight_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_PICKLE,
+    ADAPTER_WEIGHTS,
+    WEIGHTS,
+    listed,
+    read_json_object,
+    safetensors_names,
+)
 
 _TRAINER_STATE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)")
 _PICKLE = re.compile(r"[^/]+\.(bin|pt|pth|ckpt)")
@@ -41,16 +50,65 @@ _CONVERT_STATE_DICT = (
     's = torch.load(sys.argv[1], map_location="cpu", weights_only=True); s = s.get("state_dict", s); '
     "save_file({k: v.clone().contiguous() for k, v in s.items()}, sys.argv[2])"
 )
+_CONVERT_HUB_ADAPTER = (
+    "import os, shutil, sys, torch; from huggingface_hub import hf_hub_download as get; "
+    "from safetensors.torch import save_file; s, d = sys.argv[1:]; os.makedirs(d); "
+    'shutil.copy(get(s, "adapter_config.json"), d); '
+    's = torch.load(get(s, "adapter_model.bin"), map_location="cpu", weights_only=True); '
+    'save_file({k: v.clone().contiguous() for k, v in s.items()}, d + "/adapter_model.safetensors")'
+)
 
 
-def adapter_refusal(names: Collection[str], where: str) -> str | None:
-    """The refusal of a folder that holds an adapter and not the model under it, or None."""
-    if "config.json" in names or not ({"adapter_config.json", ADAPTER_WEIGHTS} & set(names)):
+def adapter_refusal(names: Collection[str], where: str, config: Path | None = None) -> str | None:
+    """The refusal of a folder that holds an adapter and not the model under it, or None.
+
+    ``config``: the adapter's, where it is at hand; it may name the model.
+    """
+    return _adapter_only(where, config) if _has_adapter(names) and "config.json" not in names else None
+
+
+def no_adapter_refusal(names: Collection[str], where: str, *, hub: bool) -> str | None:
+    """Why ``names`` have no adapter that can be read, or None; ``where`` is a folder's path or a hub id."""
+    if ADAPTER_CONFIG not in names:
+        model = ", but a whole model: export it by itself" if "config.json" in names else ""
+        return (
+            f"{where} holds no adapter{model}: it has no {ADAPTER_CONFIG} (found: {listed(sorted(names)) or 'nothing'})"
+        )
+    if ADAPTER_WEIGHTS in names:
         return None
+    if ADAPTER_PICKLE not in names:
+        return f"{where} has no {ADAPTER_WEIGHTS} (found: {listed(sorted(names))})"
+    if hub:
+        target = where.rpartition("/")[2]
+        command, result = _command(_CONVERT_HUB_ADAPTER, where, target), f"give --adapter {target}"
+    else:
+        folder = Path(where).resolve()
+        command = _command(_CONVERT_STATE_DICT, str(folder / ADAPTER_PICKLE), str(folder / ADAPTER_WEIGHTS))
+        result = "give the same folder"
     return (
-        f"{where} holds an adapter only: merge it into its base model (in PEFT: merge_and_unload, then "
-        "save_pretrained) and export the merged folder"
+        f"{where} holds pickled weights only ({ADAPTER_PICKLE}), which are not opened; write them as safetensors in an "
+        f"environment with torch and safetensors, then {result}:\n  {command}"
     )
+
+
+def _has_adapter(names: Collection[str]) -> bool:
+    return bool({ADAPTER_CONFIG, ADAPTER_WEIGHTS} & set(names))
+
+
+def _adapter_only(where: str, config: Path | None) -> str:
+    return (
+        f"{where} holds an adapter only: export its base model and merge it in, "
+        f"`edgegen export {_base_of(config) or 'BASE'} --adapter {_command_word(where)}`"
+    )
+
+
+def _base_of(config: Path | None) -> str | None:
+    """What an adapter's config calls the base model, as a word of a command."""
+    try:
+        base = read_json_object(config)["base_model_name_or_path"] if config is not None else None
+    except (CheckpointError, KeyError):
+        return None
+    return _command_word(base) if isinstance(base, str) and base else None
 
 
 def weights_refusal(names: Collection[str], where: str, *, hub: bool, revision: str | None = None) -> str:
@@ -68,6 +126,8 @@ def weights_refusal(names: Collection[str], where: str, *, hub: bool, revision: 
     for name, option in _OTHER_FRAMEWORKS.items():
         if name in names:
             return _pickled(where, [name], option, hub=hub, revision=revision)
+    if _has_adapter(names):  # beside the config of its base, as some trainers leave it
+        return _adapter_only(where, None if hub else Path(where) / ADAPTER_CONFIG)
     if len(candidates) == 1 and not hub:
         folder = Path(where).resolve()
         command = _command(_CONVERT_STATE_DICT, str(folder / candidates[0]), str(folder / WEIGHTS))
@@ -94,5 +154,8 @@ def _pickled(where: str, found: list[str], option: str, *, hub: bool, revision: 
 
 
 def _command(code: str, *arguments: str) -> str:
-    words = ["python", "-c", code, *arguments]
-    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+    return " ".join(map(_command_word, ["python", "-c", code, *arguments]))
+
+
+def _command_word(word: str) -> str:
+    return subprocess.list2cmdline([word]) if os.name == "nt" else shlex.quote(word)

@@ -10,7 +10,9 @@ from edgegen.errors import CheckpointError, did_you_mean, one_or_list
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_PICKLE = "adapter_model.bin"
 _GGUF = re.compile(r"(?!mmproj)[^/]*\.gguf", re.IGNORECASE)  # mmproj: the part of a model that sees pictures
 _GGUF_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 

@@ -1,0 +1,215 @@
+"""LoraConfig: what an adapter's ``adapter_config.json`` asks for; whatever is not plain LoRA is refused by its name."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
+
+INPUT_EMBEDDING = ""
+"""The key of ``token_indices`` that stands for the input embedding, whatever it is called."""
+
+_READ = frozenset(
+    """
+    alpha_pattern base_model_name_or_path bias ensure_weight_tying init_lora_weights lora_alpha lora_bias
+    modules_to_save peft_type r rank_pattern task_type trainable_token_indices use_rslora
+    """.split()
+)
+# They chose what was trained, or say how: the tensors of the adapter tell it all.
+_NEUTRAL = frozenset(
+    """
+    auto_mapping corda_config eva_config exclude_modules fan_in_fan_out inference_mode layers_pattern
+    layers_to_transform loftq_config lora_dropout lora_ga_config megatron_core merge_weights peft_version
+    qalora_group_size revision runtime_config target_modules
+    """.split()
+)
+_REFUSED = {
+    "use_dora": "DoRA rescales the merged weights",
+    "use_qalora": "QA-LoRA pools the inputs of its matrices",
+    "use_bdlora": "its matrices are block-diagonal",
+    "alora_invocation_tokens": "an activated LoRA (aLoRA) is at work after its invocation tokens only",
+    "arrow_config": "Arrow chooses between several adapters at run time",
+    "kasa_config": "KaSA truncates the base weights",
+    "monteclora_config": "MonteCLoRA samples its weights",
+    "velora_config": "VeLoRA keeps tensors of its own",
+    "enable_lora": "it adapts parts of its matrices only",
+    "layer_replication": "it adds layers to the base model",
+    "megatron_config": "Megatron's layers are not those of the checkpoint",
+    "target_parameters": "it adapts parameters that are no module of their own",
+}
+# Base weights as they were: B·A alone is the change.
+_PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
+# These took a part of the base weights into A and B; on the original base that part would count twice.
+_CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """A plain LoRA adapter's settings.
+
+    ``base``: the model it was trained on, as its author called it. ``token_indices``: rows of embeddings that it
+    replaces, by the end of the module's name. ``keeps_ties``: a tied head takes what the embedding was given.
+    """
+
+    base: str | None
+    rank: int
+    alpha: float
+    rank_stabilized: bool
+    rank_pattern: Mapping[str, int]
+    alpha_pattern: Mapping[str, float]
+    modules_to_save: tuple[str, ...]
+    token_indices: Mapping[str, tuple[int, ...]]
+    keeps_ties: bool
+
+    def rank_of(self, module: str) -> int:
+        """The rank of the update of ``module``, a name within the base model."""
+        return _matched(self.rank_pattern, module, self.rank)
+
+    def scaling_of(self, module: str) -> float:
+        """The factor of B·A: alpha / r, or alpha / √r where rank-stabilized."""
+        rank = self.rank_of(module)
+        return _matched(self.alpha_pattern, module, self.alpha) / (math.sqrt(rank) if self.rank_stabilized else rank)
+
+
+def read_lora_config(raw: Mapping[str, Any], where: str) -> LoraConfig:
+    """``adapter_config.json`` → LoraConfig; absent keys take PEFT's defaults.
+
+    Raises:
+        UnsupportedModelError: it is not plain LoRA for a causal language model, or is malformed; everything at once.
+    """
+    kind = raw.get("peft_type")
+    if kind != "LORA":
+        found = f"peft_type is {kind!r}" if kind is not None else "it has no peft_type"
+        raise UnsupportedModelError(f"{where}: {found}; only LoRA adapters (LORA) can be merged at export")
+    read = _Reader(raw)
+    task = raw.get("task_type")
+    if task not in (None, "CAUSAL_LM"):
+        read.problems.append(f"task_type is {task!r}; edgegen exports causal language models (CAUSAL_LM)")
+    for key, reason in _REFUSED.items():
+        if raw.get(key):
+            read.problems.append(f"{key} is set: {reason}; merge it with PEFT, where it can be, and export the result")
+    _check_init(raw.get("init_lora_weights"), read.problems)
+    if raw.get("bias") not in (None, "none", "all", "lora_only"):
+        read.problems.append(f"bias is {raw['bias']!r}, not none, all or lora_only")
+    config = LoraConfig(
+        base=base if isinstance(base := raw.get("base_model_name_or_path"), str) and base else None,
+        rank=int(read.positive("r", 8)),
+        alpha=read.number("lora_alpha", 8),
+        rank_stabilized=read.flag("use_rslora"),
+        rank_pattern={k: int(v) for k, v in read.pattern("rank_pattern", whole=True).items()},
+        alpha_pattern=read.pattern("alpha_pattern", whole=False),
+        modules_to_save=read.names("modules_to_save"),
+        token_indices=read.token_indices("trainable_token_indices"),
+        keeps_ties=read.flag("ensure_weight_tying"),
+    )
+    known = _READ | _NEUTRAL | _REFUSED.keys()
+    read.problems += [
+        f"{key} = {raw[key]!r}: not understood, and it may change the result{did_you_mean(key, known)}"
+        for key in sorted(raw.keys() - known)
+        if raw[key] and not key.startswith("_")
+    ]
+    if read.problems:
+        raise UnsupportedModelError(f"{where} asks for what cannot be merged at export: {one_or_list(read.problems)}")
+    return config
+
+
+def _check_init(init: object, problems: list[str]) -> None:
+    if init is None or isinstance(init, bool):
+        return
+    name = str(init).lower()
+    if name.startswith(_CHANGED_BASE):
+        problems.append(
+            f"init_lora_weights is {init!r}, which moved a part of the base weights into the adapter: convert it to "
+            "plain LoRA (in PEFT: save_pretrained with path_initial_model_for_weight_conversion), or merge it into "
+            "the base it was trained on and export the merged folder"
+        )
+    elif name not in _PLAIN_INITS:
+        problems.append(f"init_lora_weights is {init!r}: not known, and it may have changed the base weights")
+
+
+def _matched(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
+    """PEFT's rule: the first key that is the end of the name, whole parts of it, as a regular expression."""
+    return next((value for key, value in pattern.items() if re.match(rf"(.*\.)?({key})$", module)), default)
+
+
+class _Reader:
+    """Typed access that notes what is wrong."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self._raw = raw
+        self.problems: list[str] = []
+
+    def flag(self, key: str) -> bool:
+        value = self._raw.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.problems.append(f"{key}: true or false expected, found {value!r}")
+        return value is True
+
+    def number(self, key: str, default: float) -> float:
+        value = self._raw.get(key)
+        if value is None:
+            return default
+        if not _is_number(value):
+            self.problems.append(f"{key}: a number expected, found {value!r}")
+            return default
+        return float(value)
+
+    def positive(self, key: str, default: int) -> int:
+        value = self._raw.get(key)
+        if value is None:
+            return default
+        if not _is_rank(value):
+            self.problems.append(f"{key}: a positive whole number expected, found {value!r}")
+            return default
+        return value
+
+    def pattern(self, key: str, *, whole: bool) -> dict[str, float]:
+        """Regular expression → number."""
+        value = self._raw.get(key)
+        if not value:
+            return {}
+        entries = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+        wrong = not entries or not all((_is_rank if whole else _is_number)(v) for v in entries.values())
+        for name in entries:
+            try:
+                re.compile(name)
+            except re.error as error:
+                self.problems.append(f"{key}: {name!r} is not a regular expression: {error}")
+                return {}
+        if wrong:
+            self.problems.append(f"{key}: an object of names and numbers expected, found {value!r}")
+            return {}
+        return entries
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self._raw.get(key)
+        if not value:
+            return ()
+        items = cast(list[Any], value) if isinstance(value, list) else [value]
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in items):
+            self.problems.append(f"{key}: a list of names expected, found {value!r}")
+            return ()
+        return tuple(items)
+
+    def token_indices(self, key: str) -> dict[str, tuple[int, ...]]:
+        value = self._raw.get(key)
+        if not value:
+            return {}
+        by_name = cast(dict[str, Any], value) if isinstance(value, dict) else {INPUT_EMBEDDING: value}
+        for name, indices in by_name.items():
+            if not isinstance(indices, list) or not all(type(i) is int and i >= 0 for i in cast(list[object], indices)):
+                self.problems.append(f"{key}: token ids expected, found {value!r}")
+                return {}
+            if len(set(cast(list[int], indices))) != len(cast(list[int], indices)):
+                self.problems.append(f"{key}: a token id occurs twice for {name or 'the embedding'}")
+        return {name: tuple(indices) for name, indices in by_name.items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_rank(value: object) -> bool:
+    return type(value) is int and value > 0
