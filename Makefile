@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests"
-	@echo "make check     format, lint, types, import contracts, then the tests with torch and transformers as oracles"
+	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers and optimum"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
 	@echo "make clean     remove $(VENV) and everything built"
@@ -51,5 +51,5 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 $(VENV)/.installed-oracle: $(VENV)/.installed-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,oracle]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,oracle,optimum]"
 	touch $@

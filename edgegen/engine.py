@@ -3,11 +3,13 @@
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from edgegen.logits import Candidates, LogitsContext
-from edgegen.runner import Logits, ModelRunner
+from edgegen.runner import Logits
+from edgegen.runners import Cache, Runner
 from edgegen.scheduler import Scheduler, Work, chunk_end
 from edgegen.sequence import Sequence, SequenceGroup
 
@@ -24,13 +26,13 @@ class Update:
 
 
 class Engine:
-    """Drives a :class:`ModelRunner`. Not thread-safe: one caller at a time."""
+    """Drives a runner of any kind. Not thread-safe: one caller at a time."""
 
-    def __init__(self, runner: ModelRunner, prefill_chunk: int) -> None:
+    def __init__(self, runner: Runner[Any], prefill_chunk: int) -> None:
         self._runner = runner
         self._prefill_chunk = prefill_chunk
         self._scheduler = Scheduler(prefill_chunk)
-        self._cache = runner.new_cache()
+        self._cache: Cache = runner.new_cache()
         self._rows: list[Sequence] = []  # by cache slot
 
     def add(self, group: SequenceGroup) -> None:

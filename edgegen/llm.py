@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 from threading import Lock
-from typing import Self, TypeGuard, Unpack, cast, overload
+from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle import Bundle
 from edgegen.engine import Engine
@@ -16,7 +16,7 @@ from edgegen.errors import PromptTooLongError, UsageError
 from edgegen.logits import LogitsPipeline
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
 from edgegen.ort_session import PairedSession, TwoSessions, require_version
-from edgegen.runner import ModelRunner
+from edgegen.runners import Runner, make_runner
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup
 from edgegen.stopping import FinishReason, TextWatcher
@@ -109,7 +109,7 @@ class LLM:
     """A model of one bundle. Requests from several threads are served in the order of arrival."""
 
     def __init__(
-        self, bundle: Bundle, tokenizer: Tokenizer | None, runner: ModelRunner, options: EngineOptions
+        self, bundle: Bundle, tokenizer: Tokenizer | None, runner: Runner[Any], options: EngineOptions
     ) -> None:
         self.bundle = bundle
         self.tokenizer = tokenizer
@@ -354,7 +354,7 @@ class TextStream(Iterator[GenerationChunk]):
         return self._request.result("".join([*self._text, *unread]))
 
 
-def open_runner(bundle: Bundle, options: EngineOptions) -> ModelRunner:
+def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     """The runner of the bundle's first variant, its weights loaded."""
     require_version(bundle.manifest.minimum_onnxruntime)
     variant = bundle.variant
@@ -363,7 +363,7 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> ModelRunner:
     else:
         graphs = TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     model = bundle.manifest.model
-    return ModelRunner(graphs, variant, model.vocab_size, model.max_context)
+    return make_runner(graphs, variant, model.vocab_size, model.max_context)
 
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:

@@ -15,10 +15,8 @@ from edgegen.errors import ManifestError, did_you_mean, one_or_list
 MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 1
 
-_OPTIONAL = ("provenance", "adapter")
-"""Keys that need not be there; every other one is needed, null or not."""
-
 Phase = Literal["prefill", "decode"]
+CacheKind = Literal["in_place", "concat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +65,31 @@ class CacheClass:
 
     ``seqlens``: name of the int32 [rows] input, valid length after the step less one;
     ``total``: name of the int32 scalar input, the longest valid length after the step.
+    A ``concat`` cache has no such inputs, for its arrays are as long as what they hold, and no window.
     """
 
     window: int | None
-    seqlens: str
-    total: str
+    seqlens: str | None
+    total: str | None
+
+    @property
+    def length_inputs(self) -> tuple[str, str]:
+        """``seqlens`` and ``total`` of a class of an ``in_place`` cache."""
+        assert self.seqlens is not None
+        assert self.total is not None
+        return self.seqlens, self.total
 
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """The cache that a variant's graphs read and append to."""
+    """The cache that a variant's graphs read and append to.
+
+    ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
+    are and no more, and ``present`` is a new array: the past with the new ones behind it.
+    """
 
     dtype: Literal["float32"]
-    kind: Literal["in_place"]
+    kind: CacheKind
     classes: dict[str, CacheClass]
     layers: tuple[KVLayer, ...]
 
@@ -211,10 +221,7 @@ class Manifest:
         return cast(Manifest, manifest)
 
     def to_json(self) -> str:
-        raw = asdict(self)
-        if self.source.adapter is None:
-            del raw["source"]["adapter"]
-        return json.dumps(raw, indent=1) + "\n"
+        return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def is_safe_path(path: str) -> bool:
@@ -240,7 +247,21 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
                 faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
+        faults += [f"variants[{i}].{fault}" for fault in _class_faults(variant.kv)]
     faults += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
+    return faults
+
+
+def _class_faults(kv: KVSpec) -> list[str]:
+    """Fields of cache classes that do not go with the kind of the cache."""
+    in_place, faults = kv.kind == "in_place", list[str]()
+    for name, kv_class in kv.classes.items():
+        for key, value in (("seqlens", kv_class.seqlens), ("total", kv_class.total)):
+            if (value is not None) != in_place:
+                wanted = "str" if in_place else "null"
+                faults.append(f"kv.classes.{name}.{key}: {wanted} expected for a cache of kind {kv.kind!r}")
+        if kv_class.window is not None and not in_place:
+            faults.append(f"kv.classes.{name}.window: null expected for a cache of kind {kv.kind!r}")
     return faults
 
 
@@ -278,7 +299,7 @@ def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
     faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
-    required = [f.name for f in fields(kind) if f.name not in _OPTIONAL]
+    required = [f.name for f in fields(kind) if f.name != "provenance"]
     missing = [key for key in required if key not in raw]
     faults += [f"{prefix}{key}: missing" for key in missing]
     values = {key: _decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}

@@ -1,6 +1,7 @@
 """ModelRunner: prefill and decode over one graph variant, token ids in, logits out."""
 
 from collections.abc import Sequence
+from typing import Literal
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -16,6 +17,8 @@ Logits = NDArray[np.float32]
 
 class ModelRunner:
     """Feeds the graphs of ``variant``. The logits it returns are its own buffer, valid until the next call."""
+
+    cache_kind: Literal["in_place"] = "in_place"
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size
@@ -68,7 +71,8 @@ class _Step:
         self._seqlens = np.zeros(0, np.int32)
         self._total = np.zeros((), np.int32)
         for kv_class in variant.kv.classes.values():
-            binding.input(kv_class.total, Buffer(self._total))
+            _, total = kv_class.length_inputs
+            binding.input(total, Buffer(self._total))
 
     def run(self, cache: KVCache, first: int, ids: NDArray[np.int64], after: int) -> Logits:
         """Run over ``ids``; ``after`` is the longest row's length when that is done."""
@@ -101,7 +105,8 @@ class _Step:
         bind.input(names.input_ids, Buffer(self._ids))
         bind.input(names.position_ids, Buffer(self._positions))
         for kv_class in self._variant.kv.classes.values():
-            bind.input(kv_class.seqlens, Buffer(self._seqlens))
+            seqlens, _ = kv_class.length_inputs
+            bind.input(seqlens, Buffer(self._seqlens))
         if self._phase == "prefill":
             bind.input(names.logits_indices, Buffer(np.full(rows, tokens - 1, np.int64)))
         bind.output(names.logits, Buffer(self._logits))

@@ -11,6 +11,7 @@ from edgegen.store import BundleStore
 
 if TYPE_CHECKING:
     from edgegen_export.parity import ParityReport
+    from edgegen_export.pipeline import Via
     from edgegen_export.quantize.recipe import Scheme
 
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.option("--int8", "scheme", flag_value="int8", help="8-bit weight matrices (the default).")
 @click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
+@click.option(
+    "--via",
+    type=click.Choice(["edgegen", "optimum"]),
+    default="edgegen",
+    help="Who makes the graphs: edgegen (the default), or optimum, by tracing the model in torch: for architectures "
+    "that edgegen does not know.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
 @click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 def command(
     source: str,
     scheme: str | None,
+    via: "Via",
     output: Path | None,
     max_context: int | None,
     revision: str | None,
@@ -53,6 +62,7 @@ def command(
             source,
             target,
             scheme=chosen,
+            via=via,
             revision=revision,
             gguf_file=gguf_file,
             adapter=adapter,

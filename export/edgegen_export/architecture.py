@@ -232,7 +232,7 @@ def find_architecture(
     if model_type not in known:
         raise UnsupportedModelError(
             f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "
-            f"supported: {', '.join(sorted(known))}."
+            f"supported: {', '.join(sorted(known))}; for others, try --via optimum."
         )
     family = known[model_type]
     found = config.get("architectures") or family.classes

@@ -77,7 +77,7 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
         hidden = final_hidden(g, params, config, stream)
         wanted = "tokens"
         if phase == "prefill":
-            hidden, wanted = _pick(g, hidden, g.input(names.logits_indices, "int64", ["batch"])), 1
+            hidden, wanted = pick(g, hidden, g.input(names.logits_indices, "int64", ["batch"])), 1
         logits = head(g, params, config, hidden)
     g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
     return g
@@ -92,8 +92,8 @@ def step_inputs(
 ) -> StepInputs:
     """Declare the inputs that layers of these cache classes and these ropes share; ``ids`` has the shape [b, t]."""
     lengths = {
-        name: CacheLengths(g.input(c.seqlens, "int32", ["batch"]), g.input(c.total, "int32", []))
-        for name, c in classes.items()
+        name: CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
+        for name, (seqlens, total) in ((name, c.length_inputs) for name, c in classes.items())
     }
     rotary = {
         rope: (
@@ -110,7 +110,7 @@ def step_inputs(
     return StepInputs(positions, lengths, rotary, alibi)
 
 
-def _pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
+def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
     """One position per row: hidden [b, t, d], indices [b] → [b, 1, d]."""
     per_row = g.op.Unsqueeze(indices, g.axes(1, 2))
     return g.op.GatherND(hidden, per_row, batch_dims=1)

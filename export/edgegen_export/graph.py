@@ -63,10 +63,14 @@ class _Operators:
 
 
 class GraphBuilder:
-    """One graph in the making. ``prefix`` keeps the names of two graphs apart that will share a scope."""
+    """One graph in the making. ``prefix`` keeps the names of two graphs apart that will share a scope.
 
-    def __init__(self, name: str, prefix: str = "") -> None:
+    ``opset``: that of the nodes that are copied into it, where there are any.
+    """
+
+    def __init__(self, name: str, prefix: str = "", opset: int = OPSET) -> None:
         self.name = name
+        self.opset = opset
         self.op = _Operators(self, "")
         self.ms = _Operators(self, MICROSOFT)
         self.inputs: dict[str, ValueInfoProto] = {}
@@ -131,6 +135,16 @@ class GraphBuilder:
         self._nodes.append(node)
         return tuple(outputs)
 
+    def copy(self, node: NodeProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """Emit ``node``, of another graph, over ``inputs``; names are its own, behind the prefix."""
+        copied = NodeProto()
+        copied.CopyFrom(node)
+        copied.name = self._prefix + node.name
+        copied.input[:] = inputs
+        copied.output[:] = [self._prefix + name if name else NONE for name in node.output]
+        self._nodes.append(copied)
+        return tuple(Value(name) for name in copied.output)
+
     def body(self) -> GraphProto:
         """The graph as the branch of an ``If``: no inputs, no weights; both come from the scope around it."""
         return helper.make_graph(
@@ -147,14 +161,14 @@ class GraphBuilder:
             list(self.outputs.values()),
             [*initializers, *self._constants.values()],
         )
-        return _model(graph)
+        return _model(graph, self.opset)
 
 
 def join_pair(condition: str, then: GraphBuilder, otherwise: GraphBuilder, weights_file: str) -> ModelProto:
     """One model with two graphs as the branches of one ``If`` and the weights in the scope around both.
 
     ONNX Runtime packs a weight once per session and scope: this is how two graphs share one packed copy.
-    Both graphs must have the same outputs and distinct name prefixes.
+    Both graphs must have the same outputs, the same opset and distinct name prefixes.
     """
     inputs = {
         condition: helper.make_tensor_value_info(condition, TensorProto.BOOL, []),
@@ -169,11 +183,11 @@ def join_pair(condition: str, then: GraphBuilder, otherwise: GraphBuilder, weigh
     branch = helper.make_node("If", [condition], list(then.outputs), name="pair")
     branch.attribute.extend([_attribute("then_branch", then.body()), _attribute("else_branch", otherwise.body())])
     initializers = [_external(tensor, weights_file) for tensor in weights.values()]
-    return _model(helper.make_graph([branch], "pair", list(inputs.values()), outputs, initializers))
+    return _model(helper.make_graph([branch], "pair", list(inputs.values()), outputs, initializers), then.opset)
 
 
-def _model(graph: GraphProto) -> ModelProto:
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+def _model(graph: GraphProto, opset: int) -> ModelProto:
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="edgegen")
 
 

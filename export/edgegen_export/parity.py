@@ -1,12 +1,13 @@
 """The parity report: what a bundle computes, against what its checkpoint computes.
 
-Made at every export, without torch: the checkpoint runs layer by layer in float32 (:mod:`reference`), the bundle's
-own graphs run in ONNX Runtime one after the other, and both are compared position by position on a short text.
+Made at every export: the checkpoint runs in float32 (layer by layer, without torch, where a family is known:
+:mod:`reference`), the bundle's own graphs run in ONNX Runtime one after the other, and both are compared position by
+position on a short text.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,9 @@ from numpy.typing import NDArray
 from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import ExportError
-from edgegen.kv_cache import KVCache
 from edgegen.manifest import Phase
 from edgegen.ort_session import Binding, open_session
-from edgegen.runner import ModelRunner
-from edgegen_export.reference import Hidden, LayerwiseReference
+from edgegen.runners import Cache, Runner, make_runner
 
 WINDOW = 256
 WINDOWS = 2
@@ -26,6 +25,19 @@ _BLOCK = 32
 _SINGLE_STEPS = 16
 
 Logits = NDArray[np.float32]
+Hidden = NDArray[np.float32]
+
+
+class Reference(Protocol):
+    """What a bundle is compared with: the model, unquantized, in two steps, for logits of all positions take room."""
+
+    def hidden(self, ids: NDArray[np.int64]) -> Hidden:
+        """ids [b, t] without past → what ``logits`` takes, float32 [b, t, d]."""
+        ...
+
+    def logits(self, hidden: Hidden) -> Logits:
+        """hidden [n, d] → logits float32 [n, vocab]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class ParityReport:
 
 def measure_parity(
     bundle: Bundle,
-    reference: LayerwiseReference,
+    reference: Reference,
     ids: NDArray[np.int64],
     text: str,
     on_progress: Callable[[int, int], None],
@@ -83,7 +95,7 @@ def measure_parity(
 
 
 def _compare_decode(
-    bundle: Bundle, reference: LayerwiseReference, ids: NDArray[np.int64], hidden: Hidden, comparison: "_Comparison"
+    bundle: Bundle, reference: Reference, ids: NDArray[np.int64], hidden: Hidden, comparison: "_Comparison"
 ) -> tuple[list[Logits], float]:
     """Every position against the reference; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
     decode = _runner(bundle, "decode")
@@ -174,12 +186,12 @@ class _OneGraph:
         return Binding(self._session, {})
 
 
-def _runner(bundle: Bundle, phase: Phase) -> ModelRunner:
+def _runner(bundle: Bundle, phase: Phase) -> Runner[Any]:
     model = bundle.manifest.model
-    return ModelRunner(_OneGraph(bundle, phase), bundle.variant, model.vocab_size, model.max_context)
+    return make_runner(_OneGraph(bundle, phase), bundle.variant, model.vocab_size, model.max_context)
 
 
-def _single_steps(runner: ModelRunner, cache: KVCache, window: NDArray[np.int64]) -> tuple[Logits, float]:
+def _single_steps(runner: Runner[Any], cache: Cache, window: NDArray[np.int64]) -> tuple[Logits, float]:
     """Decode the last positions of a cached window again, together and one by one.
 
     Returns the logits [vocab] of the very last position, decoded together, and the largest difference of any.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
     GraphVariant,
-    KVSpec,
     Manifest,
     Model,
+    Phase,
     Quantization,
     is_safe_path,
 )
@@ -30,27 +30,34 @@ from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
+from edgegen_export.construction import (
+    MINIMUM_FOR_EXPERTS,
+    MINIMUM_FOR_WINDOWS,
+    MINIMUM_ONNXRUNTIME,
+    Construction,
+)
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
-from edgegen_export.graph import join_pair
-from edgegen_export.parameters import StoredParameters
+from edgegen_export.graph import GraphBuilder, join_pair
+from edgegen_export.parameters import Parameters, StoredParameters
 from edgegen_export.parity import WINDOW, WINDOWS, ParityReport, measure_parity
 from edgegen_export.quantize.recipe import RECIPES, Recipe, Scheme
 from edgegen_export.reference import LayerwiseReference
 from edgegen_export.sample_text import SAMPLE_TEXT
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
+from edgegen_export.trace import check_traceable
+from edgegen_export.via_optimum import trace_model
 from edgegen_export.writer import BundleWriter, refuse_wrong_target
 
 PREFILL, DECODE, PAIR = "prefill.onnx", "decode.onnx", "pair.onnx"
 WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
-MINIMUM_ONNXRUNTIME = "1.23.2"
-MINIMUM_FOR_EXPERTS = "1.31.0"
-"""Older ones turn all weights of the experts they use back to float32 for each step: ten times as slow."""
+
+Via = Literal["edgegen", "optimum"]
 
 
 class Progress(Protocol):
@@ -84,6 +91,7 @@ def export(
     target: Path,
     *,
     scheme: Scheme = "int8",
+    via: Via = "edgegen",
     revision: str | None = None,
     gguf_file: str | None = None,
     adapter: str | None = None,
@@ -94,52 +102,58 @@ def export(
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
+    ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``families``: the model families to look for its architecture in.
 
     Raises:
+        UsageError: the model cannot be exported for ``max_context`` positions, or ``adapter`` or a GGUF file is to be
+            traced.
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written.
-        UsageError: the model cannot be exported for so many positions.
     """
     progress = progress or Silent()
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
+    if via == "optimum" and adapter is not None:
+        raise UsageError("optimum traces the model without its adapter: leave --via optimum or --adapter out")
     update = Adapter.open(adapter, progress=progress.stage) if adapter is not None else None
     progress.stage(f"opening {source}")
 
     def read_config(raw: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
         architecture = find_architecture(raw, families, REFUSED)
         config = architecture.read_config(raw)
+        config = config.for_context(_context(config, max_context))
         require_version(_minimum_onnxruntime(config))
-        return architecture, config.for_context(_context(config, max_context))
+        return architecture, config
 
+    check = check_traceable if via == "optimum" else read_config
     checkpoint = Checkpoint.open(
-        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=read_config
+        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=check
     )
-    architecture, config = read_config(checkpoint.config)
+    if via == "optimum" and checkpoint.gguf is not None:
+        raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
     if update is not None:
+        _, config = read_config(checkpoint.config)
         progress.stage(f"merging {adapter}")
         checkpoint = merge_adapter(checkpoint, update, tied_head=config.tied_head, warn=progress.warn)
-        architecture, config = read_config(checkpoint.config)
-    bound = bind(architecture, config, checkpoint.tensors)
-    tensors = folded(config, bound)
-    given = _json(checkpoint, GENERATION_CONFIG)
-    settings, ignored = generation_config(given, checkpoint.config, config.max_positions)
-    if ignored:
-        progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
-    if max_context is None and config.longest_context > config.max_positions:
-        progress.warn(
-            f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
-            "with the frequencies or distances for so many"
-        )
-    recipe, kv = RECIPES[scheme], kv_spec(config)
+    recipe = RECIPES[scheme]
 
     with BundleWriter(target, force=force) as writer:
+        if via == "optimum":
+            construction = trace_model(checkpoint.path, writer.scratch(), recipe, max_context, progress.stage)
+        else:
+            construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors, max_context)
+        given = _json(checkpoint, GENERATION_CONFIG)
+        settings, ignored = generation_config(given, checkpoint.config, construction.max_context)
+        if ignored:
+            progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
+        for warning in construction.warnings:
+            progress.warn(warning)
         progress.stage(f"writing {scheme} weights")
-        graphs = _write_weights(writer, tensors, config, recipe, kv, progress)
+        graphs = _write_weights(writer, construction, recipe, progress)
         for name, graph in graphs.items():
             writer.add(name, graph)
         tokenizer = tokenizer_files(checkpoint)
@@ -152,27 +166,59 @@ def export(
             name=target.absolute().name,
             folder=writer.version,
             source=checkpoint.source,
-            model=_describe(checkpoint, config, bound),
+            model=_describe(checkpoint, construction),
             quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
-            variants=(_variant(recipe, kv, config),),
-            minimum_onnxruntime=_minimum_onnxruntime(config),
+            variants=(_variant(recipe, construction),),
+            minimum_onnxruntime=construction.minimum_onnxruntime,
             tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
             generation_config=GENERATION_CONFIG,
             parity=PARITY,
             files=writer.files,
-            provenance=_provenance(checkpoint),
+            provenance=_provenance(checkpoint) | construction.made_with,
         )
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
         ids, text = _sample_ids(draft, progress)
-        report = measure_parity(draft, LayerwiseReference(tensors, config, kv), ids, text, progress.advance)
+        report = measure_parity(draft, construction.reference, ids, text, progress.advance)
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
 
 
 def _minimum_onnxruntime(config: DecoderConfig) -> str:
-    return MINIMUM_FOR_EXPERTS if config.experts else MINIMUM_ONNXRUNTIME
+    if config.experts:
+        return MINIMUM_FOR_EXPERTS
+    return MINIMUM_FOR_WINDOWS if any(layer.window for layer in config.layers) else MINIMUM_ONNXRUNTIME
+
+
+def _of_blocks(
+    architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor], max_context: int | None
+) -> Construction:
+    """Graphs of the blocks that every family shares."""
+    bound = bind(architecture, config, theirs)
+    tensors, kv = folded(config, bound), kv_spec(config)
+
+    def build(phase: Phase, params: Parameters, prefix: str) -> GraphBuilder:
+        make = build_prefill if phase == "prefill" else build_decode
+        return make(config, params, kv, prefix)
+
+    longer = (
+        f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
+        "with the frequencies or distances for so many"
+    )
+    return Construction(
+        tensors=tensors,
+        build=build,
+        kv=kv,
+        rotary=tuple(rotary_tables(config).values()),
+        reference=LayerwiseReference(tensors, config, kv),
+        parameters=_parameters(bound),
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        max_context=config.max_positions,
+        minimum_onnxruntime=_minimum_onnxruntime(config),
+        warnings=(longer,) if max_context is None and config.longest_context > config.max_positions else (),
+    )
 
 
 def _context(config: DecoderConfig, wanted: int | None) -> int:
@@ -188,15 +234,10 @@ def _context(config: DecoderConfig, wanted: int | None) -> int:
 
 
 def _write_weights(
-    writer: BundleWriter,
-    tensors: Mapping[str, LazyTensor],
-    config: DecoderConfig,
-    recipe: Recipe,
-    kv: KVSpec,
-    progress: Progress,
+    writer: BundleWriter, construction: Construction, recipe: Recipe, progress: Progress
 ) -> dict[str, bytes]:
     """Write every weight once and return the graphs that use them, serialized, by file name."""
-    total = _parameters(tensors)
+    build, total = construction.build, _parameters(construction.tensors)
     done = 0
 
     def on_tensor(elements: int) -> None:
@@ -205,13 +246,13 @@ def _write_weights(
         progress.advance(done, total)
 
     sink = writer.weights(WEIGHTS)
-    params = StoredParameters(tensors, recipe, sink, on_tensor)
-    prefill = build_prefill(config, params, kv).model(WEIGHTS)
-    decode = build_decode(config, params, kv).model(WEIGHTS)
+    params = StoredParameters(construction.tensors, recipe, sink, on_tensor)
+    prefill = build("prefill", params, "").model(WEIGHTS)
+    decode = build("decode", params, "").model(WEIGHTS)
     pair = join_pair(
         GraphContract().run_prefill,
-        build_prefill(config, params, kv, prefix="prefill/"),
-        build_decode(config, params, kv, prefix="decode/"),
+        build("prefill", params, "prefill/"),
+        build("decode", params, "decode/"),
         WEIGHTS,
     )
     writer.files[WEIGHTS] = sink.close()
@@ -222,7 +263,7 @@ def _write_weights(
     return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
 
 
-def _variant(recipe: Recipe, kv: KVSpec, config: DecoderConfig) -> GraphVariant:
+def _variant(recipe: Recipe, construction: Construction) -> GraphVariant:
     return GraphVariant(
         name=recipe.scheme,
         prefill=PREFILL,
@@ -232,20 +273,20 @@ def _variant(recipe: Recipe, kv: KVSpec, config: DecoderConfig) -> GraphVariant:
         linear="matmul_nbits" if recipe.quantized else "matmul",
         activation_dtype="float32",
         device="cpu",
-        kv=kv,
+        kv=construction.kv,
         contract=GraphContract(),
-        rotary=tuple(rotary_tables(config).values()),
+        rotary=construction.rotary,
     )
 
 
-def _describe(checkpoint: Checkpoint, config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> Model:
+def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
     return Model(
         family=checkpoint.config["model_type"],
-        parameters=_parameters(tensors),
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        vocab_size=config.vocab_size,
-        max_context=config.max_positions,
+        parameters=construction.parameters,
+        num_layers=len(construction.kv.layers),
+        hidden_size=construction.hidden_size,
+        vocab_size=construction.vocab_size,
+        max_context=construction.max_context,
     )
 
 

@@ -78,7 +78,8 @@ class LayerwiseReference:
         stream = decoder_block(g, params, self._config, layer, stream, cache, step)
         batch, tokens, _ = x.shape
         past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), np.float32)
-        lengths = {kv_class.seqlens: np.full(batch, tokens - 1, np.int32), kv_class.total: np.array(tokens, np.int32)}
+        seqlens, total = kv_class.length_inputs
+        lengths = {seqlens: np.full(batch, tokens - 1, np.int32), total: np.array(tokens, np.int32)}
         positions = {GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1))}
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():

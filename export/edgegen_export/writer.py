@@ -25,6 +25,7 @@ PAGE = 4096
 SMALL = 64
 _ABANDONED_AFTER_S = 24 * 3600
 _DRAFT = f".{MANIFEST_NAME}"
+_SCRATCH = ".scratch"
 
 
 class WeightsFile:
@@ -104,6 +105,12 @@ class BundleWriter:
         self._weights.append(WeightsFile(self.folder / name))
         return self._weights[-1]
 
+    def scratch(self) -> Path:
+        """A folder for what an export needs on its way and no bundle keeps; gone at the commit, or with the draft."""
+        folder = self.folder / _SCRATCH
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def add(self, name: str, data: bytes) -> None:
         with (self.folder / name).open("xb") as file:
             file.write(data)
@@ -112,6 +119,8 @@ class BundleWriter:
 
     def commit(self, manifest: Manifest) -> None:
         """Make what was written the bundle, then remove the version it replaces."""
+        if (self.folder / _SCRATCH).exists():
+            shutil.rmtree(self.folder / _SCRATCH)
         with (self.folder / _DRAFT).open("xb") as file:
             file.write(manifest.to_json().encode())
             _sync(file)

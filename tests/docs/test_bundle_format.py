@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import onnx
 import pytest
@@ -11,8 +12,10 @@ from edgegen.bundle import Bundle
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from edgegen_export.parity import ParityReport
 from edgegen_export.pipeline import export
+from edgegen_export.traced_graph import TracedGraph
 from tests.checkpoint.layouts import write_gpt2
 from tests.docs.markdown import ROOT, blocks, code_spans
+from tests.toy_decoder import optimum_graph, toy_weights, write_graphs, write_model
 
 PAGE = ROOT / "docs" / "bundle-format.md"
 TYPES = (
@@ -58,10 +61,16 @@ def test_layout_is_that_of_a_bundle(bundle: Bundle) -> None:
 @pytest.mark.parametrize("graph", ["prefill", "decode", "pair"])
 def test_tensors_are_those_of_the_graphs(bundle: Bundle, graph: str) -> None:
     model = onnx.ModelProto.FromString(bundle.file(f"{graph}.onnx").read_bytes())
-    inputs = {_template(value.name) for value in model.graph.input}
-    outputs = {_template(value.name) for value in model.graph.output}
-    assert _described(graph, "in") == inputs
-    assert _described(graph, "out") == outputs
+    rotary = {(f"rotary.{{i}}.{name}", "in") for name in ("cos", "sin")}
+    assert _tensors_of(model) | rotary == _described("tensor", graph)  # this model has none
+
+
+@pytest.mark.parametrize("graph", ["prefill", "decode", "pair"])
+@pytest.mark.parametrize("positions", [True, False])
+def test_tensors_are_those_of_traced_graphs(tmp_path: Path, graph: str, positions: bool) -> None:
+    path = write_model(optimum_graph(toy_weights(), positions=positions), tmp_path / "model.onnx")
+    models = write_graphs(TracedGraph.read(path), tmp_path, "int8")
+    assert _tensors_of(models[graph]) == _described("traced tensor", graph)
 
 
 def test_weights_are_laid_out_as_described(bundle: Bundle) -> None:
@@ -78,19 +87,25 @@ def test_weights_are_laid_out_as_described(bundle: Bundle) -> None:
     assert shapes["embed.weight.table"] == [2048, 64]
 
 
-def _described(graph: str, direction: str) -> set[str]:
-    """The tensors that the page's table gives a graph; ``.value`` beside a key stands for the same name."""
+def _tensors_of(model: onnx.ModelProto) -> set[tuple[str, str]]:
+    inputs = {(_template(value.name), "in") for value in model.graph.input}
+    return inputs | {(_template(value.name), "out") for value in model.graph.output}
+
+
+def _described(table: str, graph: str) -> set[tuple[str, str]]:
+    """Inputs and outputs that a table of the page gives a graph; ``.value`` beside a key stands for the same name."""
     lines = PAGE.read_text("utf-8").split("\n")
-    begin = lines.index("| tensor | dtype and shape | prefill | decode | pair |")
+    begin = lines.index(f"| {table} | dtype and shape | prefill | decode | pair |")
     column = [cell.strip() for cell in lines[begin].strip("|").split("|")].index(graph)
-    found: set[str] = set()
+    found: set[tuple[str, str]] = set()
     for line in lines[begin + 2 :]:
         if not line.startswith("|"):
             break
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[column] == direction:
+        if cells[column] in ("in", "out"):
             first, *others = re.findall(r"`([^`]+)`", cells[0])
-            found |= {first, *(first.rpartition(".")[0] + other for other in others)}
+            names = [first, *(first.rpartition(".")[0] + other for other in others)]
+            found |= {(name, cells[column]) for name in names}
     return found
 
 

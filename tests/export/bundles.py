@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle import Bundle
-from edgegen.kv_cache import KVCache
 from edgegen.llm import open_runner
 from edgegen.options import EngineOptions
-from edgegen.runner import ModelRunner
+from edgegen.runners import Cache, Runner
 from edgegen_export.pipeline import Silent, export
 from edgegen_export.quantize.recipe import Scheme
 
@@ -24,16 +23,16 @@ def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle
     return bundle
 
 
-def runner_of(bundle: Bundle, sessions: Literal["pair", "two"] = "pair") -> ModelRunner:
+def runner_of(bundle: Bundle, sessions: Literal["pair", "two"] = "pair") -> Runner[Any]:
     return open_runner(bundle, EngineOptions(threads=1, sessions=sessions))
 
 
-def decoded(runner: ModelRunner, cache: KVCache, ids: Sequence[int]) -> Logits:
+def decoded(runner: Runner[Any], cache: Cache, ids: Sequence[int]) -> Logits:
     """Logits [t, vocab] of ids decoded together after what slot 0 holds; a copy."""
     return runner.decode(cache, np.array(ids, np.int64)[None])[0].copy()
 
 
-def prefilled(runner: ModelRunner, cache: KVCache, ids: Sequence[int], chunk: int, slot: int = 0) -> Logits:
+def prefilled(runner: Runner[Any], cache: Cache, ids: Sequence[int], chunk: int, slot: int = 0) -> Logits:
     """Logits [chunks, vocab] after each chunk of ids prefilled into a slot; a copy."""
     starts = range(0, len(ids), chunk)
     return np.array([runner.prefill(cache, slot, ids[at : at + chunk]).copy() for at in starts])

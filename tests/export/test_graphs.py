@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgegen.bundle import Bundle
 from edgegen.kv_cache import KVCache
 from edgegen.runner import ModelRunner
+from edgegen.runners import Runner
 from edgegen_export.quantize.recipe import Scheme
 from tests.checkpoint.layouts import write_gpt2
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
@@ -30,7 +31,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def runner(bundle: Bundle) -> ModelRunner:
+def runner(bundle: Bundle) -> Runner[Any]:
     return runner_of(bundle)
 
 

@@ -279,6 +279,19 @@ def test_an_export_that_fails_does_not_take_the_folder_from_under_another(
 # The weights file.
 
 
+def test_scratch_is_no_part_of_the_bundle(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
+    manifest = export(str(checkpoints[0]), tmp_path / "model")[0].manifest
+    with BundleWriter(tmp_path / "other") as writer:
+        (writer.scratch() / "trace").write_text("large")
+        assert writer.scratch() == writer.scratch()
+        writer.add("parity.json", b"{}")
+        writer.commit(manifest)
+    assert set(tree(tmp_path / "other")) == {"edgegen.json", "v1/", "v1/parity.json"}
+    with BundleWriter(tmp_path / "third") as writer:  # not committed
+        (writer.scratch() / "trace").write_text("large")
+    assert not (tmp_path / "third").exists()
+
+
 def test_tensors_begin_on_a_page_or_on_a_small_boundary(tmp_path: Path) -> None:
     file = WeightsFile(tmp_path / "weights.data")
     sizes = [1, 63, 64, 65, PAGE - 1, PAGE, PAGE + 1, 3, 2 * PAGE]

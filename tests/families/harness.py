@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle import Bundle
-from edgegen.runner import ModelRunner
+from edgegen.runners import Runner
 from edgegen_export.families import FAMILIES
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
@@ -51,7 +52,7 @@ class Subject:
 
     case: Case
     bundle: Bundle
-    runner: ModelRunner
+    runner: Runner[Any]
     oracle: Oracle
 
 

@@ -1,13 +1,14 @@
 """Bundles and models that the runtime's tests share, made once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgegen.bundle import Bundle
 from edgegen.llm import LLM, open_runner
 from edgegen.options import EngineOptions
-from edgegen.runner import ModelRunner
+from edgegen.runners import Runner
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 
@@ -27,7 +28,7 @@ def bundle(request: pytest.FixtureRequest) -> Bundle:
 
 
 @pytest.fixture
-def runner(bundle: Bundle) -> ModelRunner:
+def runner(bundle: Bundle) -> Runner[Any]:
     return open_runner(bundle, OPTIONS)
 
 

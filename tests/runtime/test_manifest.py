@@ -123,7 +123,7 @@ def test_every_key_is_needed_but_provenance(raw: dict[str, Any], kind: type[Mani
 
 
 def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None:
-    assert "adapter" not in raw["source"]
+    assert raw["source"]["adapter"] is None
     assert Manifest.from_json(json.dumps(raw)).source.adapter is None
     raw["source"]["adapter"] = {"kind": "hub", "id": "org/lora", "revision": "c0ffee"}
     manifest = Manifest.from_json(json.dumps(raw))
@@ -133,7 +133,7 @@ def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None
     wanted = ["source.adapter.kind: 'disk' is not one of 'hub', 'folder'", "source.adapter.revision: missing"]
     assert sorted(faults(raw)) == wanted
     del raw["source"]["revision"], raw["source"]["adapter"]
-    assert faults(raw) == ["source.revision: missing"]
+    assert faults(raw) == ["source.revision: missing", "source.adapter: missing"]
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None, 1.5])
@@ -206,6 +206,41 @@ def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:
         "variants[0].pair: '/pair.onnx' is not among files",
         "variants[0].weights: 'elsewhere.data' is not among files",
     ]
+
+
+CLASSES = "variants[0].kv.classes.full"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("in_place", {}, []),
+        ("concat", {"seqlens": None, "total": None}, []),
+        ("in_place", {"window": 8}, []),
+        ("in_place", {"total": None}, [f"{CLASSES}.total: str expected for a cache of kind 'in_place'"]),
+        (
+            "concat",
+            {"window": 8},
+            [
+                f"{CLASSES}.seqlens: null expected for a cache of kind 'concat'",
+                f"{CLASSES}.total: null expected for a cache of kind 'concat'",
+                f"{CLASSES}.window: null expected for a cache of kind 'concat'",
+            ],
+        ),
+        ("merged", {}, ["variants[0].kv.kind: 'merged' is not one of 'in_place', 'concat'"]),
+        ("concat", {"seqlens": 5}, [f"{CLASSES}.seqlens: str expected, found int"]),
+    ],
+)
+def test_a_cache_class_fits_the_kind_of_its_cache(
+    raw: dict[str, Any], kind: str, fields: dict[str, Any], expected: list[str]
+) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["kind"] = kind
+    kv["classes"]["full"] |= fields
+    if not expected:
+        assert Manifest.from_json(json.dumps(raw)).variants[0].kv.kind == kind
+    else:
+        assert faults(raw) == expected
 
 
 def test_a_bundle_without_a_variant_is_none(raw: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from edgegen.kv_cache import KVCache
 from edgegen.llm import open_runner
 from edgegen.options import EngineOptions
 from edgegen.runner import Logits, ModelRunner
+from edgegen.runners import Runner
 from edgegen.scheduler import chunk_end
 from edgegen_export.pipeline import export
 from tests.checkpoint.layouts import write_llama
@@ -22,7 +23,7 @@ from tests.runtime.models import FakeGraphs, after_prompt, fake_runner, fake_var
 PROMPT = random_ids(90)
 
 
-def run(runner: ModelRunner, cache: KVCache, prompt: list[int], steps: int, chunk: int = 128, slot: int = 0) -> Logits:
+def run(runner: Runner[Any], cache: KVCache, prompt: list[int], steps: int, chunk: int = 128, slot: int = 0) -> Logits:
     """Prefill a prompt and decode greedily; logits [steps + 1, vocab] of every choice."""
     start, rows = 0, list[Logits]()
     while start < len(prompt):

@@ -4,9 +4,9 @@ _STATE = "it is a recurrent model: its state is not a cache of keys and values, 
 _HYBRID = "some of its layers are recurrent: their state is not a cache of keys and values"
 _ENCODER = "it is an encoder: it has no next token to generate"
 _BOTH = "it is an encoder and a decoder; edgegen exports models that are a decoder only"
-_LATENT = "its attention keeps compressed keys and values, which no operator on the CPU reads"
+_LATENT = "its attention keeps compressed keys and values, which no operator on the CPU reads; try --via optimum"
 _SEES = "it reads more than text; a checkpoint of its language model alone may be exported"
-_EXPERTS = "its mixture of experts is not one that ONNX Runtime's CPU operators compute"
+_EXPERTS = "its mixture of experts is not one that ONNX Runtime's CPU operators compute; try --via optimum"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), _STATE),
