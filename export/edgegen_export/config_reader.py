@@ -185,7 +185,7 @@ class ConfigReader:
         if given is None and hidden % heads:
             self.problem(f"{hidden_key} = {hidden} is not a multiple of {heads_key} = {heads}", "head_dim")
             return HEAD_DIM_STEP
-        if size <= 0 or size % HEAD_DIM_STEP:
+        if not 0 < size <= LARGEST_COUNT or size % HEAD_DIM_STEP:
             said = f"{hidden_key} / {heads_key}" if given is None else "head_dim"
             self.problem(
                 f"{said} = {size}: heads of this size are not supported, only multiples of {HEAD_DIM_STEP}", "head_dim"

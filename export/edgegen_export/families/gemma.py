@@ -49,7 +49,7 @@ def read_gemma(read: ConfigReader, activation_key: str = "hidden_act") -> Decode
 def read_sandwich(read: ConfigReader) -> DecoderConfig:
     """What ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
     config = read_gemma(read, "hidden_activation")
-    scale = read.number("query_pre_attn_scalar") ** -0.5
+    scale = (read.limit("query_pre_attn_scalar") or 256.0) ** -0.5
     return replace(
         config,
         layers=tuple(replace(layer, scale=scale) for layer in config.layers),

@@ -86,7 +86,7 @@ def test_the_file_of_stories260k(test_data: Path, tmp_path: Path) -> None:
     folder = test_data / "models" / "stories260K"
     fields = gguf.GGUFReader(str(folder / "stories260K-f32.gguf")).fields
     metadata = {name: field.contents() for name, field in fields.items()}
-    checkpoint = Checkpoint(folder, Source("folder", "stories260K"), {}, {}, metadata)
+    checkpoint = Checkpoint(folder, Source("folder", "stories260K"), {}, {}, metadata=metadata)
     files = tokenizer_files(checkpoint)
     made, original = load(files, tmp_path), Tokenizer.from_file(folder / "tokenizer.json")
     for text in texts(test_data):
@@ -275,7 +275,7 @@ def test_chat_templates_are_carried(templates: dict[str, str], carried: Any) -> 
 @pytest.mark.parametrize("metadata", [{}, {f"{GGML}.model": "none"}, {f"{GGML}.model": "no_vocab"}])
 def test_a_file_may_have_none(metadata: dict[str, Any]) -> None:
     assert not has_tokenizer(metadata)
-    assert tokenizer_files(Checkpoint(Path("nowhere"), Source("folder", "x"), {}, {}, metadata)) == {}
+    assert tokenizer_files(Checkpoint(Path("nowhere"), Source("folder", "x"), {}, {}, metadata=metadata)) == {}
 
 
 def test_a_whole_tokenizer_is_used_as_it_is(test_data: Path) -> None:
