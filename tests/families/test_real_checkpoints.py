@@ -61,8 +61,9 @@ def test_logits_are_golden_in_one_prefill_in_chunks_and_step_by_step(
 def test_greedy_ids_are_golden(bundle: Bundle, cases: list[dict[str, Any]]) -> None:
     llm = LLM.load(bundle.path)
     for case in cases:
+        ids: list[int] = case["ids"]
         count = len(case["greedy_ids"])
-        answer = llm.generate(case["ids"], do_sample=False, max_new_tokens=count, eos_token_id=[])
+        answer = llm.generate(ids, do_sample=False, max_new_tokens=count, eos_token_id=[])
         assert list(answer.token_ids) == case["greedy_ids"]
 
 
@@ -70,6 +71,7 @@ def test_the_gguf_file_of_a_checkpoint_gives_the_same_golden_text(test_data: Pat
     folder = test_data / "models" / "stories260K"
     llm = LLM.load(export_to(folder / "stories260K-f32.gguf", tmp_path / "bundle").path)
     for case in json.loads((folder / "golden.json").read_text())["cases"]:
-        assert llm.encode(case["prompt"]) == case["ids"]
-        answer = llm.generate(case["prompt"], do_sample=False, max_new_tokens=len(case["greedy_ids"]))
+        prompt: str = case["prompt"]
+        assert llm.encode(prompt) == case["ids"]
+        answer = llm.generate(prompt, do_sample=False, max_new_tokens=len(case["greedy_ids"]))
         assert list(answer.token_ids) == case["greedy_ids"]
