@@ -1,4 +1,4 @@
-"""Real trained checkpoints of several families against the logits, ids and greedy ids that transformers gave for them."""
+"""Real trained checkpoints of several families against the logits and ids that transformers gave for them."""
 
 import json
 from pathlib import Path
