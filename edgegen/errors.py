@@ -21,6 +21,9 @@ errors into exit codes (``UsageError`` 2, any other 1).
 import difflib
 from collections.abc import Iterable, Sequence
 
+LISTED = 100
+"""How many problems one message lists."""
+
 
 class EdgegenError(Exception):
     """Base of every error that edgegen raises on purpose."""
@@ -76,12 +79,14 @@ class VerificationError(BundleError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest of ``known``, or an empty string when none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if names else []
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def one_or_list(problems: Sequence[str]) -> str:
-    """One problem as it is; several as an indented list, each on its line."""
+    """One problem as it is; several as an indented list, each on its line, as far as anyone would read."""
     if len(problems) == 1:
         return problems[0]
-    return f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in problems)
+    rest = [f"and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
+    return f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in [*problems[:LISTED], *rest])

@@ -78,7 +78,8 @@ class Tokenizer:
             return cls(cast(Any, tokenizers.Tokenizer).from_buffer(path.read_bytes()))
         except OSError as error:
             raise BundleError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-        except Exception as error:  # the library promises no narrower class
+        except BaseException as error:
+            _raise_unless_the_librarys(error)
             raise BundleError(f"{path} is not a readable tokenizer.json: {error}") from error
 
     @cached_property
@@ -94,7 +95,8 @@ class Tokenizer:
         """
         try:
             return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except Exception as error:  # the library promises no narrower class
+        except BaseException as error:
+            _raise_unless_the_librarys(error)
             raise UsageError(f"this model's vocabulary cannot spell the prompt: {error}.") from error
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -236,6 +238,12 @@ class _WindowedText:
 
 
 _DROP_FIRST_SPACE = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+def _raise_unless_the_librarys(error: BaseException) -> None:
+    """The library promises no narrower class than Exception; when its Rust code panics, not even that."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
 
 
 def _spelling_of(decoder: Any) -> _Spelling | None:

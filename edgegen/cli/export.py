@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from edgegen_export.quantize.recipe import Scheme
 
 
+def _only(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The one value of an option, of which click would take the last without a word."""
+    if len(values) > 1:
+        raise click.BadParameter(f"give one, not {len(values)}: {', '.join(values)}.", context, option)
+    return values[0] if values else None
+
+
 @click.command("export")
 @click.argument("source")
-@click.option("--int8", "scheme", flag_value="int8", help="8-bit weight matrices (the default).")
-@click.option("--fp32", "scheme", flag_value="fp32", help="Weights as they are, in 32-bit floats.")
+@click.option("--int8", is_flag=True, help="8-bit weight matrices (the default).")
+@click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats.")
 @click.option(
     "--via",
     type=click.Choice(["edgegen", "optimum"]),
@@ -30,12 +37,15 @@ if TYPE_CHECKING:
 @click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
 @click.option("--revision", help="Branch, tag or commit of a hub repository.")
 @click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several.")
-@click.option("--adapter", help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT.")
+@click.option(
+    "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
+)
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
 def command(
     source: str,
-    scheme: str | None,
+    int8: bool,
+    fp32: bool,
     via: "Via",
     output: Path | None,
     max_context: int | None,
@@ -51,9 +61,11 @@ def command(
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
     source's. The bundle's folder is printed.
     """
+    if int8 and fp32:
+        raise click.UsageError("--int8 and --fp32 contradict each other: leave one out.")
     from edgegen_export.pipeline import export
 
-    chosen: Scheme = "fp32" if scheme == "fp32" else "int8"
+    chosen: Scheme = "fp32" if fp32 else "int8"
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()

@@ -1,7 +1,7 @@
 """Architecture: a model family as data, and the strict binding of a checkpoint's tensors to our names."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -111,7 +111,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     shapes = required | optional
     found, clashes = _without_prefix(architecture, theirs)
     instances = _instances(architecture, config)
-    strange = found.keys() - {name for _, cut in instances for name in cut.names}
+    strange = _by_layer(found.keys() - {name for _, cut in instances for name in cut.names})
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     spare_head: str | None = None
@@ -129,7 +129,8 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
             if len(missing) == len(sources) > 1:
                 missing = [f"{missing[0]} to {missing[-1]}"]  # thousands, where experts are called otherwise
             problems += [
-                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange)}" for name in missing
+                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange.get(_layer(name), ()))}"
+                for name in missing
             ]
         present = [source for source in sources if source is not None]
         used |= found.keys() & set(cut.names)
@@ -159,6 +160,20 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def _layer(name: str) -> str:
+    """The first number in a name: that of its layer, where it has one."""
+    number = re.search(r"\d+", name)
+    return number[0] if number else ""
+
+
+def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
+    """A model may have ten thousands of tensors: a name is looked for among those of its layer only."""
+    result: dict[str, list[str]] = {}
+    for name in names:
+        result.setdefault(_layer(name), []).append(name)
+    return result
 
 
 def _lacking(

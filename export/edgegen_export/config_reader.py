@@ -103,6 +103,13 @@ class ConfigReader:
             return least
         return 1.0 if value is None else value
 
+    def above_zero(self, key: str) -> float:
+        """The positive number under ``key``, which is required."""
+        value = self.number(key)
+        if value <= 0:
+            self.problem(f"{key}: must be positive, found {value}", key)
+        return value if value > 0 else 1.0
+
     def limit(self, key: str) -> float | None:
         """The positive number under ``key``, or None where it is absent or null."""
         value = self.optional(key, float)

@@ -54,6 +54,8 @@ class TestShared:
             (["generate", "a", "--top-k", "x"], "'x' is not a valid integer."),
             (["generate", "a", "b"], "Got unexpected extra argument (b)"),
             (["export"], "Missing argument 'SOURCE'."),
+            (["export", "a", "--int8", "--fp32"], "--int8 and --fp32 contradict each other: leave one out."),
+            (["export", "a", "--adapter", "b", "--adapter", "c"], "'--adapter': give one, not 2: b, c."),
             (["rm"], "Missing argument 'NAMES...'."),
             (["list", "a"], "Got unexpected extra argument (a)"),
             (["info", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),

@@ -13,10 +13,12 @@ from safetensors import numpy as safetensors
 
 from edgegen.errors import CheckpointError, EdgegenError, ExportError, TensorError, UnsupportedModelError
 from edgegen.llm import LLM
+from edgegen_export.architecture import find_architecture
 from edgegen_export.families import FAMILIES
 from edgegen_export.pipeline import export
 from tests.checkpoint.layouts import write_gpt2, write_llama
 from tests.export.bundles import Listener
+from tests.families.real_configs import REAL_CONFIGS
 from tests.oracle import edit_json
 
 Arrays = dict[str, NDArray[Any]]
@@ -113,6 +115,32 @@ def test_sizes_that_make_no_sense_are_refused(checkpoint: Path, key: str, value:
     assert key in refusal(checkpoint, UnsupportedModelError)
 
 
+@pytest.mark.parametrize(
+    ("checkpoint_name", "key", "value", "fault"),
+    [
+        ("google/gemma-3-270m", "query_pre_attn_scalar", 0, "must be positive, found 0.0"),
+        ("google/gemma-2-2b", "query_pre_attn_scalar", -1, "must be positive, found -1.0"),
+        ("google/gemma-3-270m", "sliding_window_pattern", 0, "must be positive, found 0"),
+        ("ibm-granite/granite-3.0-2b-base", "attention_multiplier", 0, "must be positive, found 0.0"),
+        ("Qwen/Qwen3-0.6B", "rms_norm_eps", -1e-6, "must be at least 0, found -1e-06"),
+        ("EleutherAI/pythia-70m", "layer_norm_eps", -1, "must be at least 0, found -1.0"),
+    ],
+)
+def test_numbers_that_no_operator_takes_are_refused(checkpoint_name: str, key: str, value: float, fault: str) -> None:
+    config = next(real.read() for real in REAL_CONFIGS if real.checkpoint == checkpoint_name)
+    with pytest.raises(UnsupportedModelError, match=rf"cannot export: {key}: {fault}$"):
+        find_architecture(config, FAMILIES).read_config({**config, key: value})
+
+
+@pytest.mark.parametrize("count", [4097, 1 << 31])
+def test_more_experts_than_any_model_has_are_refused_before_their_names_are_made_up(count: int) -> None:
+    config = {"model_type": "mixtral", "num_local_experts": count}
+    with pytest.raises(
+        UnsupportedModelError, match=rf"export: num_local_experts: must be at most 4096, found {count}$"
+    ):
+        find_architecture(config, FAMILIES).read_config(config)
+
+
 def test_another_name_of_a_size_must_say_the_same(checkpoint: Path, tmp_path: Path) -> None:
     edit_json(checkpoint / "config.json", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, n_vocab=96)
     export(str(checkpoint), tmp_path / "first")
@@ -164,6 +192,26 @@ def test_missing_extra_and_misshapen_tensors_are_listed_in_one_error(checkpoint:
     ):
         assert fault in message + "\n", message
     assert "6 problems" in message
+
+
+def test_names_are_looked_for_in_their_own_layer(checkpoint: Path) -> None:
+    def misname(tensors: Arrays) -> None:
+        for layer in (0, 1):
+            tensors[f"transformer.h.{layer}.mlp.c_fcc.weight"] = tensors.pop(f"transformer.h.{layer}.mlp.c_fc.weight")
+
+    change_tensors(checkpoint, misname)
+    message = refusal(checkpoint, TensorError)
+    for layer in (0, 1):
+        assert f"h.{layer}.mlp.c_fc.weight: missing, " in message
+        assert f"(did you mean 'h.{layer}.mlp.c_fcc.weight'?)" in message
+
+
+def test_of_more_problems_than_anyone_reads_the_first_are_listed(checkpoint: Path) -> None:
+    edit_json(checkpoint / "config.json", n_layer=50)
+    lines = refusal(checkpoint, TensorError).splitlines()
+    assert lines[0].endswith("do not fit its config.json: 576 problems:")
+    assert len(lines) == 102
+    assert lines[-1] == "  - and 476 more"
 
 
 def test_more_layers_than_the_config_says_are_not_ignored(checkpoint: Path) -> None:

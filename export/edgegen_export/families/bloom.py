@@ -30,7 +30,7 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
         vocab_size=read.positive("vocab_size"),
         max_positions=context,
         longest_context=LONGEST_CONTEXT,
-        norm=layer_norm(read.number("layer_norm_epsilon")),
+        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         activation="gelu_tanh",
         tied_head=read.flag("tie_word_embeddings"),
         positions=Alibi(alibi_slopes(heads)),

@@ -25,7 +25,7 @@ COHERE_DEFAULTS = {
 
 def read_cohere(read: ConfigReader) -> DecoderConfig:
     """``CohereConfig``."""
-    norm = Norm("layer", read.number("layer_norm_eps"))
+    norm = Norm("layer", read.number("layer_norm_eps", least=0))
     config = read_llama(read, norm=norm, interleaved=True)
     read.ignore("model_max_length")
     return replace(
@@ -39,7 +39,8 @@ def read_cohere(read: ConfigReader) -> DecoderConfig:
 def read_cohere2(read: ConfigReader) -> DecoderConfig:
     """``Cohere2Config``."""
     config = read_cohere(read)
-    pattern = read.optional("sliding_window_pattern", int) or read.positive("_sliding_window_pattern", 4)
+    key = "sliding_window_pattern"
+    pattern = read.positive(key if read.has(key) else f"_{key}", 4)
     windowed = read_layer_types(read, config.num_layers, every(pattern, False, True, config.num_layers))
     layers = tuple(
         layer if slides else replace(layer, rope=None) for layer, slides in zip(config.layers, windowed, strict=True)

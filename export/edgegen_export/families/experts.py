@@ -10,12 +10,15 @@ from edgegen_export.cuts import Scattered
 STEP = 16
 """QMoE takes whole blocks only, of 16 or more: the widths of experts' matrices must be multiples of this."""
 
+MOST = 1 << 12
+"""More experts than this are of no model, and each has names to be made up."""
+
 
 def with_experts(read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool) -> DecoderConfig:
     """``config`` with experts, as many as ``count_key`` says, in the place of every MLP."""
-    count, per_token = read.positive(count_key), read.positive("num_experts_per_tok")
+    count, per_token = read.positive(count_key, most=MOST), read.positive("num_experts_per_tok")
     read.ignore("output_router_logits", "router_aux_loss_coef")
-    if per_token > count:
+    if per_token > count and read.sound(count_key):
         read.problem(f"num_experts_per_tok = {per_token} is more than {count_key} = {count}")
     if config.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")

@@ -32,7 +32,7 @@ def read_falcon(read: ConfigReader) -> DecoderConfig:
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
-        norm=layer_norm(read.number("layer_norm_epsilon")),
+        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         activation=read.choice("activation", ACTIVATIONS, "gelu"),
         tied_head=read.flag("tie_word_embeddings"),
         block=_block(read, new),

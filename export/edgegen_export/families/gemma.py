@@ -49,7 +49,7 @@ def read_gemma(read: ConfigReader, activation_key: str = "hidden_act") -> Decode
 def read_sandwich(read: ConfigReader) -> DecoderConfig:
     """What ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
     config = read_gemma(read, "hidden_activation")
-    scale = (read.limit("query_pre_attn_scalar") or 256.0) ** -0.5
+    scale = read.above_zero("query_pre_attn_scalar") ** -0.5
     return replace(
         config,
         layers=tuple(replace(layer, scale=scale) for layer in config.layers),
@@ -70,7 +70,8 @@ def read_gemma3(read: ConfigReader) -> DecoderConfig:
     """``Gemma3TextConfig``: layers with a window rotate by ``rope_local_base_freq`` and are never stretched."""
     config = read_sandwich(read)
     read.ignore("attn_logit_softcapping")  # the model's own code does not read it
-    pattern = read.optional("sliding_window_pattern", int) or read.positive("_sliding_window_pattern", 6)
+    key = "sliding_window_pattern"
+    pattern = read.positive(key if read.has(key) else f"_{key}", 6)
     windowed = every(pattern, False, True, config.num_layers)
     windowed = read_layer_types(read, config.num_layers, windowed)
     read.refuse("use_bidirectional_attention", (False,), "attention to later positions is not causal")

@@ -28,7 +28,7 @@ def read_gpt2(read: ConfigReader) -> DecoderConfig:
         vocab_size=read.positive("vocab_size"),
         max_positions=positions,
         longest_context=positions,
-        norm=layer_norm(read.number("layer_norm_epsilon")),
+        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         activation=read.choice("activation_function", ACTIVATIONS, "gelu_new"),
         tied_head=read.flag("tie_word_embeddings", True),
         positions=LearnedPositions(positions),

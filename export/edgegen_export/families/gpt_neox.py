@@ -27,7 +27,7 @@ def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
-        norm=layer_norm(read.number("layer_norm_eps")),
+        norm=layer_norm(read.number("layer_norm_eps", least=0)),
         activation=read.choice("hidden_act", ACTIVATIONS, "gelu"),
         tied_head=read.flag("tie_word_embeddings"),
         block="parallel_two_norms" if read.flag("use_parallel_residual") else "sequential",

@@ -10,7 +10,7 @@ from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_
 
 def read_granite(read: ConfigReader) -> DecoderConfig:
     """``GraniteConfig``."""
-    config, scale = read_llama(read), read.number("attention_multiplier")
+    config, scale = read_llama(read), read.above_zero("attention_multiplier")
     divisor, embedding = read.number("logits_scaling"), read.number("embedding_multiplier")
     for key, value in (("logits_scaling", divisor), ("embedding_multiplier", embedding)):
         if not value:

@@ -67,7 +67,7 @@ def read_llama(
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
-        norm=norm or Norm("rms", read.number("rms_norm_eps")),
+        norm=norm or Norm("rms", read.number("rms_norm_eps", least=0)),
         activation=read.choice(activation_key, ACTIVATIONS, "silu"),
         tied_head=read.flag("tie_word_embeddings"),
         gated=True,

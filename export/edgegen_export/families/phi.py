@@ -13,7 +13,7 @@ from edgegen_export.families.shared import layer_norm, named, read_window, slidi
 
 def read_phi(read: ConfigReader) -> DecoderConfig:
     """``PhiConfig``."""
-    norm = layer_norm(read.number("layer_norm_eps"))
+    norm = layer_norm(read.number("layer_norm_eps", least=0))
     config = read_llama(read, norm=norm)
     qk_norm = QKNorm(norm, over="head") if read.flag("qk_layernorm") else None
     return replace(config, gated=False, block="parallel", qk_norm=qk_norm)

@@ -12,7 +12,7 @@ from edgegen_export.families.shared import layer_norm, named
 
 def read_stablelm(read: ConfigReader) -> DecoderConfig:
     """``StableLmConfig``."""
-    eps = read.number("layer_norm_eps")
+    eps = read.number("layer_norm_eps", least=0)
     config = read_llama(read, norm=layer_norm(eps))
     read.ignore("use_qkv_bias")
     return replace(

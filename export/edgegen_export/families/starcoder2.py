@@ -11,7 +11,7 @@ from edgegen_export.families.shared import layer_norm, named, read_window, slidi
 
 def read_starcoder2(read: ConfigReader) -> DecoderConfig:
     """``Starcoder2Config``."""
-    config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon"))), gated=False)
+    config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon", least=0))), gated=False)
     read.ignore("use_bias", "embedding_dropout")
     # The trainer's names; the model's code reads none of them.
     read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "layer_norm_epsilon")

@@ -1,0 +1,29 @@
+"""Several prompts at once through the public API: each gets transformers' greedy ids, alone, in the batch, uncached."""
+
+from pathlib import Path
+
+import pytest
+
+from edgegen.llm import LLM
+from edgegen.options import EngineOptions
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of, export_case, tokens
+from tests.oracle import Oracle
+
+FAMILIES = ("gpt_neo", "mistral", "gemma2", "gemma3_text", "cohere2", "bloom", "qwen3_moe")
+"""Windows in some layers and in all, ALiBi, and experts: what a batch of unequal rows might mix up."""
+
+NEW = 40
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_far_past_their_windows_get_the_ids_of_transformers(family: str, tmp_path: Path) -> None:
+    case = next(case for case in CASES if (case.family, case.name) == (family, "base"))
+    checkpoint = checkpoint_of(case, tmp_path / "checkpoint")
+    llm = LLM.load(export_case(case, checkpoint, tmp_path / "bundle").path, options=EngineOptions(prefill_chunk=16))
+    prompts = [tokens(case, count, seed=count) for count in (50, 3, 17, 1, 29)]
+    expected = Oracle(checkpoint).greedy(prompts, NEW)
+    streams = [llm.stream(prompt, max_new_tokens=NEW, do_sample=False, eos_token_id=[]) for prompt in prompts]
+    assert [[i for chunk in stream for i in chunk.token_ids] for stream in streams] == expected
+    alone = llm.generate(prompts[0], max_new_tokens=8, do_sample=False, eos_token_id=[], use_cache=False)
+    assert list(alone.token_ids) == expected[0][:8]
