@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import numpy as np
-
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.checkpoint import BaseNames, LazyTensor
 from edgegen_export.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Cut, Same, Shape
+from edgegen_export.cuts import Concatenated, Cut, Same, Shape
 
 TensorMap = Mapping[str | tuple[str, ...], "str | Cut"]
 
@@ -35,6 +33,21 @@ class Architecture:
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def cuts(self, config: DecoderConfig) -> dict[str | tuple[str, ...], Cut]:
+        """``tensors`` under ``config``, every name of theirs as a cut."""
+        tensors = self.tensors(config) if callable(self.tensors) else self.tensors
+        return {ours: Same(theirs) if isinstance(theirs, str) else theirs for ours, theirs in tensors.items()}
+
+    def base_names(self, config: DecoderConfig) -> BaseNames:
+        """The modules that an adapter may change in a way of their own."""
+        cuts = self.cuts(config)
+        transposed = (cut for cut in cuts.values() if isinstance(cut, Concatenated) and cut.transposed)
+        return BaseNames(
+            embedding=_module(cuts.get("embed.weight")),
+            head=_module(cuts.get("head.weight")),
+            inputs_first=tuple(map(_module, transposed)),
+        )
 
     def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
         """
@@ -142,7 +155,8 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
             bound |= zip(names, cut.apply(present, [shapes[name] for name in names]), strict=True)
     if spare_head in found:
         used.add(spare_head)
-        if "embed.weight" in bound and not _equal(found[spare_head], bound["embed.weight"]):
+        # Old checkpoints store a tied head a second time.
+        if "embed.weight" in bound and not found[spare_head].equals(bound["embed.weight"]):
             problems.append(
                 f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
@@ -177,10 +191,9 @@ def _lacking(
     return [name for kind, names in without.items() if kind in with_it for name in names]
 
 
-def _equal(a: LazyTensor, b: LazyTensor) -> bool:
-    """Whether both have the same values; old checkpoints store a tied head a second time."""
-    slabs = zip(a.slabs(), b.slabs(), strict=True)
-    return a.shape == b.shape and all(np.array_equal(x, y, equal_nan=True) for (_, _, x), (_, _, y) in slabs)
+def _module(cut: Cut | None) -> str:
+    """Whose weight is cut; empty where the architecture has none."""
+    return cut.theirs.removesuffix(".weight") if cut else ""
 
 
 def _without_prefix(
@@ -204,10 +217,8 @@ def _without_prefix(
 def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], Cut]]:
     """The architecture's map with its templates filled in for every layer."""
     instances: list[tuple[tuple[str, ...], Cut]] = []
-    tensors = architecture.tensors(config) if callable(architecture.tensors) else architecture.tensors
-    for ours, theirs in tensors.items():
+    for ours, cut in architecture.cuts(config).items():
         names = (ours,) if isinstance(ours, str) else ours
-        cut = Same(theirs) if isinstance(theirs, str) else theirs
         layers = range(config.num_layers) if "{i}" in cut.theirs else range(1)
         instances += [(tuple(n.replace("{i}", str(i)) for n in names), cut.for_layer(i)) for i in layers]
     return instances

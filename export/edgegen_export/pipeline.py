@@ -28,6 +28,7 @@ from edgegen.ort_session import require_version
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
+from edgegen_export.checkpoint.companions import is_paper
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import (
@@ -136,9 +137,10 @@ def export(
     if via == "optimum" and checkpoint.gguf is not None:
         raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
     if update is not None:
-        _, config = read_config(checkpoint.config)
+        architecture, config = read_config(checkpoint.config)
         progress.stage(f"merging {adapter}")
-        checkpoint = merge_adapter(checkpoint, update, tied_head=config.tied_head, warn=progress.warn)
+        names = architecture.base_names(config)
+        checkpoint = merge_adapter(checkpoint, update, names, tied_head=config.tied_head, warn=progress.warn)
     recipe = RECIPES[scheme]
 
     with BundleWriter(target, force=force) as writer:
@@ -306,9 +308,7 @@ def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())
-        if path.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "README"))
-        and path.is_file()
-        and is_safe_path(path.name)
+        if is_paper(path.name) and path.is_file() and is_safe_path(path.name)
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 from edgegen.errors import CheckpointError, EdgegenError, TensorError, UnsupportedModelError
 from edgegen.manifest import AdapterSource, Source
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter
-from tests.checkpoint.adapters import C_ATTN, PREFIX, factors, write_lora
+from tests.checkpoint.adapters import C_ATTN, GPT2_NAMES, PREFIX, factors, write_lora
 from tests.checkpoint.layouts import Arrays, numpy_dtype, write_gpt2, write_safetensors
 from tests.oracle import edit_json
 
@@ -28,7 +28,7 @@ def base(tmp_path: Path) -> Path:
 def merge(base: Path, adapter: Path, *, tied: bool = True) -> tuple[Checkpoint, list[str]]:
     said: list[str] = []
     checkpoint = Checkpoint.open(str(base))
-    return merge_adapter(checkpoint, Adapter.open(str(adapter)), tied_head=tied, warn=said.append), said
+    return merge_adapter(checkpoint, Adapter.open(str(adapter)), GPT2_NAMES, tied_head=tied, warn=said.append), said
 
 
 def misfits(base: Path, adapter: Path, *, tied: bool = True) -> list[str]:

@@ -9,5 +9,6 @@ from edgegen.manifest import Source
 from edgegen_export.checkpoint.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.merging import BaseNames
 
-__all__ = ["Adapter", "Checkpoint", "LazyTensor", "Source", "merge_adapter"]
+__all__ = ["Adapter", "BaseNames", "Checkpoint", "LazyTensor", "Source", "merge_adapter"]
