@@ -149,14 +149,16 @@ class ConfigReader:
             return None
         return tuple(choices[v] for v in values)
 
-    def inner(self, key: str) -> "ConfigReader | None":
+    def inner(self, key: str, defaults: Mapping[str, Any] | None = None) -> "ConfigReader | None":
         """A reader of the object under ``key``, always the same, or None where it is absent, null or empty. What is
-        wrong in it is a problem of this one."""
+        wrong in it is a problem of this one. With ``defaults`` it is a config of its own, with neutral keys."""
         value = cast("dict[str, Any] | None", self.optional(key, dict))
         if not value:
             return None
         if key not in self._inner:
-            self._inner[key] = ConfigReader(value)
+            self._inner[key] = ConfigReader(value, defaults)
+            if defaults is not None:
+                self._inner[key]._settle()
         return self._inner[key]
 
     # Rules.
@@ -185,7 +187,7 @@ class ConfigReader:
         if given is None and hidden % heads:
             self.problem(f"{hidden_key} = {hidden} is not a multiple of {heads_key} = {heads}", "head_dim")
             return HEAD_DIM_STEP
-        if size <= 0 or size % HEAD_DIM_STEP:
+        if not 0 < size <= LARGEST_COUNT or size % HEAD_DIM_STEP:
             said = f"{hidden_key} / {heads_key}" if given is None else "head_dim"
             self.problem(
                 f"{said} = {size}: heads of this size are not supported, only multiples of {HEAD_DIM_STEP}", "head_dim"
@@ -219,12 +221,16 @@ class ConfigReader:
         Raises:
             UnsupportedModelError: everything found wrong, and every key nobody understood.
         """
+        self._settle()
+        if problems := self._found():
+            raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")
+
+    def _settle(self) -> None:
+        """What holds for the config of every model."""
         self.refuse("quantization_config", (), "already quantized checkpoints cannot be exported; use the original one")
         self.refuse("add_cross_attention", (False,), "cross-attention is not part of a decoder-only model")
         self.refuse("pruned_heads", ({},), "pruned heads are not supported")
         self._read |= NEUTRAL_KEYS
-        if problems := self._found():
-            raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")
 
     def _found(self) -> list[str]:
         """What is wrong here and in the objects inside, and the keys that nobody read."""

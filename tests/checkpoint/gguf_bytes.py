@@ -84,3 +84,19 @@ def write_llama(path: Path, tensors: Sequence[Raw] = (), data: bytes = b"", **ch
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gguf_bytes(metadata, [Raw("token_embd.weight", (8, 3)), *moved], embedding + data))
     return path
+
+
+def write_whole_llama(path: Path) -> Path:
+    """A Llama of one layer with random weights, nothing missing but a tokenizer."""
+    width, wide = 16, 32
+    square, up, down, norm = (width, width), (wide, width), (width, wide), (width,)
+    shapes = {"token_embd": (24, width), "output_norm": norm, "blk.0.attn_norm": norm, "blk.0.ffn_norm": norm}
+    shapes |= {f"blk.0.attn_{name}": square for name in ("q", "k", "v", "output")}
+    shapes |= {"blk.0.ffn_gate": up, "blk.0.ffn_up": up, "blk.0.ffn_down": down}
+    rng, raws, data = np.random.default_rng(0), list[Raw](), b""
+    for name, shape in shapes.items():
+        raws.append(Raw(f"{name}.weight", shape[::-1], offset=len(data)))
+        data += rng.standard_normal(shape).astype("<f4").tobytes()  # each a multiple of the alignment
+    sizes = {"llama.embedding_length": width, "llama.feed_forward_length": wide}
+    path.write_bytes(gguf_bytes({**LLAMA_METADATA, **sizes}, raws, data))
+    return path

@@ -17,6 +17,8 @@ from edgegen.bundle import Bundle
 from edgegen.manifest import Manifest
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from edgegen.tokenizer import Tokenizer
+from tests.checkpoint.adapters import C_ATTN, factors, write_lora
+from tests.checkpoint.gguf_bytes import write_whole_llama
 from tests.checkpoint.layouts import write_gpt2
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.standin_hub import StandInHub
@@ -25,6 +27,7 @@ from tests.standin_hub import StandInHub
 TOKEN = "hf_your_token"
 OTHER_HUB = "https://hub.example.com"
 PRIVATE = "my-org/private-model"
+GGUF = "my-org/model-GGUF"
 
 RUN = {"edgegen", "echo"}
 """Commands that are run."""
@@ -41,7 +44,7 @@ Run = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three tiny GPT-2s with the embedded model's tokenizer."""
+    """Three tiny GPT-2s with the embedded model's tokenizer, an adapter of the second, and GGUF files."""
     folder = tmp_path_factory.mktemp("checkpoints")
     embedded = Bundle.open(BundleStore().resolve(DEFAULT_MODEL))
     tokenizer = embedded.file("tokenizer.json")
@@ -49,12 +52,16 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_gpt2(folder / "gpt2", layout="original", vocab_size=vocabulary, tokenizer=tokenizer)
     write_gpt2(folder / "my-model", layout="trainer", vocab_size=vocabulary, tokenizer=tokenizer, seed=1)
     write_gpt2(folder / "private", layout="untied", vocab_size=vocabulary, tokenizer=tokenizer, seed=2)
+    write_lora(folder / "my-adapter", factors(C_ATTN, 64, 192), base_model_name_or_path="my-model", fan_in_fan_out=True)
+    (folder / "gguf").mkdir()
+    for name in ("model.Q8_0.gguf", "model.Q4_K_M.gguf"):
+        write_whole_llama(folder / "gguf" / name)
     return folder
 
 
 @pytest.fixture(scope="module")
 def hub(checkpoints: Path) -> Iterator[StandInHub]:
-    repos = {"gpt2": checkpoints / "gpt2", PRIVATE: checkpoints / "private"}
+    repos = {"gpt2": checkpoints / "gpt2", PRIVATE: checkpoints / "private", GGUF: checkpoints / "gguf"}
     with StandInHub(repos, private=[PRIVATE], token=TOKEN) as hub:
         yield hub
 
@@ -65,7 +72,9 @@ def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, monkeypatch: pyte
     folder, programs = tmp_path / "reader", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()
-    (folder / "my-model").symlink_to(checkpoints / "my-model")
+    for name in ("my-model", "my-adapter"):
+        (folder / name).symlink_to(checkpoints / name)
+    (folder / "model.gguf").symlink_to(checkpoints / "gguf" / "model.Q8_0.gguf")
     (folder / "prompt.txt").write_text("One day, a little girl")
     (programs / "edgegen").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m edgegen "$@"\n')
     (programs / "edgegen").chmod(0o755)

@@ -351,6 +351,8 @@ def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, A
         ("granite", {"logits_scaling": 0}, "logits_scaling: must not be zero"),
         ("granite", {"embedding_multiplier": 0.0}, "embedding_multiplier: must not be zero"),
         ("gemma2", {"attn_logit_softcapping": 0.0}, "attn_logit_softcapping: must be positive, found 0"),
+        ("gemma2", {"query_pre_attn_scalar": -1}, "query_pre_attn_scalar: must be positive, found -1"),
+        ("olmo2", {"head_dim": 1 << 67}, "head_dim = 147573952589676412928: heads of this size are not supported"),
         ("gemma2", {"layer_types": ["full_attention"] * 25}, "layer_types: 26 entries out of 'full_attention', "),
         ("gemma3_text", {"use_bidirectional_attention": True}, "attention to later positions is not causal"),
         ("olmo", {"clip_qkv": -8}, "clip_qkv: must be positive, found -8"),

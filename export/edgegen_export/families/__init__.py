@@ -4,7 +4,7 @@ from edgegen_export.architecture import Architecture
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.falcon import FALCON
-from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3
+from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
@@ -44,6 +44,7 @@ FAMILIES: tuple[Architecture, ...] = (
     GEMMA,
     GEMMA2,
     GEMMA3,
+    GEMMA3_WITH_VISION,
     PHI,
     PHI3,
     STARCODER2,

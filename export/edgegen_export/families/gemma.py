@@ -1,5 +1,5 @@
 """Gemma, Gemma 2 and Gemma 3: embeddings multiplied, norms stored less one, from the second on a norm on each side of
-attention and MLP, and windows on most layers."""
+attention and MLP, and windows on most layers. Of a Gemma 3 that also sees, the language model."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def read_gemma(read: ConfigReader, activation_key: str = "hidden_act") -> Decode
 def read_sandwich(read: ConfigReader) -> DecoderConfig:
     """What ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
     config = read_gemma(read, "hidden_activation")
-    scale = read.number("query_pre_attn_scalar") ** -0.5
+    scale = (read.limit("query_pre_attn_scalar") or 256.0) ** -0.5
     return replace(
         config,
         layers=tuple(replace(layer, scale=scale) for layer in config.layers),
@@ -114,17 +114,37 @@ GEMMA2 = Architecture(
     prefixes=LLAMA_PREFIXES,
 )
 
+
+def read_gemma3_with_vision(read: ConfigReader) -> DecoderConfig:
+    """``Gemma3Config``: the language model's config is an object in it; without images the rest has no part."""
+    read.ignore("vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index")
+    config = read_gemma3(read.inner("text_config", GEMMA3_DEFAULTS) or ConfigReader({}, GEMMA3_DEFAULTS))
+    read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
+    return config
+
+
+GEMMA3_DEFAULTS = {
+    **GEMMA2_DEFAULTS,
+    "vocab_size": 262208,
+    "max_position_embeddings": 131072,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+}
+
 GEMMA3 = Architecture(
     model_types=("gemma3_text",),
     classes=("Gemma3ForCausalLM",),
     read=read_gemma3,
     tensors=SANDWICH_TENSORS | QK_NORM,
-    defaults={
-        **GEMMA2_DEFAULTS,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-        "rope_theta": 1000000.0,
-        "rope_local_base_freq": 10000.0,
-    },
+    defaults=GEMMA3_DEFAULTS,
     prefixes=LLAMA_PREFIXES,
+)
+
+GEMMA3_WITH_VISION = Architecture(
+    model_types=("gemma3",),
+    classes=("Gemma3ForConditionalGeneration",),
+    read=read_gemma3_with_vision,
+    tensors=SANDWICH_TENSORS | QK_NORM,
+    prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
+    ignored=(r"(model\.)?(vision_tower|multi_modal_projector)\..*",),
 )

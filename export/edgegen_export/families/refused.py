@@ -21,7 +21,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper"), _BOTH),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "minicpm3"), _LATENT),
     **dict.fromkeys(
-        ("gemma3", "gemma3n", "llama4", "mllama", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"), _SEES
+        ("gemma3n", "llama4", "mllama", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"), _SEES
     ),
     **dict.fromkeys(("idefics3", "smolvlm", "paligemma", "mistral3", "phi4_multimodal"), _SEES),
     **dict.fromkeys(
