@@ -98,6 +98,7 @@ def test_export_by_hub_id_then_generate_by_name(edgegen: Edgegen, hub: StandInHu
         "kind": "hub",
         "id": "gpt2",
         "revision": hub.commit("openai-community/gpt2"),
+        "adapter": None,
     }
 
 
