@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
@@ -127,12 +128,9 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     strange = found.keys() - {name for _, cut in instances for name in cut.names}
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
-    spare_head: str | None = None
     problems = list(clashes)
+    head = next((cut.theirs for names, cut in instances if names == ("head.weight",)), "")
     for names, cut in instances:
-        if config.tied_head and names == ("head.weight",):
-            spare_head = cut.theirs
-            continue
         if not all(name in shapes for name in names):
             continue  # ours does not exist under this config
         wanted = cut.shape([shapes[name] for name in names])
@@ -153,15 +151,14 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
         ]
         if len(present) == len(sources) and all(source.shape == wanted for source in present):
             bound |= zip(names, cut.apply(present, [shapes[name] for name in names]), strict=True)
-    if spare_head in found:
-        used.add(spare_head)
-        # Old checkpoints store a tied head a second time.
-        if "embed.weight" in bound and not found[spare_head].equals(bound["embed.weight"]):
+    if config.tied_head and head in found:  # stored a second time, as old checkpoints do
+        used.add(head)
+        if "embed.weight" in bound and not found[head].equals(bound["embed.weight"]):
             problems.append(
-                f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
+                f"{head}: differs from the token embedding, to which the config ties it; to use it, set "
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
             )
-    if found and not used - {spare_head, "lm_head.weight"}:
+    if found and not used - {head}:  # heads of most models have the same name
         raise TensorError(
             f"the checkpoint's tensors ({', '.join(sorted(found.keys() - used)[:3])}, …) are not those of a "
             f"{architecture.model_types[0]} model: its config.json must be that of another one"
@@ -225,7 +222,7 @@ def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[
 
 
 def find_architecture(
-    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] | None = None
+    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] = MappingProxyType({})
 ) -> Architecture:
     """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
 
@@ -238,8 +235,8 @@ def find_architecture(
         raise UnsupportedModelError(
             f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
         )
-    if model_type not in known and model_type in (refused or {}):
-        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {(refused or {})[model_type]}.")
+    if model_type not in known and model_type in refused:
+        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {refused[model_type]}.")
     if model_type not in known:
         raise UnsupportedModelError(
             f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "
