@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.checkpoint import BaseNames, LazyTensor
+from edgegen_export.checkpoint.base_names import without_prefix
 from edgegen_export.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
 from edgegen_export.config_reader import ConfigReader
 from edgegen_export.cuts import Concatenated, Cut, Same, Shape
@@ -48,6 +49,7 @@ class Architecture:
             embedding=_module(cuts.get("embed.weight")),
             head=_module(cuts.get("head.weight")),
             inputs_first=tuple(map(_module, transposed)),
+            prefixes=self.prefixes,
         )
 
     def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
@@ -197,12 +199,11 @@ def _without_prefix(
     architecture: Architecture, theirs: Mapping[str, LazyTensor]
 ) -> tuple[dict[str, LazyTensor], list[str]]:
     """Their tensors by bare name, ignored ones left out; names that two prefixes would make equal are problems."""
-    prefixes = sorted(architecture.prefixes, key=len, reverse=True)
     ignored = re.compile("|".join(architecture.ignored) or r"(?!)")
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
     for full_name, tensor in theirs.items():
-        name = full_name.removeprefix(next((p for p in prefixes if full_name.startswith(p)), ""))
+        name = without_prefix(full_name, architecture.prefixes)
         if ignored.fullmatch(name):
             continue
         if name in found:

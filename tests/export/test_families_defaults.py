@@ -90,9 +90,9 @@ def test_a_key_of_another_spelling_is_not_mistaken_for_a_note(model_type: str, f
     [
         ("llama", LLAMA_NAMES),
         ("gpt2", GPT2_NAMES),
-        ("gpt_bigcode", BaseNames("wte", "lm_head")),
-        ("gpt_neox", BaseNames("embed_in", "embed_out")),
-        ("falcon", BaseNames("word_embeddings", "lm_head")),
+        ("gpt_bigcode", BaseNames("wte", "lm_head", prefixes=("", "transformer."))),
+        ("gpt_neox", BaseNames("embed_in", "embed_out", prefixes=("", "gpt_neox."))),
+        ("falcon", BaseNames("word_embeddings", "lm_head", prefixes=("", "transformer."))),
     ],
 )
 def test_what_an_adapter_changes_in_its_own_way(model_type: str, names: BaseNames) -> None:

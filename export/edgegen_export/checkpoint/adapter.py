@@ -13,10 +13,11 @@ from edgegen.manifest import AdapterSource
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.adapter_config import LoraConfig, read_lora_config
 from edgegen_export.checkpoint.adapter_tensors import module_updates
+from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place, names_in
 from edgegen_export.checkpoint.companions import TOKENIZER_FILES, TOKENIZERS
 from edgegen_export.checkpoint.lazy import LazyTensor
-from edgegen_export.checkpoint.merging import SHOWN, BaseNames, merge_tensors
+from edgegen_export.checkpoint.merging import SHOWN, merge_tensors
 from edgegen_export.checkpoint.refusal import no_adapter_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.checkpoint.weight_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_json_object

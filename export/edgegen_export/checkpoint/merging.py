@@ -6,7 +6,7 @@ either to the one tensor that both use.)
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,24 +14,13 @@ import numpy as np
 from edgegen.errors import did_you_mean
 from edgegen_export.checkpoint.adapter_config import INPUT_EMBEDDING, LoraConfig
 from edgegen_export.checkpoint.adapter_tensors import ModuleUpdate, is_within
+from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
 from edgegen_export.checkpoint.low_rank import LowRankUpdate
 
 _OTHER_HEADS = frozenset({"score", "classifier", "qa_outputs", "v_head"})
 SHOWN = 12
 """Faults that a message lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class BaseNames:
-    """What the base calls some of its modules, without what may stand before every name.
-
-    ``inputs_first``: those whose matrices are stored as [in, out], with ``{i}`` for the layer.
-    """
-
-    embedding: str
-    head: str
-    inputs_first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +59,26 @@ class _Merge:
         self.faults: list[str] = []
         self._base = base
         self._config = config
-        self._head = names.head
-        self._inputs_first = names.inputs_first
+        self._names = names
         self._modules = {name.rpartition(".")[0] for name in base}
-        embeddings = [module for module in self._modules if f".{module}".endswith(f".{names.embedding}")]
-        self._embedding = embeddings[0] if len(embeddings) == 1 else ""
+        self._by_bare_name = {names.bare(module): module for module in self._modules}
+        self._head = self._by_bare_name.get(names.head, names.head)
+        self._embedding = self._by_bare_name.get(names.embedding, "")
 
     def placed(self, updates: Iterable[ModuleUpdate], *, tied_head: bool) -> dict[str, ModuleUpdate]:
         """The updates by the base's names of their modules."""
-        by_end: dict[str, list[str]] = {}
-        for name in sorted(self._modules):
-            parts = name.split(".")
-            for k in range(1, len(parts)):
-                by_end.setdefault(".".join(parts[k:]), []).append(name)
         found: dict[str, ModuleUpdate] = {}
         for update in updates:
-            module = update.module
-            if module in self._modules or (tied_head and module == self._head):
-                names = [module]
-            else:  # one of the two has a prefix that the other lacks
-                rest = module.partition(".")[2]
-                names = by_end.get(module, []) + [rest] * (rest in self._modules)
-            if len(names) == 1 and names[0] not in found:
-                found[names[0]] = replace(update, tokens=self._tokens(update, names[0]))
-            elif len(names) == 1:
-                self.faults.append(f"{module}: this module of the base has another name in the adapter, too")
+            bare = self._names.bare(update.module)
+            name = self._by_bare_name.get(bare)
+            if name is None and tied_head and bare == self._names.head:
+                name = self._head
+            if name is None:
+                self.faults.append(self._lost(update.module))
+            elif name in found:
+                self.faults.append(f"{update.module}: this module of the base has another name in the adapter, too")
             else:
-                self.faults.append(self._lost(module, names))
+                found[name] = replace(update, tokens=self._tokens(update, name))
         return found
 
     def check_saved(self, found: Mapping[str, ModuleUpdate]) -> None:
@@ -221,7 +203,7 @@ class _Merge:
                 f"{update.module}: lora_A has rank {a.shape[0]}, lora_B {b.shape[1]}, adapter_config.json says {rank}"
             )
             return None
-        inputs_first = re.sub(r"\.\d+\.", ".{i}.", name).endswith(self._inputs_first)
+        inputs_first = re.sub(r"\.\d+\.", ".{i}.", self._names.bare(name)) in self._names.inputs_first
         if e_a is not None or (inputs_first and weight.shape == (a.shape[1], b.shape[0])):
             return a.transposed(), b.transposed()
         return b, a
@@ -254,9 +236,7 @@ class _Merge:
             return named[INPUT_EMBEDDING]
         return next((tokens for end, tokens in named.items() if end and update.module.endswith(end)), ())
 
-    def _lost(self, module: str, names: Sequence[str]) -> str:
-        if names:
-            return f"{module}: may be any of {', '.join(names)} of the base"
+    def _lost(self, module: str) -> str:
         if _last(module) in _OTHER_HEADS:
             return f"{module}: the head of another task; edgegen exports causal language models"
         near = did_you_mean(module, self._modules) if len(self.faults) < SHOWN else ""
