@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.families.cases import CASES, Case
-from tests.families.harness import differences, is_family, subject_of
+from tests.families.harness import differences, subject_of
 
 PAGE = Path(__file__).with_name("families.md")
 
@@ -35,17 +35,10 @@ ids are the same in every variant.
 """
 
 
-def compared_cases() -> list[Case]:
-    """The cases of families that exist."""
-    return [case for case in CASES if is_family(case.family)]
-
-
 def page(figures: Mapping[str, float]) -> str:
     """The page with ``figures`` by case; refused cases need none."""
-    sections = [
-        HEAD + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in compared_cases()))
-    ]
-    for family, cases in groupby(compared_cases(), key=lambda case: case.family):
+    sections = [HEAD + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in CASES))]
+    for family, cases in groupby(CASES, key=lambda case: case.family):
         sections.append(f"## {family}\n\n{description(family)}\n\n{_table(list(cases), figures)}")
     return "\n".join(sections)
 
@@ -56,7 +49,7 @@ def description(family: str) -> str:
 
 
 def _summary(family: str, figures: Mapping[str, float]) -> str:
-    compared = [figures[str(case)] for case in compared_cases() if case.family == family and not case.refused]
+    compared = [figures[str(case)] for case in CASES if case.family == family and not case.refused]
     return f"| [{family}](#{family}) | {len(compared)} | {max(compared):.0e} |\n"
 
 
@@ -83,6 +76,6 @@ def measure(case: Case) -> float:
 
 
 if __name__ == "__main__":
-    measured = {str(case): measure(case) for case in compared_cases() if not case.refused}
+    measured = {str(case): measure(case) for case in CASES if not case.refused}
     PAGE.write_text(page(measured), encoding="utf-8")
     sys.stdout.write(f"{PAGE}\n")

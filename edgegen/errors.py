@@ -84,6 +84,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says, without the advice that follows for users of that library."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def one_or_list(problems: Sequence[str]) -> str:
     """One problem as it is; several as an indented list, each on its line, as far as anyone would read."""
     if len(problems) == 1:

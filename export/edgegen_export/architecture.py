@@ -3,15 +3,15 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
-import numpy as np
-
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.checkpoint import BaseNames, LazyTensor
+from edgegen_export.checkpoint.base_names import without_prefix
 from edgegen_export.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Cut, Same, Shape
+from edgegen_export.cuts import Concatenated, Cut, Same, Shape
 
 TensorMap = Mapping[str | tuple[str, ...], "str | Cut"]
 
@@ -35,6 +35,22 @@ class Architecture:
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def cuts(self, config: DecoderConfig) -> dict[str | tuple[str, ...], Cut]:
+        """``tensors`` under ``config``, every name of theirs as a cut."""
+        tensors = self.tensors(config) if callable(self.tensors) else self.tensors
+        return {ours: Same(theirs) if isinstance(theirs, str) else theirs for ours, theirs in tensors.items()}
+
+    def base_names(self, config: DecoderConfig) -> BaseNames:
+        """The modules that an adapter may change in a way of their own."""
+        cuts = self.cuts(config)
+        transposed = (cut for cut in cuts.values() if isinstance(cut, Concatenated) and cut.transposed)
+        return BaseNames(
+            embedding=_module(cuts.get("embed.weight")),
+            head=_module(cuts.get("head.weight")),
+            inputs_first=tuple(map(_module, transposed)),
+            prefixes=self.prefixes,
+        )
 
     def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
         """
@@ -114,12 +130,9 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     strange = _by_layer(found.keys() - {name for _, cut in instances for name in cut.names})
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
-    spare_head: str | None = None
     problems = list(clashes)
+    head = next((cut.theirs for names, cut in instances if names == ("head.weight",)), "")
     for names, cut in instances:
-        if config.tied_head and names == ("head.weight",):
-            spare_head = cut.theirs
-            continue
         if not all(name in shapes for name in names):
             continue  # ours does not exist under this config
         wanted = cut.shape([shapes[name] for name in names])
@@ -141,14 +154,14 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
         ]
         if len(present) == len(sources) and all(source.shape == wanted for source in present):
             bound |= zip(names, cut.apply(present, [shapes[name] for name in names]), strict=True)
-    if spare_head in found:
-        used.add(spare_head)
-        if "embed.weight" in bound and not _equal(found[spare_head], bound["embed.weight"]):
+    if config.tied_head and head in found:  # stored a second time, as old checkpoints do
+        used.add(head)
+        if "embed.weight" in bound and not found[head].equals(bound["embed.weight"]):
             problems.append(
-                f"{spare_head}: differs from the token embedding, to which the config ties it; to use it, set "
+                f"{head}: differs from the token embedding, to which the config ties it; to use it, set "
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
             )
-    if found and not used - {spare_head, "lm_head.weight"}:
+    if found and not used - {head}:  # heads of most models have the same name
         raise TensorError(
             f"the checkpoint's tensors ({', '.join(sorted(found.keys() - used)[:3])}, …) are not those of a "
             f"{architecture.model_types[0]} model: its config.json must be that of another one"
@@ -192,22 +205,20 @@ def _lacking(
     return [name for kind, names in without.items() if kind in with_it for name in names]
 
 
-def _equal(a: LazyTensor, b: LazyTensor) -> bool:
-    """Whether both have the same values; old checkpoints store a tied head a second time."""
-    slabs = zip(a.slabs(), b.slabs(), strict=True)
-    return a.shape == b.shape and all(np.array_equal(x, y, equal_nan=True) for (_, _, x), (_, _, y) in slabs)
+def _module(cut: Cut | None) -> str:
+    """Whose weight is cut; empty where the architecture has none."""
+    return cut.theirs.removesuffix(".weight") if cut else ""
 
 
 def _without_prefix(
     architecture: Architecture, theirs: Mapping[str, LazyTensor]
 ) -> tuple[dict[str, LazyTensor], list[str]]:
     """Their tensors by bare name, ignored ones left out; names that two prefixes would make equal are problems."""
-    prefixes = sorted(architecture.prefixes, key=len, reverse=True)
     ignored = re.compile("|".join(architecture.ignored) or r"(?!)")
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
     for full_name, tensor in theirs.items():
-        name = full_name.removeprefix(next((p for p in prefixes if full_name.startswith(p)), ""))
+        name = without_prefix(full_name, architecture.prefixes)
         if ignored.fullmatch(name):
             continue
         if name in found:
@@ -219,17 +230,15 @@ def _without_prefix(
 def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], Cut]]:
     """The architecture's map with its templates filled in for every layer."""
     instances: list[tuple[tuple[str, ...], Cut]] = []
-    tensors = architecture.tensors(config) if callable(architecture.tensors) else architecture.tensors
-    for ours, theirs in tensors.items():
+    for ours, cut in architecture.cuts(config).items():
         names = (ours,) if isinstance(ours, str) else ours
-        cut = Same(theirs) if isinstance(theirs, str) else theirs
         layers = range(config.num_layers) if "{i}" in cut.theirs else range(1)
         instances += [(tuple(n.replace("{i}", str(i)) for n in names), cut.for_layer(i)) for i in layers]
     return instances
 
 
 def find_architecture(
-    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] | None = None
+    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] = MappingProxyType({})
 ) -> Architecture:
     """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
 
@@ -242,8 +251,8 @@ def find_architecture(
         raise UnsupportedModelError(
             f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
         )
-    if model_type not in known and model_type in (refused or {}):
-        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {(refused or {})[model_type]}.")
+    if model_type not in known and model_type in refused:
+        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {refused[model_type]}.")
     if model_type not in known:
         raise UnsupportedModelError(
             f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "

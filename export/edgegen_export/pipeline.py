@@ -3,17 +3,15 @@
 import json
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 import edgegen
 from edgegen.bundle import Bundle
-from edgegen.errors import BundleError, CheckpointError, TensorError, UsageError, one_or_list
+from edgegen.errors import TensorError, UsageError, one_or_list
 from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
@@ -25,9 +23,9 @@ from edgegen.manifest import (
     is_safe_path,
 )
 from edgegen.ort_session import require_version
-from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
+from edgegen_export.checkpoint.companions import is_paper
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import (
@@ -43,10 +41,10 @@ from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import GraphBuilder, join_pair
 from edgegen_export.parameters import Parameters, StoredParameters
-from edgegen_export.parity import WINDOW, WINDOWS, ParityReport, measure_parity
+from edgegen_export.parity import ParityReport, measure_parity
 from edgegen_export.quantize.recipe import RECIPES, Recipe, Scheme
 from edgegen_export.reference import LayerwiseReference
-from edgegen_export.sample_text import SAMPLE_TEXT
+from edgegen_export.sample_text import sample_ids
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
 from edgegen_export.trace import check_traceable
 from edgegen_export.via_optimum import trace_model
@@ -136,10 +134,11 @@ def export(
     if via == "optimum" and checkpoint.gguf is not None:
         raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
     if update is not None:
-        _, config = read_config(checkpoint.config)
+        architecture, config = read_config(checkpoint.config)
         progress.stage(f"merging {adapter}")
-        checkpoint = merge_adapter(checkpoint, update, tied_head=config.tied_head, warn=progress.warn)
-    recipe = RECIPES[scheme]
+        names = architecture.base_names(config)
+        checkpoint = merge_adapter(checkpoint, update, names, tied_head=config.tied_head, warn=progress.warn)
+    recipe, tokenizer = RECIPES[scheme], tokenizer_files(checkpoint)  # refused, if at all, before the long part
 
     with BundleWriter(target, force=force) as writer:
         if via == "optimum":
@@ -156,29 +155,14 @@ def export(
         graphs = _write_weights(writer, construction, recipe, progress)
         for name, graph in graphs.items():
             writer.add(name, graph)
-        tokenizer = tokenizer_files(checkpoint)
         for name, data in {**tokenizer, **_papers(checkpoint)}.items():
             writer.add(name, data)
         writer.add(GENERATION_CONFIG, _to_json(settings))
 
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
-            name=target.absolute().name,
-            folder=writer.version,
-            source=checkpoint.source,
-            model=_describe(checkpoint, construction),
-            quantization=Quantization(scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
-            variants=(_variant(recipe, construction),),
-            minimum_onnxruntime=construction.minimum_onnxruntime,
-            tokenizer=TOKENIZER if TOKENIZER in tokenizer else None,
-            generation_config=GENERATION_CONFIG,
-            parity=PARITY,
-            files=writer.files,
-            provenance=_provenance(checkpoint) | construction.made_with,
-        )
+        manifest = _manifest(target.absolute().name, writer, checkpoint, construction, recipe, TOKENIZER in tokenizer)
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
-        ids, text = _sample_ids(draft, progress)
+        ids, text = sample_ids(draft, progress.warn)
         report = measure_parity(draft, construction.reference, ids, text, progress.advance)
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
@@ -263,6 +247,31 @@ def _write_weights(
     return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
 
 
+def _manifest(
+    name: str,
+    writer: BundleWriter,
+    checkpoint: Checkpoint,
+    construction: Construction,
+    recipe: Recipe,
+    has_tokenizer: bool,
+) -> Manifest:
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        name=name,
+        folder=writer.version,
+        source=checkpoint.source,
+        model=_describe(checkpoint, construction),
+        quantization=Quantization(recipe.scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
+        variants=(_variant(recipe, construction),),
+        minimum_onnxruntime=construction.minimum_onnxruntime,
+        tokenizer=TOKENIZER if has_tokenizer else None,
+        generation_config=GENERATION_CONFIG,
+        parity=PARITY,
+        files=writer.files,
+        provenance=_provenance(checkpoint) | construction.made_with,
+    )
+
+
 def _variant(recipe: Recipe, construction: Construction) -> GraphVariant:
     return GraphVariant(
         name=recipe.scheme,
@@ -306,36 +315,8 @@ def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     return {
         path.name: path.read_bytes()
         for path in sorted(checkpoint.path.iterdir())
-        if path.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "README"))
-        and path.is_file()
-        and is_safe_path(path.name)
+        if is_paper(path.name) and path.is_file() and is_safe_path(path.name)
     }
-
-
-def _sample_ids(bundle: Bundle, progress: Progress) -> tuple[NDArray[np.int64], str]:
-    """Ids [windows, t] to compare on, and what they are: the sample text, or random ids without a usable tokenizer."""
-    model = bundle.manifest.model
-    length = min(WINDOW, model.max_context)
-    ids: list[int] = []
-    if bundle.manifest.tokenizer is None:
-        progress.warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
-    else:
-        try:
-            tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
-        except BundleError as error:
-            raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
-        with suppress(UsageError):  # a closed vocabulary has no token for some words
-            ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
-        if tokenizer.vocab_size > model.vocab_size:
-            progress.warn(
-                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {model.vocab_size}: "
-                "prompts with the others will be refused"
-            )
-    if len(ids) >= length * WINDOWS:
-        return np.array(ids[: length * WINDOWS], np.int64).reshape(WINDOWS, length), "sample text"
-    if len(ids) >= WINDOW // 4:
-        return np.array(ids[:length], np.int64)[None], "sample text"
-    return np.random.default_rng(0).integers(0, model.vocab_size, (WINDOWS, length)), "random ids"
 
 
 def _json(checkpoint: Checkpoint, name: str) -> dict[str, Any]:

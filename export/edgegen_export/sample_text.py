@@ -1,4 +1,16 @@
-"""The text on which a bundle is compared with its checkpoint, when no other is given. Written for this purpose."""
+"""The text on which a bundle is compared with its checkpoint, and its ids. Written for this purpose."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle import Bundle
+from edgegen.errors import BundleError, CheckpointError, UsageError
+from edgegen.tokenizer import Tokenizer
+from edgegen_export.parity import WINDOW, WINDOWS
+from edgegen_export.tokenizer_files import TOKENIZER
 
 SAMPLE_TEXT = """\
 Once upon a time there was a lighthouse keeper who lived with an old grey cat. Every evening she climbed the narrow \
@@ -22,3 +34,29 @@ The director answered that the bridge near the old mill would be repaired during
 to cross it slowly until September. After a long discussion it was decided to add one more train at a quarter past \
 six, to publish the changes in the newspaper, and to meet again before the end of the month.
 """
+
+
+def sample_ids(bundle: Bundle, warn: Callable[[str], None]) -> tuple[NDArray[np.int64], str]:
+    """Ids [windows, t] to compare on, and what they are: the sample text, or random ids without a usable tokenizer."""
+    model = bundle.manifest.model
+    length = min(WINDOW, model.max_context)
+    ids: list[int] = []
+    if bundle.manifest.tokenizer is None:
+        warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
+    else:
+        try:
+            tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
+        except BundleError as error:
+            raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
+        with suppress(UsageError):  # a closed vocabulary has no token for some words
+            ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
+        if tokenizer.vocab_size > model.vocab_size:
+            warn(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {model.vocab_size}: "
+                "prompts with the others will be refused"
+            )
+    if len(ids) >= length * WINDOWS:
+        return np.array(ids[: length * WINDOWS], np.int64).reshape(WINDOWS, length), "sample text"
+    if len(ids) >= WINDOW // 4:
+        return np.array(ids[:length], np.int64)[None], "sample text"
+    return np.random.default_rng(0).integers(0, model.vocab_size, (WINDOWS, length)), "random ids"

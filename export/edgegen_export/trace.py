@@ -17,18 +17,24 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import ExportError, TensorError, UnsupportedModelError, UsageError, did_you_mean, one_or_list
+from edgegen.errors import (
+    ExportError,
+    TensorError,
+    UnsupportedModelError,
+    UsageError,
+    did_you_mean,
+    first_line,
+    one_or_list,
+)
 
 TASK = "text-generation-with-past"
 INSTALL = 'pip install "edgegen[optimum]"'
 DEFAULT_CONTEXT = 2048
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
-
-
-# Their eager attention is the whole one: the other leaves out what it cannot express, capped scores say. Falcon's adds
-# its ALiBi twice.
 _ATTENTION = {"falcon": "sdpa"}
+"""Of other model types: eager, which is the whole attention; the fused one leaves out what it cannot express, capped
+scores say. Falcon's eager one adds its ALiBi twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class LoadedModel:
                     output_loading_info=True,
                 )
         except Exception as error:
-            raise UnsupportedModelError(f"transformers cannot load this model: {_first_line(error)}") from error
+            raise UnsupportedModelError(f"transformers cannot load this model: {first_line(error)}") from error
         missing = [f"{name}: missing" for name in sorted(loading["missing_keys"])]
         missing += [f"{name}: not a tensor of this architecture" for name in sorted(loading["unexpected_keys"])]
         if missing:
@@ -91,7 +97,7 @@ class LoadedModel:
                 )
         except Exception as error:
             kind = self._model.config.model_type
-            raise UnsupportedModelError(f"optimum cannot trace this {kind}: {_first_line(error)}") from error
+            raise UnsupportedModelError(f"optimum cannot trace this {kind}: {first_line(error)}") from error
         return folder / "model.onnx"
 
     @property
@@ -156,7 +162,7 @@ def read_config(folder: Path, max_context: int | None) -> TracedConfig:
     except ExportError:
         raise
     except Exception as error:
-        raise UnsupportedModelError(f"transformers cannot read config.json: {_first_line(error)}") from error
+        raise UnsupportedModelError(f"transformers cannot read config.json: {first_line(error)}") from error
     context, warning = context_of(config, max_context)
     return TracedConfig(loaded.model_type, context, int(config.hidden_size), warning)
 
@@ -228,8 +234,3 @@ def _quiet() -> Generator[None]:
             yield
     finally:
         logging.disable(disabled)
-
-
-def _first_line(error: Exception) -> str:
-    """The first sentence of a message, whose rest is advice for users of that library."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -104,10 +104,9 @@ class TracedGraph:
         linear, embeddings = set[int](), set[int]()
         for position, node in enumerate(nodes):
             if _is_linear(node, arrays):
-                weights.add_matrix(node.input[1], transposed=not _attribute(node, "transB", 0))
-                linear.add(position)
-            elif _is_embedding(node, arrays, ids):
-                weights.add_matrix(node.input[0], transposed=False)
+                if weights.add_matrix(node.input[1], transposed=not _attribute(node, "transB", 0)):
+                    linear.add(position)
+            elif _is_embedding(node, arrays, ids) and weights.add_matrix(node.input[0], transposed=False):
                 embeddings.add(position)
         used = {name for at, node in enumerate(nodes) for name in _other_inputs(node, at in linear, at in embeddings)}
         weights.add_vectors(name for name in arrays if name in used)
@@ -132,13 +131,17 @@ class _Weights:
     def __init__(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         self._arrays = arrays
         self._modules: dict[tuple[tuple[int, ...], bytes], str] = {}
+        self._transposed: dict[str, bool] = {}
         self.matrices: dict[str, str] = {}
         self.vectors: dict[str, str] = {}
         self.tensors: dict[str, LazyTensor] = {}
 
-    def add_matrix(self, name: str, *, transposed: bool) -> None:
+    def add_matrix(self, name: str, *, transposed: bool) -> bool:
+        """Whether the array is a matrix to be stored so; one that is both this and its transpose is the first only."""
+        if self._transposed.setdefault(name, transposed) != transposed:
+            return False
         if name in self.matrices:
-            return
+            return True
         array = self._arrays[name]
         rows = LazyTensor.from_array(array.T if transposed else array)
         digest = hashlib.blake2b()
@@ -147,6 +150,7 @@ class _Weights:
         module = self._modules.setdefault((rows.shape, digest.digest()), name.removesuffix(".weight"))
         self.matrices[name] = module
         self.tensors.setdefault(f"{module}.weight", rows)
+        return True
 
     def add_vectors(self, names: Iterator[str]) -> None:
         for name in names:

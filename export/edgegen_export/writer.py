@@ -35,7 +35,6 @@ class WeightsFile:
         self._file: BinaryIO = path.open("xb")
         self._hash = hashlib.sha256()
         self.size = 0
-        self._start = 0
 
     def begin(self, nbytes: int) -> int:
         """Start a tensor of ``nbytes``; returns its offset."""

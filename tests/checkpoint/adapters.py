@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from edgegen_export.checkpoint import BaseNames
 from tests.checkpoint.layouts import Arrays, write_safetensors
 
+GPT2_NAMES = BaseNames(
+    "wte",
+    "lm_head",
+    ("h.{i}.attn.c_attn", "h.{i}.attn.c_proj", "h.{i}.mlp.c_fc", "h.{i}.mlp.c_proj"),
+    prefixes=("", "transformer."),
+)
+LLAMA_NAMES = BaseNames("embed_tokens", "lm_head", prefixes=("", "model."))
 RANK = 2
 PREFIX = "base_model.model.transformer."
 C_ATTN = f"{PREFIX}h.0.attn.c_attn"

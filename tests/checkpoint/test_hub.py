@@ -45,6 +45,7 @@ COMPANION = {
     "vocab.json": "{ }",
     "merges.txt": "a b",
     "LICENSE": "MIT",
+    "NOTICE": "Whose it is.",
     "chat_template.jinja": "{{ messages }}",
 }
 

@@ -263,3 +263,18 @@ def test_slabs_stay_small_in_memory(tmp_path: Path, dtype: str) -> None:
         env = {"PYTHONPATH": f"{root}:{root / 'export'}", "OPENBLAS_NUM_THREADS": "1"}
         done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
         assert float(done.stdout) < 40, how
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        ([[1, np.nan], [3, 4]], True),
+        ([[1, 2], [3, 4]], False),
+        ([[1, np.nan], [3, 5]], False),
+        ([[1, np.nan, 3, 4]], False),
+        ([1, np.nan, 3, 4], False),
+    ],
+)
+def test_equal_tensors(other: Any, equal: bool) -> None:
+    tensor = LazyTensor.from_array(np.array([[1, np.nan], [3, 4]], np.float32))
+    assert tensor.equals(LazyTensor.from_array(np.array(other, np.float32))) is equal

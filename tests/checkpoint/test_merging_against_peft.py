@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from tests.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
 from tests.checkpoint.layouts import write_gpt2, write_safetensors
 from tests.oracle import write_random_gpt2
 from tests.peft_oracle import State, merged_state, write_adapter, write_random
@@ -94,7 +95,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Pa
 
 
 def merge(base: Path, adapter: Path, *, tied: bool) -> Checkpoint:
-    return merge_adapter(Checkpoint.open(str(base)), Adapter.open(str(adapter)), tied_head=tied)
+    checkpoint = Checkpoint.open(str(base))
+    names = GPT2_NAMES if checkpoint.config["model_type"] == "gpt2" else LLAMA_NAMES
+    return merge_adapter(checkpoint, Adapter.open(str(adapter)), names, tied_head=tied)
 
 
 def check(kind: str, merged: Checkpoint, wanted: State, *, tied: bool) -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture import Architecture, decoder_tensors
+from edgegen_export.checkpoint import BaseNames
 from edgegen_export.decoder import kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
+from tests.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
 from tests.oracle import import_transformers
 
 BY_TYPE = {model_type: family for family in FAMILIES for model_type in family.model_types if model_type != "gemma3"}
@@ -81,6 +83,21 @@ def test_a_key_of_another_spelling_is_not_mistaken_for_a_note(model_type: str, f
         assert difflib.get_close_matches(wrong, [key])
         with pytest.raises(UnsupportedModelError, match="did you mean"):
             family.read_config({"model_type": model_type, wrong: 64})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "names"),
+    [
+        ("llama", LLAMA_NAMES),
+        ("gpt2", GPT2_NAMES),
+        ("gpt_bigcode", BaseNames("wte", "lm_head", prefixes=("", "transformer."))),
+        ("gpt_neox", BaseNames("embed_in", "embed_out", prefixes=("", "gpt_neox."))),
+        ("falcon", BaseNames("word_embeddings", "lm_head", prefixes=("", "transformer."))),
+    ],
+)
+def test_what_an_adapter_changes_in_its_own_way(model_type: str, names: BaseNames) -> None:
+    family = BY_TYPE[model_type]
+    assert family.base_names(family.read_config({})) == names
 
 
 YARN = {"rope_type": "yarn", "factor": 1e30, "original_max_position_embeddings": 1}

@@ -100,6 +100,15 @@ def test_a_tied_head_is_stored_once_and_another_is_not(tmp_path: Path) -> None:
     assert np.array_equal(graph.tensors["head.weight"].read(), weights["head"].T)
 
 
+def test_a_matrix_that_is_also_its_transpose_is_stored_as_the_first_and_left_to_the_other(tmp_path: Path) -> None:
+    model = optimum_graph(WEIGHTS)
+    model.graph.node.append(helper.make_node("Gemm", ["anything", "key"], ["more"], transB=1))
+    graph = TracedGraph.read(write_model(model, tmp_path / "both.onnx"))
+    assert np.array_equal(graph.tensors["key.weight"].read(), WEIGHTS["key"].T)
+    assert len(graph.nodes) - 1 not in graph.linear
+    assert np.array_equal(graph.tensors[graph.vectors["key"]].read(), WEIGHTS["key"])
+
+
 def test_the_prefill_graph_runs_its_head_on_one_position(tmp_path: Path) -> None:
     graph = traced(tmp_path, head="scaled")
     prefill = write_graphs(graph, tmp_path, "int8")["prefill"].graph.node

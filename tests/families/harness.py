@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from edgegen.bundle import Bundle
 from edgegen.runners import Runner
-from edgegen_export.families import FAMILIES
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case
@@ -63,11 +62,6 @@ class Continuation:
     ids: Ids
     found: Logits
     expected: Logits
-
-
-def is_family(model_type: str) -> bool:
-    """Whether edgegen has the family at all."""
-    return any(model_type in family.model_types for family in FAMILIES)
 
 
 def tokens(case: Case, count: int, seed: int) -> Ids:

@@ -15,7 +15,6 @@ from tests.families.harness import (
     continuation,
     differences,
     export_case,
-    is_family,
     margins,
     subject_of,
 )
@@ -26,8 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecate
 
 @pytest.fixture(scope="module", params=[case for case in CASES if not case.refused], ids=str)
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    if not is_family(request.param.family):
-        pytest.skip(f"no family {request.param.family!r} yet")
     return subject_of(request.param, tmp_path_factory.mktemp("family"))
 
 
@@ -45,8 +42,6 @@ def test_greedy_ids_are_those_of_transformers(subject: Subject) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.refused], ids=str)
 def test_what_cannot_be_exported_is_refused(case: Case, tmp_path: Path) -> None:
-    if not is_family(case.family) and case.family not in case.refused:
-        pytest.skip(f"no family {case.family!r} yet")
     folder = checkpoint_of(case, tmp_path / "checkpoint")
     with pytest.raises(UnsupportedModelError, match=case.refused):
         export_case(case, folder, tmp_path / "bundle")

@@ -10,6 +10,7 @@ import edgegen
 from edgegen.bundle import Bundle
 
 HEAVY = {
+    "gguf",
     "huggingface_hub",
     "ml_dtypes",
     "numpy",
@@ -51,7 +52,7 @@ def test_generating_loads_nothing_of_the_exporters_nor_of_the_trainers(int8_bund
     assert heavy_imports_of(code) - {"platformdirs"} == RUNTIME
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["list"], ["list", "--json"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["export", "--help"], ["list"], ["list", "--json"]])
 def test_small_verbs_load_nothing_heavy(arguments: list[str]) -> None:
     code = f"from edgegen.cli import run; assert run({arguments!r}) == 0"
     assert heavy_imports_of(code) - {"platformdirs"} == set()

@@ -7,7 +7,8 @@ LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two.
 
 from edgegen.manifest import Source
 from edgegen_export.checkpoint.adapter import Adapter, merge_adapter
+from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.lazy import LazyTensor
 
-__all__ = ["Adapter", "Checkpoint", "LazyTensor", "Source", "merge_adapter"]
+__all__ = ["Adapter", "BaseNames", "Checkpoint", "LazyTensor", "Source", "merge_adapter"]

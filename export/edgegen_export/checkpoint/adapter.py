@@ -13,15 +13,14 @@ from edgegen.manifest import AdapterSource
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.adapter_config import LoraConfig, read_lora_config
 from edgegen_export.checkpoint.adapter_tensors import module_updates
-from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place
+from edgegen_export.checkpoint.base_names import BaseNames
+from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place, names_in
+from edgegen_export.checkpoint.companions import TOKENIZER_FILES, TOKENIZERS
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.merging import SHOWN, merge_tensors
 from edgegen_export.checkpoint.refusal import no_adapter_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.checkpoint.weight_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_json_object
-
-_TOKENIZERS = frozenset({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"})
-"""With one of these, an adapter's tokenizer files replace the base's altogether."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +33,7 @@ class Adapter:
     tensors: Mapping[str, LazyTensor] = field(repr=False)
 
     @classmethod
-    def open(cls, source: str, *, progress: Callable[[str], None] | None = None) -> "Adapter":
+    def open(cls, source: str, *, progress: Callable[[str], None] = lambda _: None) -> "Adapter":
         """Open a local folder or a hub id; an existing folder wins. ``progress`` is told what is being fetched.
 
         Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is an adapter in
@@ -44,24 +43,25 @@ class Adapter:
         if folder is not None and folder.is_file():
             raise CheckpointError(f"{source} is a file: an adapter is a folder as PEFT saves it, or a hub id")
         if folder is None:
-            snapshot = hub.fetch_adapter(source, progress or _silent, lambda raw: read_lora_config(raw, source))
+            snapshot = hub.fetch_adapter(source, progress, lambda raw: read_lora_config(raw, source))
             return cls._in(snapshot.path, AdapterSource("hub", source, snapshot.revision))
         return cls._in(folder, AdapterSource("folder", folder.resolve().name))
 
     @classmethod
     def _in(cls, folder: Path, source: AdapterSource) -> "Adapter":
-        try:
-            names = {entry.name for entry in folder.iterdir()}
-        except OSError as error:
-            raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from error
-        if refusal := no_adapter_refusal(names, str(folder), hub=False):
+        if refusal := no_adapter_refusal(names_in(folder), str(folder), hub=False):
             raise CheckpointError(refusal)
         config = read_lora_config(read_json_object(folder / ADAPTER_CONFIG), str(folder))
         return cls(folder, source, config, MappingProxyType(open_safetensors(folder / ADAPTER_WEIGHTS)))
 
 
 def merge_adapter(
-    checkpoint: Checkpoint, adapter: Adapter, *, tied_head: bool, warn: Callable[[str], None] | None = None
+    checkpoint: Checkpoint,
+    adapter: Adapter,
+    names: BaseNames,
+    *,
+    tied_head: bool,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Checkpoint:
     """``checkpoint`` with ``adapter`` merged into it, tensor by tensor as they are read.
 
@@ -73,30 +73,27 @@ def merge_adapter(
     """
     base, trained_on = checkpoint.source.id, adapter.config.base
     updates, faults = module_updates(adapter.tensors, adapter.config.modules_to_save)
-    model_type = str(checkpoint.config.get("model_type"))
-    merged, misfits = merge_tensors(
-        checkpoint.tensors, updates, adapter.config, model_type=model_type, tied_head=tied_head
-    )
+    merged, misfits = merge_tensors(checkpoint.tensors, updates, adapter.config, names, tied_head=tied_head)
     if problems := [*faults, *misfits] or ([] if updates else ["it has no tensors of any module"]):
         listed = problems[:SHOWN] + [f"and {len(problems) - SHOWN} more"] * (len(problems) > SHOWN)
         other = f", trained on {trained_on}," if trained_on else ""
         raise TensorError(f"the adapter {adapter.source.id}{other} does not fit {base}: {one_or_list(listed)}")
     _check_finite(adapter)
-    if warn is not None and trained_on is not None and _last(trained_on) != _last(base):
+    if trained_on is not None and _last(trained_on) != _last(base):
         warn(f"the adapter {adapter.source.id} was trained on {trained_on}, and is merged into {base}")
     config = dict(checkpoint.config)
     if merged.untied:
         config["tie_word_embeddings"] = False
     if merged.vocabulary is not None:
         config["vocab_size"] = merged.vocabulary
-    found = {name: path for name in sorted(hub.TOKENIZER_FILES) if (path := adapter.path / name).is_file()}
-    is_whole = bool(found.keys() & _TOKENIZERS)
+    found = {name: path for name in sorted(TOKENIZER_FILES) if (path := adapter.path / name).is_file()}
+    is_whole = bool(found.keys() & TOKENIZERS)  # then none of the base's files belongs to it
     return replace(
         checkpoint,
         source=replace(checkpoint.source, adapter=adapter.source),
         config=config,
         tensors=MappingProxyType(merged.tensors),
-        stand_ins={**(dict.fromkeys(hub.TOKENIZER_FILES) if is_whole else {}), **found},
+        stand_ins={**(dict.fromkeys(TOKENIZER_FILES) if is_whole else {}), **found},
         metadata={} if is_whole else checkpoint.metadata,  # which may describe a tokenizer, too
     )
 
@@ -121,7 +118,3 @@ def _is_finite(tensor: LazyTensor) -> bool:
 def _last(model: str) -> str:
     """The last part of a hub id or a path, in small letters."""
     return re.split(r"[/\\]", model.rstrip("/\\"))[-1].lower()
-
-
-def _silent(message: str) -> None:
-    """No progress."""

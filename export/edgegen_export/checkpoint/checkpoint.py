@@ -52,8 +52,8 @@ class Checkpoint:
         *,
         revision: str | None = None,
         gguf_file: str | None = None,
-        progress: Callable[[str], None] | None = None,
-        check_config: Callable[[Mapping[str, Any]], object] | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+        check_config: Callable[[Mapping[str, Any]], object] = lambda _: None,
     ) -> "Checkpoint":
         """Open a local folder or GGUF file, or a hub id (``gpt2``, ``org/name``) at a revision; what exists wins.
 
@@ -65,22 +65,21 @@ class Checkpoint:
         revision of a folder.
         """
         path = existing_place(source)
-        check = check_config or _accept
         if path is None:
-            snapshot = hub.fetch(source, revision, gguf_file, progress or _silent, check)
+            snapshot = hub.fetch(source, revision, gguf_file, progress, check_config)
             origin = Source("hub", source, snapshot.revision)
             if snapshot.gguf is not None:
-                return cls._of_gguf(snapshot.path, snapshot.gguf, origin, check)
-            return cls._in(snapshot.path, origin, check)
+                return cls._of_gguf(snapshot.path, snapshot.gguf, origin, check_config)
+            return cls._in(snapshot.path, origin, check_config)
         if revision is not None:
             raise UsageError(f"{source} is local and has no revision {revision!r}: leave --revision out")
         origin = Source("folder", path.resolve().name)
         if path.is_file():
             if gguf_file is not None:
                 raise UsageError(f"{source} is a GGUF file itself: leave --gguf-file out")
-            return cls._of_gguf(path, "", origin, check)
-        gguf = find_gguf(_names(path, gguf_file), gguf_file, str(path))
-        return cls._in(path, origin, check) if gguf is None else cls._of_gguf(path, gguf, origin, check)
+            return cls._of_gguf(path, "", origin, check_config)
+        gguf = find_gguf(names_in(path, gguf_file), gguf_file, str(path))
+        return cls._in(path, origin, check_config) if gguf is None else cls._of_gguf(path, gguf, origin, check_config)
 
     @classmethod
     def _of_gguf(
@@ -95,7 +94,7 @@ class Checkpoint:
 
     @classmethod
     def _in(cls, folder: Path, source: Source, check_config: Callable[[Mapping[str, Any]], object]) -> "Checkpoint":
-        names = _names(folder)
+        names = names_in(folder)
         if refusal := adapter_refusal(names, str(folder), folder / ADAPTER_CONFIG):
             raise CheckpointError(refusal)
         weights = find_weights(names)
@@ -148,8 +147,11 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     return tensors
 
 
-def _names(folder: Path, wanted: str | None = None) -> set[str]:
-    """What lies in the folder, and ``wanted`` if it does further down."""
+def names_in(folder: Path, wanted: str | None = None) -> set[str]:
+    """What lies in the folder, and ``wanted`` if it does further down.
+
+    Raises ``CheckpointError`` when the folder cannot be read.
+    """
     try:
         names = {entry.name for entry in folder.iterdir()}
     except OSError as error:
@@ -189,11 +191,3 @@ def _beside(path: Path, *, files: bool) -> list[str]:
         return [entry.name for entry in os.scandir(path.parent) if entry.is_file() == files]
     except OSError:
         return []
-
-
-def _silent(message: str) -> None:
-    """No progress."""
-
-
-def _accept(config: Mapping[str, Any]) -> None:
-    """Any config will do."""

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edgegen.errors import HubError
+from edgegen.errors import HubError, first_line
+from edgegen_export.checkpoint.companions import TOKENIZER_FILES, is_paper
 from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.weight_files import (
     ADAPTER_CONFIG,
@@ -24,20 +25,7 @@ from edgegen_export.checkpoint.weight_files import (
     read_json_object,
 )
 
-TOKENIZER_FILES = frozenset(
-    {
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "tokenizer.model",
-        "spiece.model",
-        "chat_template.jinja",
-    }
-)
-_NEEDED = TOKENIZER_FILES | {"config.json", "generation_config.json", "README.md"}
+_CONFIGS = frozenset({"config.json", "generation_config.json"})
 
 
 class Snapshot(NamedTuple):
@@ -80,13 +68,13 @@ def fetch(
             return _download(repo, name, at).parents[name.count("/")]
 
         # By the revision's name, so that the cache knows the name when it is offline.
-        first = "config.json" if gguf is None else next(iter([*_papers(sizes), gguf]))
+        first = "config.json" if gguf is None else next(iter([*_small(sizes), gguf]))
         path = download(first, revision)
         if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
             return fetch(repo, path.name, gguf_file, progress, check_config)
         if gguf is None:
             check_config(read_json_object(path / "config.json"))
-        for name in [*_papers(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
+        for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
             download(name, commit)
         return Snapshot(path, commit, gguf)
 
@@ -119,12 +107,7 @@ def fetch_adapter(
 
 def _cached_adapter(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
     """What the cache has of an adapter, when ``error`` kept the hub from answering."""
-    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
-
-    try:
-        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
-    except Exception:
-        raise HubError(_explain(error, repo, revision)) from error
+    folder = _cached_folder(repo, revision, error)
     if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (folder / name).exists()]:
         raise HubError(f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}") from error
     progress(f"using the cached files of {repo}")
@@ -135,14 +118,14 @@ def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
     return f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else "")
 
 
-def _papers(names: Iterable[str]) -> list[str]:
+def _small(names: Iterable[str]) -> list[str]:
     """The small files that go along with the weights."""
-    return sorted(n for n in names if n in _NEEDED or (n.upper().startswith("LICEN") and "/" not in n))
+    return sorted(n for n in names if n in _CONFIGS or n in TOKENIZER_FILES or is_paper(n))
 
 
 def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
     """The files to have, the small ones first; an index is fetched on the way to the shards that it names."""
-    yield from _papers(names)
+    yield from _small(names)
     weights = find_weights(names)
     if weights is None:
         raise HubError(weights_refusal(names, repo, hub=True, revision=folder.name))
@@ -158,12 +141,7 @@ def _cached(
     repo: str, revision: str | None, gguf_file: str | None, error: Exception, progress: Callable[[str], None]
 ) -> Snapshot:
     """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
-    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
-
-    try:
-        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
-    except Exception:
-        raise HubError(_explain(error, repo, revision)) from error
+    folder = _cached_folder(repo, revision, error)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     absent = [part for part in gguf_parts(gguf_file or "") if gguf_file and part not in names]
     gguf = None if absent else find_gguf(names, gguf_file, f"the cache of {repo}")
@@ -172,6 +150,16 @@ def _cached(
         raise HubError(reason) from error
     progress(f"using the cached files of {repo}")
     return Snapshot(folder, folder.name, gguf)
+
+
+def _cached_folder(repo: str, revision: str | None, error: Exception) -> Path:
+    """Where the cache has the revision, whole or in part; ``HubError`` if it knows nothing of it."""
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
+
+    try:
+        return Path(snapshot_download(repo, revision=revision, local_files_only=True))
+    except Exception:
+        raise HubError(_explain(error, repo, revision)) from error
 
 
 def _missing(folder: Path, names: Collection[str]) -> list[str]:
@@ -237,8 +225,7 @@ def _explain(error: Exception, repo: str, revision: str | None) -> str:
             f"{endpoint} cannot be reached and {at} is not in the cache: check the network, or export a "
             "local folder (HF_HUB_OFFLINE=1 uses the cache alone)"
         )
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"fetching {at} failed: {first_line}"
+    return f"fetching {at} failed: {first_line(error)}"
 
 
 def _status(error: BaseException | None) -> int | None:

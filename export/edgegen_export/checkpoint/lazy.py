@@ -91,6 +91,13 @@ class LazyTensor(ABC):
         """Give the mapped pages of this tensor back to the system; reading again maps them again."""
         self._release(0, self._shape[0] if self._shape else 1)
 
+    def equals(self, other: LazyTensor) -> bool:
+        """Whether both have the same shape and the same values, NaN being equal to NaN; read slab by slab."""
+        if self._shape != other._shape:
+            return False
+        slabs = zip(self.slabs(), other.slabs(), strict=True)
+        return all(np.array_equal(a, b, equal_nan=True) for (_, _, a), (_, _, b) in slabs)
+
     # Describing other tensors.
 
     @abstractmethod

@@ -5,7 +5,8 @@ of its own: what the adapted model computed when it was trained. (PEFT's ``merge
 either to the one tensor that both use.)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,13 +14,10 @@ import numpy as np
 from edgegen.errors import did_you_mean
 from edgegen_export.checkpoint.adapter_config import INPUT_EMBEDDING, LoraConfig
 from edgegen_export.checkpoint.adapter_tensors import ModuleUpdate, is_within
+from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
 from edgegen_export.checkpoint.low_rank import LowRankUpdate
 
-_EMBEDDINGS = frozenset({"embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings", "tokens_embed"})
-_HEADS = {"gpt_neox": "embed_out", "internlm2": "output"}  # of other model types: lm_head
-_CONV1D_MODELS = frozenset({"gpt2", "openai-gpt"})
-_CONV1D = frozenset({"c_attn", "c_fc", "c_proj"})  # stored as [in, out] in these models
 _OTHER_HEADS = frozenset({"score", "classifier", "qa_outputs", "v_head"})
 SHOWN = 12
 """Faults that a message lists."""
@@ -41,12 +39,12 @@ def merge_tensors(
     base: Mapping[str, LazyTensor],
     updates: Iterable[ModuleUpdate],
     config: LoraConfig,
+    names: BaseNames,
     *,
-    model_type: str,
     tied_head: bool,
 ) -> tuple[Merged, list[str]]:
     """``base`` with ``updates`` applied, and whatever keeps them from fitting."""
-    merge = _Merge(base, config, model_type)
+    merge = _Merge(base, config, names)
     found = merge.placed(updates, tied_head=tied_head)
     merge.check_saved(found)
     untied = tied_head and merge.apply_tied(found)
@@ -56,38 +54,31 @@ def merge_tensors(
 
 
 class _Merge:
-    def __init__(self, base: Mapping[str, LazyTensor], config: LoraConfig, model_type: str) -> None:
+    def __init__(self, base: Mapping[str, LazyTensor], config: LoraConfig, names: BaseNames) -> None:
         self.tensors = dict(base)
         self.faults: list[str] = []
         self._base = base
         self._config = config
-        self._is_conv1d = model_type in _CONV1D_MODELS
-        self._head = _HEADS.get(model_type, "lm_head")
+        self._names = names
         self._modules = {name.rpartition(".")[0] for name in base}
-        embeddings = [module for module in self._modules if _last(module) in _EMBEDDINGS]
-        self._embedding = embeddings[0] if len(embeddings) == 1 else ""
+        self._by_bare_name = {names.bare(module): module for module in self._modules}
+        self._head = self._by_bare_name.get(names.head, names.head)
+        self._embedding = self._by_bare_name.get(names.embedding, "")
 
     def placed(self, updates: Iterable[ModuleUpdate], *, tied_head: bool) -> dict[str, ModuleUpdate]:
         """The updates by the base's names of their modules."""
-        by_end: dict[str, list[str]] = {}
-        for name in sorted(self._modules):
-            parts = name.split(".")
-            for k in range(1, len(parts)):
-                by_end.setdefault(".".join(parts[k:]), []).append(name)
         found: dict[str, ModuleUpdate] = {}
         for update in updates:
-            module = update.module
-            if module in self._modules or (tied_head and module == self._head):
-                names = [module]
-            else:  # one of the two has a prefix that the other lacks
-                rest = module.partition(".")[2]
-                names = by_end.get(module, []) + [rest] * (rest in self._modules)
-            if len(names) == 1 and names[0] not in found:
-                found[names[0]] = replace(update, tokens=self._tokens(update, names[0]))
-            elif len(names) == 1:
-                self.faults.append(f"{module}: this module of the base has another name in the adapter, too")
+            bare = self._names.bare(update.module)
+            name = self._by_bare_name.get(bare)
+            if name is None and tied_head and bare == self._names.head:
+                name = self._head
+            if name is None:
+                self.faults.append(self._lost(update.module))
+            elif name in found:
+                self.faults.append(f"{update.module}: this module of the base has another name in the adapter, too")
             else:
-                self.faults.append(self._lost(module, names))
+                found[name] = replace(update, tokens=self._tokens(update, name))
         return found
 
     def check_saved(self, found: Mapping[str, ModuleUpdate]) -> None:
@@ -127,7 +118,7 @@ class _Merge:
         if self._embedding not in found and self._head not in found:
             return False
         if not self._embedding:
-            self.faults.append(f"{self._head}: it is tied to the embedding, which has none of the names that are known")
+            self.faults.append(f"{self._head}: it is tied to the embedding, which the base does not have by its name")
             del found[self._head]
             return False
         embedding = found.pop(self._embedding, ModuleUpdate(self._embedding))
@@ -212,8 +203,10 @@ class _Merge:
                 f"{update.module}: lora_A has rank {a.shape[0]}, lora_B {b.shape[1]}, adapter_config.json says {rank}"
             )
             return None
-        inputs_first = self._is_conv1d and _last(name) in _CONV1D and weight.shape == (a.shape[1], b.shape[0])
-        return (a.transposed(), b.transposed()) if e_a is not None or inputs_first else (b, a)
+        inputs_first = re.sub(r"\.\d+\.", ".{i}.", self._names.bare(name)) in self._names.inputs_first
+        if e_a is not None or (inputs_first and weight.shape == (a.shape[1], b.shape[0])):
+            return a.transposed(), b.transposed()
+        return b, a
 
     def _with_tokens(self, update: ModuleUpdate, weight: LazyTensor) -> LazyTensor | None:
         """The weight with single rows replaced."""
@@ -243,9 +236,7 @@ class _Merge:
             return named[INPUT_EMBEDDING]
         return next((tokens for end, tokens in named.items() if end and update.module.endswith(end)), ())
 
-    def _lost(self, module: str, names: Sequence[str]) -> str:
-        if names:
-            return f"{module}: may be any of {', '.join(names)} of the base"
+    def _lost(self, module: str) -> str:
         if _last(module) in _OTHER_HEADS:
             return f"{module}: the head of another task; edgegen exports causal language models"
         near = did_you_mean(module, self._modules) if len(self.faults) < SHOWN else ""
@@ -257,16 +248,8 @@ def _are_alike(embedding: ModuleUpdate, head: ModuleUpdate) -> bool:
     factors = (embedding.a, embedding.embedding_a, head.a, head.embedding_a)
     if any(factor is not None for factor in factors) or embedding.token_rows is not head.token_rows:
         return False
-    return _equal(embedding.weight, head.weight) and _equal(embedding.frozen, head.frozen)
-
-
-def _equal(x: LazyTensor | None, y: LazyTensor | None) -> bool:
-    if x is None or y is None or x is y:
-        return x is y
-    if x.shape != y.shape:
-        return False
-    slabs = zip(x.slabs(), y.slabs(), strict=True)
-    return all(np.array_equal(a, b, equal_nan=True) for (_, _, a), (_, _, b) in slabs)
+    pairs = ((embedding.weight, head.weight), (embedding.frozen, head.frozen))
+    return all(x is y or (x is not None and y is not None and x.equals(y)) for x, y in pairs)
 
 
 def _misfit(module: str, what: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -3,8 +3,7 @@
 from edgegen_export.architecture import Architecture, TensorMap
 from edgegen_export.config import Alibi, DecoderConfig, Layer
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Interleaved
-from edgegen_export.families.shared import alibi_slopes, layer_norm, named
+from edgegen_export.families.shared import alibi_slopes, fused_qkv, layer_norm, named
 
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:
@@ -47,12 +46,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         "embed.weight": "word_embeddings.weight",
         **named("embed_norm", "word_embeddings_layernorm"),
         **named("layers.{i}.attn_norm", "h.{i}.input_layernorm"),
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(
-                f"h.{{i}}.self_attention.query_key_value.{kind}", config.num_heads
-            )
-            for kind in ("weight", "bias")
-        },
+        **fused_qkv("h.{i}.self_attention.query_key_value", config.num_heads),
         **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
         **named("layers.{i}.mlp_norm", "h.{i}.post_attention_layernorm"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),

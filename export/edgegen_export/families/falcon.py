@@ -4,8 +4,7 @@ queries fused with their key and value), rw (sequential, ALiBi)."""
 from edgegen_export.architecture import Architecture, TensorMap
 from edgegen_export.config import Alibi, Block, DecoderConfig, Layer
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Interleaved
-from edgegen_export.families.shared import ACTIVATIONS, alibi_slopes, contexts, layer_norm, named, read_rope
+from edgegen_export.families.shared import ACTIVATIONS, alibi_slopes, contexts, fused_qkv, layer_norm, named, read_rope
 
 
 def read_falcon(read: ConfigReader) -> DecoderConfig:
@@ -62,12 +61,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         "embed.weight": "word_embeddings.weight",
         **named("layers.{i}.attn_norm", f"h.{{i}}.{first}"),
         **named("layers.{i}.mlp_norm", f"h.{{i}}.{second}"),
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(
-                f"h.{{i}}.self_attention.query_key_value.{kind}", config.num_kv_heads
-            )
-            for kind in ("weight", "bias")
-        },
+        **fused_qkv("h.{i}.self_attention.query_key_value", config.num_kv_heads),
         **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),
         **named("layers.{i}.mlp.down", "h.{i}.mlp.dense_4h_to_h"),

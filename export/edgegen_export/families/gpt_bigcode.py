@@ -5,9 +5,8 @@ from dataclasses import replace
 from edgegen_export.architecture import Architecture, TensorMap
 from edgegen_export.config import DecoderConfig
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Interleaved
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
-from edgegen_export.families.shared import named
+from edgegen_export.families.shared import fused_qkv, named
 
 
 def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:
@@ -29,12 +28,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         "embed.weight": "wte.weight",
         "positions.weight": "wpe.weight",
         **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(
-                f"h.{{i}}.attn.c_attn.{kind}", config.num_kv_heads
-            )
-            for kind in ("weight", "bias")
-        },
+        **fused_qkv("h.{i}.attn.c_attn", config.num_kv_heads),
         **named("layers.{i}.attn.o", "h.{i}.attn.c_proj"),
         **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.c_fc"),

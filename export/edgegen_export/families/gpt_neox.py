@@ -3,8 +3,7 @@
 from edgegen_export.architecture import Architecture, TensorMap
 from edgegen_export.config import DecoderConfig, Layer
 from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Interleaved
-from edgegen_export.families.shared import ACTIVATIONS, contexts, layer_norm, named, read_rope
+from edgegen_export.families.shared import ACTIVATIONS, contexts, fused_qkv, layer_norm, named, read_rope
 
 
 def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
@@ -38,12 +37,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return {
         "embed.weight": "embed_in.weight",
         **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(
-                f"layers.{{i}}.attention.query_key_value.{kind}", config.num_heads
-            )
-            for kind in ("weight", "bias")
-        },
+        **fused_qkv("layers.{i}.attention.query_key_value", config.num_heads),
         **named("layers.{i}.attn.o", "layers.{i}.attention.dense"),
         **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
         **named("layers.{i}.mlp.up", "layers.{i}.mlp.dense_h_to_4h"),

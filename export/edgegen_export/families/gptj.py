@@ -13,7 +13,7 @@ from edgegen_export.rope import Rope
 def read_gptj(read: ConfigReader) -> DecoderConfig:
     """``GPTJConfig``, whose keys are those of GPT-2."""
     read.refuse("scale_attn_weights", (True,), "unscaled attention is not part of this family")
-    read.refuse("scale_attn_by_inverse_layer_idx", (False,), "unscaled attention is not part of this family")
+    read.refuse("scale_attn_by_inverse_layer_idx", (False,), "scores scaled by layer are not part of this family")
     config = read_gpt2(read)
     rotated = read.optional("rotary_dim", int) or config.head_dim
     if (rotated % 2 or not 0 < rotated <= config.head_dim) and read.sound("head_dim"):

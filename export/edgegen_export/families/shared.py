@@ -10,6 +10,7 @@ import numpy as np
 from edgegen.errors import did_you_mean
 from edgegen_export.config import Activation, DecoderConfig, Norm
 from edgegen_export.config_reader import ConfigReader
+from edgegen_export.cuts import Interleaved
 from edgegen_export.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Scaling, Yarn
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -32,6 +33,14 @@ QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_no
 def named(ours: str, theirs: str) -> dict[str | tuple[str, ...], str]:
     """Weight and bias of a module that is stored as it is."""
     return {f"{ours}.{x}": f"{theirs}.{x}" for x in ("weight", "bias")}
+
+
+def fused_qkv(theirs: str, groups: int) -> dict[str | tuple[str, ...], Interleaved]:
+    """Queries, keys and values in one module, with weight and bias, a group for each head of keys."""
+    return {
+        tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(f"{theirs}.{kind}", groups)
+        for kind in ("weight", "bias")
+    }
 
 
 def layer_norm(eps: float) -> Norm:

@@ -1,9 +1,7 @@
 """GgufMetadata: typed values of a GGUF file's metadata; what is missing or of another type becomes a fault."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
-
-import numpy as np
 
 T = TypeVar("T", str, int, float)
 
@@ -26,7 +24,7 @@ class GgufMetadata:
         return self._value(key, int, "an integer")
 
     def flag(self, key: str) -> bool | None:
-        value = _plain(self._values.get(key))
+        value = self._values.get(key)
         if value is None or isinstance(value, bool):
             return value
         self.faults.append(f"{key} is {value!r}, not true or false")
@@ -44,27 +42,19 @@ class GgufMetadata:
         return [float(score) for score in self._array(key, float, "numbers")]
 
     def _value(self, key: str, kind: type[T], name: str) -> T | None:
-        value = _plain(self._values.get(key))
+        value = self._values.get(key)
         if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
             return value
         self.faults.append(f"{key} is {value!r}, not {name}")
         return None
 
     def _array(self, key: str, kind: type[T], name: str) -> list[T]:
-        values = _plain(self._values.get(key))
+        values = self._values.get(key)
         if values is None:
             return []
         kinds = (float, int) if kind is float else kind
-        if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        items = cast(list[Any], values) if isinstance(values, list) else None
+        if items is None or not all(isinstance(item, kinds) and not isinstance(item, bool) for item in items):
             self.faults.append(f"{key} is not an array of {name}")
             return []
-        plain = [_plain(value) for value in cast(Sequence[Any], values)]
-        if not all(isinstance(value, kinds) and not isinstance(value, bool) for value in plain):
-            self.faults.append(f"{key} is not an array of {name}")
-            return []
-        return cast(list[T], plain)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's scalars and arrays as Python's own."""
-    return cast(Any, value).tolist() if isinstance(value, np.ndarray | np.generic) else value
+        return items

@@ -38,7 +38,7 @@ def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` of the metadata (arrays as lists or NumPy arrays).
+    """``tokenizer.json`` and ``tokenizer_config.json`` of the metadata.
 
     Raises:
         CheckpointError: the metadata is not a tokenizer, contradicts itself (every fault is listed), or is of a kind

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
@@ -101,10 +99,7 @@ def _is_tied(tensors: Mapping[str, LazyTensor]) -> bool:
     head, embedding = tensors.get(_HEAD), tensors.get(_EMBEDDING)
     if head is None or embedding is None:
         return head is None
-    if (head.shape, head.dtype) != (embedding.shape, embedding.dtype) or len(head.shape) != 2:
-        return False
-    slabs = zip(head.slabs(), embedding.slabs(), strict=True)
-    return all(np.array_equal(a, b) for (_, _, a), (_, _, b) in slabs)
+    return head.dtype == embedding.dtype and len(head.shape) == 2 and head.equals(embedding)
 
 
 def _token_ids(gguf: GgufFile) -> dict[str, Any]:
