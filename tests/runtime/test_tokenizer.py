@@ -257,7 +257,7 @@ class TestTokenizer:
     def test_a_file_on_which_the_library_panics_is_refused_as_well(self, tmp_path: Path) -> None:
         spec = byte_level()
         spec["model"]["continuing_subword_prefix"] = "###"
-        with pytest.raises(BundleError, match=r"is not a readable tokenizer\.json: byte index 3 is out of bounds"):
+        with pytest.raises(BundleError, match=r"is not a readable tokenizer\.json: .*(out of bounds|out of range)"):
             load(spec, tmp_path)
 
 
