@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgegen.bundle import Bundle
+    from edgegen.chat import ChatTemplate, Conversation
     from edgegen.errors import (
         BundleError,
         BundleNotFoundError,
+        ChatTemplateError,
         CheckpointError,
+        ConversationError,
         EdgegenError,
         ExportError,
         HubError,
+        LogitsError,
         ManifestError,
         OptionError,
         PromptTooLongError,
@@ -36,6 +40,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Bundle": "bundle",
     "BundleStore": "store",
+    "ChatTemplate": "chat",
+    "Conversation": "chat",
     "EngineOptions": "options",
     "GenerationChunk": "llm",
     "GenerationOptions": "options",
@@ -51,7 +57,11 @@ __all__ = [
     "BundleError",
     "BundleNotFoundError",
     "BundleStore",
+    "ChatTemplate",
+    "ChatTemplateError",
     "CheckpointError",
+    "Conversation",
+    "ConversationError",
     "EdgegenError",
     "EngineOptions",
     "ExportError",
@@ -59,6 +69,7 @@ __all__ = [
     "GenerationOptions",
     "GenerationResult",
     "HubError",
+    "LogitsError",
     "ManifestError",
     "OptionError",
     "PromptTooLongError",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from edgegen.errors import LogitsError
 from edgegen.logits import Candidates, LogitsContext
 from edgegen.runner import Logits
 from edgegen.runners import Cache, Runner
@@ -64,11 +65,12 @@ class Engine:
     def _extend(self, sequence: Sequence, logits: Logits) -> Update:
         """Process, sample, watch: one more id for ``sequence`` from its logits [vocab]."""
         try:
-            candidates = sequence.pipeline(Candidates(logits), LogitsContext(sequence.ids))
+            candidates = sequence.pipeline(Candidates(logits), LogitsContext(sequence.ids, sequence.prompt_length))
             token_id = sequence.sampler.sample(candidates, len(sequence.ids))
             sequence.append(token_id)
         except Exception as error:
-            sequence.fail(error)
+            where = f"at token {len(sequence.ids) - sequence.prompt_length + 1} of the answer"
+            sequence.fail(LogitsError(f"{where}, {error}") if isinstance(error, LogitsError) else error)
             return Update(sequence, ())
         return Update(sequence, (token_id,))
 

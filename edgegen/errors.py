@@ -3,7 +3,9 @@
     EdgegenError
     ├── UsageError               the call cannot be right: an argument, an option, a combination
     │   ├── OptionError          a generation or engine option is unknown, ill-typed or contradictory
-    │   └── PromptTooLongError   the prompt does not fit the model's context
+    │   ├── PromptTooLongError   the prompt does not fit the model's context
+    │   └── ConversationError    the messages of a chat are malformed, or the model's template refuses them
+    ├── LogitsError              a step's logits leave no token to choose: NaN, infinite, or all masked
     ├── CheckpointError          the source checkpoint cannot be read
     │   ├── UnsupportedModelError  the architecture, or something its config asks for, has no exporter
     │   ├── TensorError          tensors are missing, extra, misshapen or not finite
@@ -12,7 +14,8 @@
     └── BundleError              the bundle cannot be used
         ├── BundleNotFoundError  no bundle under that name or path
         ├── ManifestError        edgegen.json is malformed or of another format version
-        └── VerificationError    a file is missing, of another size, or of another hash
+        ├── VerificationError    a file is missing, of another size, or of another hash
+        └── ChatTemplateError    the chat template cannot be compiled, or was stopped at its limits
 
 Every message is one sentence a user can act on: what is wrong, where, what to do. Only the command line turns
 errors into exit codes (``UsageError`` 2, any other 1).
@@ -39,6 +42,14 @@ class OptionError(UsageError):
 
 class PromptTooLongError(UsageError):
     """The prompt has more tokens than the model's context."""
+
+
+class LogitsError(EdgegenError):
+    """A step's logits leave no token to choose: one is NaN or infinite, or all are masked."""
+
+
+class ConversationError(UsageError):
+    """The messages of a chat are malformed, or the model's chat template refuses them."""
 
 
 class CheckpointError(EdgegenError):
@@ -75,6 +86,10 @@ class ManifestError(BundleError):
 
 class VerificationError(BundleError):
     """A bundle file is missing, of another size, or of another hash."""
+
+
+class ChatTemplateError(BundleError):
+    """The bundle's chat template cannot be compiled, or was stopped at the sandbox's limits."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

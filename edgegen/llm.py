@@ -4,13 +4,14 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle import Bundle
+from edgegen.chat import ChatTemplate, Conversation, Message
 from edgegen.engine import Engine
 from edgegen.errors import PromptTooLongError, UsageError
 from edgegen.logits import LogitsPipeline
@@ -25,6 +26,9 @@ from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 
 Prompt = str | Ids[int]
 """A text, or the token ids it would have."""
+
+Messages = Ids[Message] | Conversation
+"""What has been said: messages with a ``role`` and a ``content``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class LLM:
         bos = config.get("bos_token_id")
         known = isinstance(bos, int) and 0 <= bos < bundle.manifest.model.vocab_size
         self._bos_token_id: int | None = bos if known else None
+        self._chat_template: ChatTemplate | None = None
         self._engine = Engine(runner, options.prefill_chunk)
         self._requests: dict[Sequence, _Request] = {}
         self._lock = Lock()
@@ -193,6 +198,59 @@ class LLM:
         self._add(request)
         return self._open_stream(request)
 
+    def chat(
+        self,
+        conversation: Messages,
+        options: GenerationOptions | None = None,
+        **overrides: Unpack[GenerationOverrides],
+    ) -> GenerationResult:
+        """The assistant's answer to a conversation: a list of messages, or a :class:`~edgegen.Conversation`.
+
+        Written out by the model's chat template, or as a plain transcript for a model that has none
+        (:attr:`chat_template`). What is said in it never becomes a control token. The answer also ends where the
+        template ends a turn, unless ``eos_token_id`` is given.
+
+        Raises:
+            ConversationError: the messages are malformed, or the template refuses them.
+            OptionError, PromptTooLongError: as :meth:`generate`.
+        """
+        request = self._chat_request(conversation, options, overrides)
+        self._add(request)
+        return self._finish(request)
+
+    def stream_chat(
+        self,
+        conversation: Messages,
+        options: GenerationOptions | None = None,
+        **overrides: Unpack[GenerationOverrides],
+    ) -> "TextStream":
+        """The answer in pieces, as it is made; arguments and errors are those of :meth:`chat`."""
+        request = self._chat_request(conversation, options, overrides)
+        self._add(request)
+        return self._open_stream(request)
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """How conversations are written; ``is_fallback`` where the model has no template of its own."""
+        if self._chat_template is None:
+            self._chat_template = ChatTemplate.from_bundle(self.bundle)
+        return self._chat_template
+
+    def _chat_request(
+        self, conversation: Messages, options: GenerationOptions | None, overrides: GenerationOverrides
+    ) -> _Request:
+        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
+        if self.tokenizer is None:
+            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
+        chosen = (options or self.generation_options).override(overrides)
+        template = self.chat_template
+        end = template.end_of_turn(self.tokenizer)
+        if chosen.eos_token_id is None or chosen.eos_token_id == self.generation_options.eos_token_id:
+            known = self.generation_options.eos_token_id or ()
+            chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
+        chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
+        return self._request(template.encode(said, self.tokenizer), chosen)
+
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
 
@@ -238,12 +296,20 @@ class LLM:
         seed = (secrets.randbits(63) if options.seed is None else options.seed) if options.do_sample else None
         eos = self.generation_options.eos_token_id if options.eos_token_id is None else options.eos_token_id
         detokenizer = StreamingDetokenizer(self.tokenizer, prompt_ids=ids) if self.tokenizer else None
+        max_new_tokens = min(options.max_new_tokens, room)
+        options.check_vocabulary(self.bundle.manifest.model.vocab_size)
         watcher = TextWatcher(detokenizer, options.stop_strings, eos or ())
         sequence = Sequence(
             ids=ids,
             prompt_length=len(ids),
-            max_new_tokens=min(options.max_new_tokens, room),
-            pipeline=_pipeline(options),
+            max_new_tokens=max_new_tokens,
+            pipeline=LogitsPipeline.from_settings(
+                options,
+                do_sample=bool(options.do_sample),
+                eos_token_ids=eos or (),
+                max_new_tokens=max_new_tokens,
+                seed=seed or 0,
+            ),
             sampler=Sampler(seed=seed or 0, do_sample=bool(options.do_sample)),
             watch=watcher.watch,
             use_cache=options.use_cache,
@@ -368,14 +434,3 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
     return isinstance(prompt, list) and (not prompt or isinstance(prompt[0], str))
-
-
-def _pipeline(options: GenerationOptions) -> LogitsPipeline:
-    if not options.do_sample:
-        return LogitsPipeline.compose(repetition_penalty=options.repetition_penalty)
-    return LogitsPipeline.compose(
-        repetition_penalty=options.repetition_penalty,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-    )

@@ -1,13 +1,46 @@
 """GenerationOptions and EngineOptions: frozen, validated, under Hugging Face's names."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypedDict, cast
 
 from edgegen.errors import OptionError, did_you_mean, one_or_list
+from edgegen.faults import boolean, number, token_ids
+from edgegen.logits_settings import LogitsFunction, LogitsSettings
 
-SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "seed")
+SAMPLING_OPTIONS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "seed",
+)
+"""Options that only matter when tokens are drawn: any of them asks for that."""
+
+MIROSTAT_REPLACES = (
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "top_n_sigma",
+    "xtc_probability",
+)
+
+"""What mirostat stands in for."""
+
+UNSUPPORTED = {"guidance_scale": "guidance by a negative prompt is not supported yet: leave it out"}
+"""Settings that the pipeline knows and no request can ask for."""
 
 
 class GenerationOverrides(TypedDict, total=False):
@@ -18,7 +51,39 @@ class GenerationOverrides(TypedDict, total=False):
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
+    typical_p: float
+    epsilon_cutoff: float
+    eta_cutoff: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
     repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    penalty_last_n: int | None
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int | None
+    dry_sequence_breakers: Sequence[int]
+    no_repeat_ngram_size: int
+    bad_words_ids: Sequence[Sequence[int]]
+    logit_bias: Mapping[int, float]
+    sequence_bias: Mapping[tuple[int, ...], float] | Sequence[Any]
+    min_length: int
+    min_new_tokens: int
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | Sequence[int]
+    remove_invalid_values: bool
+    exponential_decay_length_penalty: tuple[int, float] | None
+    suppress_tokens: Sequence[int]
+    begin_suppress_tokens: Sequence[int]
+    logits_processor: Sequence[LogitsFunction]
+    renormalize_logits: bool
     seed: int | None
     eos_token_id: int | list[int] | tuple[int, ...] | None
     stop_strings: str | list[str] | tuple[str, ...] | None
@@ -26,17 +91,15 @@ class GenerationOverrides(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationOptions:
-    """How a text is generated. Defaults are Hugging Face's, but for ``max_new_tokens``.
+class GenerationOptions(LogitsSettings):
+    """How a text is generated: what shapes the choice of each token (:class:`LogitsSettings`), and the following.
+
+    Defaults are Hugging Face's, but for ``max_new_tokens``.
 
     Attributes:
         max_new_tokens: most tokens to generate; clipped to what the model's context leaves.
         do_sample: draw from the distribution; otherwise the most likely token is taken each time (greedy). None, which
             is resolved at once: if any option of sampling is not at its default.
-        temperature: logits are divided by it; 0 is greedy.
-        top_k: only the k most likely tokens are drawn from; 0 is no limit.
-        top_p: only the smallest set of most likely tokens with at least this probability is drawn from.
-        repetition_penalty: above 1, tokens that were there before become less likely, greedily too; 1 is none.
         seed: same seed, same text, on the same bundle and machine; None draws a new seed per request.
         eos_token_id: ids that end a text, or one such id; none with (), the bundle's own with None.
         stop_strings: texts that end the generation; they are not part of the result.
@@ -45,46 +108,45 @@ class GenerationOptions:
 
     max_new_tokens: int = 256
     do_sample: bool | None = None
-    temperature: float = 1.0
     top_k: int = 50
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
     seed: int | None = None
     eos_token_id: tuple[int, ...] | None = None
     stop_strings: tuple[str, ...] = ()
     use_cache: bool = True
 
-    def __post_init__(self) -> None:
+    def _normalize(self) -> None:
+        LogitsSettings._normalize(self)
         if self.eos_token_id is not None:
             object.__setattr__(self, "eos_token_id", _several(self.eos_token_id))
         object.__setattr__(self, "stop_strings", _several(self.stop_strings))
         if self.do_sample is None:
             asked = any(getattr(self, f.name) != f.default for f in fields(self) if f.name in SAMPLING_OPTIONS)
             object.__setattr__(self, "do_sample", asked)
-        faults = [
-            fault
-            for fault in (
-                _number("max_new_tokens", self.max_new_tokens, int, 1),
-                _number("temperature", self.temperature, float, 0, 1e30),
-                _number("top_k", self.top_k, int, 0),
-                _number("top_p", self.top_p, float, 0, 1),
-                _number("repetition_penalty", self.repetition_penalty, float, 0.01, 100),
-                None if self.seed is None else _number("seed", self.seed, int, 0, 2**64 - 1),
-                *(_number("eos_token_id", token, int, 0) for token in self.eos_token_id or ()),
-                *(_boolean(name, getattr(self, name)) for name in ("do_sample", "use_cache")),
-                *(_stop_string(s) for s in self.stop_strings),
-            )
-            if fault
-        ]
-        if faults:
-            raise OptionError(one_or_list(faults))
-        if self.temperature == 0:
+        if self.temperature == 0 and self.do_sample is not False:
             object.__setattr__(self, "do_sample", False)
+        if self.mirostat and self.top_k == GenerationOptions.__dataclass_fields__["top_k"].default:
+            object.__setattr__(self, "top_k", 0)  # the default gives way, a value of the caller's own contradicts
+
+    def _faults(self) -> list[str]:
+        return [
+            *LogitsSettings._faults(self),
+            *number("max_new_tokens", self.max_new_tokens, int, 1),
+            *([] if self.seed is None else number("seed", self.seed, int, 0, 2**64 - 1)),
+            *token_ids("eos_token_id", self.eos_token_id or ()),
+            *(fault for name in ("do_sample", "use_cache") for fault in boolean(name, getattr(self, name))),
+            *(fault for text in self.stop_strings for fault in _stop_string(text)),
+            *(
+                f"{f.name}: {UNSUPPORTED[f.name]}"
+                for f in fields(self)
+                if f.name in UNSUPPORTED and getattr(self, f.name) != f.default
+            ),
+        ]
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with ``changes``, as a caller means them.
 
-        Any sampling option implies ``do_sample=True``, but ``temperature=0`` is greedy.
+        Any sampling option implies ``do_sample=True``, but ``temperature=0`` is greedy. ``mirostat`` switches off what
+        it stands in for, but for what the caller asks for beside it.
 
         Raises:
             OptionError: a name is unknown, a value is wrong, or ``do_sample=False`` stands beside a sampling option.
@@ -99,7 +161,17 @@ class GenerationOptions:
             if values.get("do_sample") is False:
                 raise OptionError(f"do_sample=False contradicts {', '.join(given)}: leave one or the other out")
             values["do_sample"] = True
+        if values.get("mirostat"):
+            off = {f.name: f.default for f in fields(LogitsSettings) if f.name in MIROSTAT_REPLACES}
+            values = {**off, **values}
         return replace(self, **values)
+
+    def to_json(self) -> dict[str, Any]:
+        """The options in effect as plain JSON values, by name; the caller's own functions are left out."""
+        values = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*UNSUPPORTED, "logits_processor")
+        }
+        return values | {"sequence_bias": [[list(ids), bias] for ids, bias in self.sequence_bias.items()]}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "GenerationOptions":
@@ -107,7 +179,7 @@ class GenerationOptions:
 
         As everywhere else, a file that does not say ``do_sample`` means greedy.
         """
-        known = {f.name for f in fields(cls)}
+        known = {f.name for f in fields(cls)} - UNSUPPORTED.keys()
         given: dict[str, Any] = {"do_sample": False}
         given |= {name: value for name, value in config.items() if name in known and value is not None}
         return cls(**given)
@@ -129,13 +201,9 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         faults = [
-            fault
-            for fault in (
-                None if self.threads is None else _number("threads", self.threads, int, 1, 1024),
-                _number("prefill_chunk", self.prefill_chunk, int, 2),
-                None if self.sessions in ("pair", "two") else f"sessions: 'pair' or 'two', not {self.sessions!r}",
-            )
-            if fault
+            *([] if self.threads is None else number("threads", self.threads, int, 1, 1024)),
+            *number("prefill_chunk", self.prefill_chunk, int, 2),
+            *([] if self.sessions in ("pair", "two") else [f"sessions: 'pair' or 'two', not {self.sessions!r}"]),
         ]
         if faults:
             raise OptionError(one_or_list(faults))
@@ -148,21 +216,7 @@ def _several(value: Any) -> tuple[Any, ...]:
     return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 
 
-def _number(name: str, value: object, kind: type, low: float, high: float = math.inf) -> str | None:
-    accepted = (int,) if kind is int else (int, float)
-    if not isinstance(value, accepted) or isinstance(value, bool):
-        return f"{name}: {kind.__name__} expected, found {value!r}"
-    if not low <= value <= high or value == math.inf:
-        limits = f"at least {low}" if high == math.inf else f"between {low} and {high}"
-        return f"{name}: must be {limits}, found {value!r}"
-    return None
-
-
-def _stop_string(value: object) -> str | None:
+def _stop_string(value: object) -> list[str]:
     if not isinstance(value, str):
-        return f"stop_strings: text expected, found {value!r}"
-    return None if value else "stop_strings: an empty string would stop at once"
-
-
-def _boolean(name: str, value: object) -> str | None:
-    return None if isinstance(value, bool) else f"{name}: True or False expected, found {value!r}"
+        return [f"stop_strings: text expected, found {value!r}"]
+    return [] if value else ["stop_strings: an empty string would stop at once"]

@@ -14,7 +14,7 @@ few of these.
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -29,23 +29,35 @@ _NEIGHBOURS = 4
 """Tokens to look back at: no UTF-8 character has more bytes, and no decoder's influence reaches further."""
 
 
-class _AddedToken(Protocol):
+class AddedToken(Protocol):
+    """A token that is looked for in a text before all others; ``tokenizers.AddedToken``."""
+
+    content: str
     special: bool
+    single_word: bool
+    lstrip: bool
+    rstrip: bool
+    normalized: bool
 
 
 class _Encoding(Protocol):
     ids: list[int]
+    offsets: list[tuple[int, int]]
 
 
 class _Backend(Protocol):
     """What is used of ``tokenizers.Tokenizer``, whose own stubs carry no types."""
 
+    model: Any
+    normalizer: Any
+    pre_tokenizer: Any
     decoder: Any
 
+    def add_tokens(self, tokens: Sequence[Any]) -> int: ...
     def encode(self, sequence: str, *, add_special_tokens: bool) -> _Encoding: ...
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
     def get_vocab_size(self) -> int: ...
-    def get_added_tokens_decoder(self) -> dict[int, _AddedToken]: ...
+    def get_added_tokens_decoder(self) -> dict[int, AddedToken]: ...
     def id_to_token(self, id: int) -> str | None: ...  # noqa: A002 (the library's own name)
     def token_to_id(self, token: str) -> int | None: ...
     def no_padding(self) -> None: ...
@@ -55,6 +67,8 @@ class _Backend(Protocol):
 class Tokenizer:
     """One ``tokenizer.json``, ready to encode and decode; may be shared between threads.
 
+    ``added_tokens``: those looked for in a text before all others, control tokens among them, by id.
+
     Padding and truncation that the file asks for are switched off: lengths are the runtime's business, which
     says so when a prompt is too long.
     """
@@ -63,8 +77,8 @@ class Tokenizer:
         self._backend = backend
         self._backend.no_padding()
         self._backend.no_truncation()
-        added = self._backend.get_added_tokens_decoder()
-        self._special_ids = frozenset(i for i, token in added.items() if token.special)
+        self.added_tokens = self._backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(i for i, token in self.added_tokens.items() if token.special)
         self._spelling = _spelling_of(self._backend.decoder)
 
     @classmethod
@@ -93,11 +107,26 @@ class Tokenizer:
         Raises:
             UsageError: the vocabulary has no token for some of the text, nor one for the unknown.
         """
-        try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except BaseException as error:
-            _raise_unless_the_librarys(error)
-            raise UsageError(f"this model's vocabulary cannot spell the prompt: {error}.") from error
+        return self._encoding(text, add_special_tokens=add_special_tokens).ids
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of ``text`` alone, and the characters of it that each stands for, as (start, end).
+
+        Raises:
+            UsageError: the vocabulary has no token for some of the text, nor one for the unknown.
+        """
+        encoding = self._encoding(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    def frame(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a text, between the tokens that :meth:`encode` puts around one."""
+        alone, framed = self.encode("a", add_special_tokens=False), self.encode("a")
+        before = next(n for n in range(len(framed)) if framed[n : n + len(alone)] == alone)
+        return [*framed[:before], *ids, *framed[before + len(alone) :]]
+
+    def respelled(self, spelling: Mapping[int, str]) -> "RespelledTokenizer":
+        """This tokenizer, sharing its vocabulary, in which some added tokens are written otherwise."""
+        return RespelledTokenizer(self._backend, spelling)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``ids``; ids outside the vocabulary have none, broken characters become U+FFFD."""
@@ -123,6 +152,44 @@ class Tokenizer:
         if self._spelling is None:
             return _WindowedText(self._backend, [token_id for token_id, _ in prompt])
         return _SpelledText(self._spelling, [token for _, token in prompt])
+
+    def _encoding(self, text: str, *, add_special_tokens: bool) -> _Encoding:
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special_tokens)
+        except BaseException as error:
+            _raise_unless_the_librarys(error)
+            raise UsageError(f"this model's vocabulary cannot spell the prompt: {error}.") from error
+
+
+class RespelledTokenizer:
+    """A tokenizer in which some added tokens are written otherwise: what spelled them is text like any other."""
+
+    def __init__(self, backend: _Backend, spelling: Mapping[int, str]) -> None:
+        library = cast(Any, tokenizers)
+        self._backend: _Backend = library.Tokenizer(backend.model)  # the vocabulary itself is shared
+        if backend.normalizer is not None:
+            self._backend.normalizer = backend.normalizer
+        if backend.pre_tokenizer is not None:
+            self._backend.pre_tokenizer = backend.pre_tokenizer
+        written = {i: spelling.get(i, token.content) for i, token in backend.get_added_tokens_decoder().items()}
+        self._backend.add_tokens(
+            [
+                library.AddedToken(
+                    written[i],
+                    single_word=token.single_word,
+                    lstrip=token.lstrip,
+                    rstrip=token.rstrip,
+                    normalized=token.normalized,
+                )
+                for i, token in backend.get_added_tokens_decoder().items()
+            ]
+        )
+        self._own_ids = {self._backend.token_to_id(text): i for i, text in written.items()}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text``, those of the tokenizer that this one was made of."""
+        ids = self._backend.encode(text, add_special_tokens=False).ids
+        return [self._own_ids.get(i, i) for i in ids]
 
 
 class StreamingDetokenizer:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from edgegen.board import peak_memory
+from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
 from edgegen.store import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from edgegen.llm import GenerationResult
+    from edgegen.llm import LLM, GenerationResult, TextStream
 
 _DEFAULTS = GenerationOptions()
 
@@ -25,12 +26,15 @@ _DEFAULTS = GenerationOptions()
 @click.argument("prompt", required=False)
 @click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
 @click.option("-f", "--file", "prompt_file", help="Read the prompt from a file; - is standard input.")
+@click.option("--chat", is_flag=True, help="PROMPT is what a user says: answer it, by the model's chat template.")
+@click.option("-s", "--system", help="With --chat: what the model is told before.")
 @click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
 @click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
 @click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
 @click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
 @click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
 @click.option("--seed", type=int, help="Same seed, same text.  [random]")
+@sampling_flags
 @click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
 @click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
 @click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
@@ -40,6 +44,7 @@ _DEFAULTS = GenerationOptions()
 @click.option(
     "--sessions", type=click.Choice(["pair", "two"]), help="One shared copy of the weights, or a session per graph."
 )
+@click.option("--print-options", is_flag=True, help="Print the options in effect, as JSON, and generate nothing.")
 @click.option("--echo", is_flag=True, help="Print the prompt before its continuation.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of streaming text.")
 @click.option("--stats", is_flag=True, help="Print tokens, times and memory on standard error.")
@@ -47,6 +52,8 @@ def command(
     prompt: str | None,
     model: str,
     prompt_file: str | None,
+    chat: bool,
+    system: str | None,
     max_new_tokens: int | None,
     temperature: float | None,
     top_k: int | None,
@@ -60,6 +67,7 @@ def command(
     threads: int | None,
     prefill_chunk: int | None,
     sessions: str | None,
+    print_options: bool,
     echo: bool,
     as_json: bool,
     stats: bool,
@@ -69,8 +77,11 @@ def command(
     The prompt is the argument, a file (-f), or standard input (- or a pipe). Defaults in brackets hold where the
     bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
     """
-    text = read_prompt(prompt, prompt_file)
+    if system is not None and not chat:
+        raise UsageError("-s is for conversations: add --chat.")
+    text = "" if print_options else read_prompt(prompt, prompt_file)
     overrides = {
+        **given_flags(),
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
         "top_k": top_k,
@@ -93,7 +104,10 @@ def command(
     begin = perf_counter()
     llm = LLM.load(model, options=engine_options)
     load_seconds = perf_counter() - begin
-    with llm.stream(text, **given) as stream:
+    if print_options:
+        click.echo(json.dumps(llm.generation_options.override(given).to_json(), indent=1))
+        return
+    with _open(llm, text, system, given) if chat else llm.stream(text, **given) as stream:
         if as_json:
             for _ in stream:
                 pass
@@ -107,6 +121,14 @@ def command(
         click.echo(json.dumps({**prompt_text, **record, "timings": timings}, ensure_ascii=False))
     if stats:
         click.echo(_stats(result, load_seconds), err=True)
+
+
+def _open(llm: "LLM", text: str, system: str | None, given: GenerationOverrides) -> "TextStream":
+    """The answer to what a user says."""
+    if llm.chat_template.is_fallback:
+        click.echo("edgegen: note: this model has no chat template: a plain transcript is used.", err=True)
+    said = [{"role": "system", "content": system}] if system is not None else []
+    return llm.stream_chat([*said, {"role": "user", "content": text}], **given)
 
 
 def _stats(result: "GenerationResult", load_seconds: float) -> str:

@@ -7,10 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import EdgegenError
+from edgegen.errors import LogitsError
 
 WEIGHT_OF_BEST = 2.0**34
 """The best candidate's weight; up to 2**19 of them add up exactly in a float64."""
+
+MASKED = np.array(-math.inf, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,27 +35,55 @@ class Candidates:
         """The token id at ``index``."""
         return index if self.ids is None else int(self.ids[index])
 
-    def indices_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where those of ``ids`` (ascending, each once) that are candidates stand among them."""
+    def locate(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where ``ids`` (``[M]``, in any order) stand.
+
+        Returns:
+            Which of ``ids`` are candidates, ``[M]``, and the indices of these.
+        """
         if self.ids is None:
-            return ids[: ids.searchsorted(self.logits.size)]
+            present = ids < self.logits.size
+            return ids[present], present
         at = self.ids.searchsorted(ids)
         at[at == self.ids.size] = 0
-        return at[self.ids[at] == ids]
+        present = self.ids[at] == ids
+        return at[present], present
 
     def with_logits(self, logits: NDArray[np.float32]) -> Self:
         """The same tokens with other logits, ``[N]`` float32."""
         return type(self)(logits, self.ids)
 
+    def replace(self, at: NDArray[np.int64], logits: NDArray[np.float32]) -> Self:
+        """The same tokens, those at the indices ``at`` with other ``logits``."""
+        changed = self.logits.copy()
+        changed[at] = logits
+        return self.with_logits(changed)
+
+    def mask(self, ids: NDArray[np.int64]) -> Self:
+        """The same tokens, those of ``ids`` among them with logit minus infinity."""
+        at, _ = self.locate(ids)
+        return self.replace(at, MASKED) if at.size else self
+
+    def force(self, ids: NDArray[np.int64]) -> Self:
+        """The same tokens, those of ``ids`` among them equally likely and all others masked."""
+        logits = np.full_like(self.logits, -math.inf)
+        logits[self.locate(ids)[0]] = 0.0
+        return self.with_logits(logits)
+
     def keep(self, indices: NDArray[np.int64]) -> Self:
         """Only the tokens at ``indices``, which ascend."""
         return type(self)(self.logits.take(indices), indices if self.ids is None else self.ids.take(indices))
+
+    def keep_from(self, weights: NDArray[np.float32], least: float) -> Self:
+        """Only the tokens of at least weight ``least``, or else the likeliest; ``weights`` are :meth:`weights`."""
+        kept = np.flatnonzero(weights >= least)
+        return self.keep(kept if kept.size else np.flatnonzero(self.logits == self.logits.max()))
 
     def best(self) -> int:
         """The index of the highest logit, the lowest id's of equals.
 
         Raises:
-            EdgegenError: a logit is NaN or plus infinity, or all are minus infinity.
+            LogitsError: a logit is NaN or plus infinity, or all are minus infinity.
         """
         index = int(self.logits.argmax())  # the first NaN's, where there is one
         _check_highest(float(self.logits[index]))
@@ -70,11 +100,12 @@ class Candidates:
             ``[N]`` float32, a new array.
 
         Raises:
-            EdgegenError: as ``best``.
+            LogitsError: as ``best``.
         """
         highest = float(self.logits.max())
         _check_highest(highest)
-        weights = self.logits - np.float32(highest)
+        with np.errstate(over="ignore"):  # a masked logit near the lowest float may become minus infinity
+            weights = self.logits - np.float32(highest)
         np.exp(weights, out=weights)
         weights *= np.float32(WEIGHT_OF_BEST)
         return np.rint(weights, out=weights)
@@ -82,8 +113,8 @@ class Candidates:
 
 def _check_highest(logit: float) -> None:
     if math.isnan(logit) or logit == math.inf:
-        raise EdgegenError(
+        raise LogitsError(
             "the model's logits are NaN or infinite: export it with --fp32 to see whether quantization is to blame"
         )
     if logit == -math.inf:
-        raise EdgegenError("no token is left to choose from: all of them are masked")
+        raise LogitsError("no token is left to choose from: all of them are masked")

@@ -1,55 +1,181 @@
-"""Processors in a row."""
+"""Processors in a row, and the one order they have.
 
-from collections.abc import Sequence
+transformers' order (``GenerationMixin._get_logits_processor``), with what only llama.cpp or OpenAI has put where
+llama.cpp's chain has it next to the others:
+
+1. at every step: guidance, logit bias, sequence bias, repetition penalty, frequency and presence penalties, DRY,
+   no-repeat n-gram, bad words, least lengths, forced tokens, invalid values, exponential decay, suppressed tokens, then
+   the caller's own;
+2. when sampling: top-n-sigma, temperature, then what cuts off: top-k, top-p, min-p, typical-p, epsilon, eta and XTC,
+   or mirostat in place of all these;
+3. renormalization.
+
+llama.cpp itself has the temperature last; transformers' place for it counts here. Top-n-sigma does not depend on it.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from typing import Self
 
+import numpy as np
+
+from edgegen.logits.bad_words import BadWords
 from edgegen.logits.candidates import Candidates
+from edgegen.logits.custom import CustomProcessor
+from edgegen.logits.dry import Dry
+from edgegen.logits.epsilon_cutoff import EpsilonCutoff
+from edgegen.logits.eta_cutoff import EtaCutoff
+from edgegen.logits.forced_tokens import ForcedBos, ForcedEos
+from edgegen.logits.frequency_penalty import FrequencyPenalty
+from edgegen.logits.guidance import Guidance
+from edgegen.logits.length_penalty import ExponentialDecayLengthPenalty
+from edgegen.logits.min_length import MinLength, MinNewTokens
+from edgegen.logits.min_p import MinP
+from edgegen.logits.mirostat import Mirostat
+from edgegen.logits.no_repeat_ngram import NoRepeatNGram
+from edgegen.logits.normalization import Renormalization
 from edgegen.logits.processor import LogitsContext, LogitsProcessor
+from edgegen.logits.remove_invalid_values import RemoveInvalidValues
 from edgegen.logits.repetition_penalty import RepetitionPenalty
+from edgegen.logits.sequence_bias import SequenceBias
+from edgegen.logits.suppress_tokens import SuppressTokens, SuppressTokensAtBegin
 from edgegen.logits.temperature import Temperature
 from edgegen.logits.top_k import TopK
+from edgegen.logits.top_n_sigma import TopNSigma
 from edgegen.logits.top_p import TopP
+from edgegen.logits.typical_p import TypicalP
+from edgegen.logits.xtc import Xtc
+from edgegen.logits_settings import LogitsSettings
 
 
 class LogitsPipeline:
-    """Applies its processors one after the other; itself a processor."""
+    """Applies its processors one after the other; itself a processor.
+
+    Attributes:
+        stateful: whether it serves one sequence only, at each length once: no rejected proposals, no beams.
+    """
 
     def __init__(self, processors: Sequence[LogitsProcessor] = ()) -> None:
         self.processors = tuple(processors)
+        self.stateful = any(getattr(process, "stateful", False) for process in self.processors)
+        self._repairs = any(isinstance(process, RemoveInvalidValues) for process in self.processors)
 
     @classmethod
-    def compose(
+    def from_settings(
         cls,
+        settings: LogitsSettings,
         *,
-        repetition_penalty: float = 1.0,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        do_sample: bool,
+        eos_token_ids: Collection[int] = (),
+        max_new_tokens: int | None = None,
+        seed: int = 0,
     ) -> Self:
-        """The processors these options ask for, in transformers' order; the defaults ask for none.
+        """The processors these settings ask for, in order; the defaults ask for none.
+
+        ``do_sample=False`` leaves out those of sampling. ``eos_token_ids`` are what least lengths mask and the decay
+        makes likelier, ``max_new_tokens`` is where the end is forced, ``seed`` decides XTC.
 
         Raises:
             OptionError: a value is out of its range.
         """
-        processors: list[LogitsProcessor] = []
-        if repetition_penalty != 1.0:
-            processors.append(RepetitionPenalty(repetition_penalty))
-        if temperature != 1.0:
-            processors.append(Temperature(temperature))
-        if top_k != 0:
-            processors.append(TopK(top_k))
-        if top_p != 1.0:
-            processors.append(TopP(top_p))
+        processors = list(_at_every_step(settings, eos_token_ids, max_new_tokens))
+        if do_sample:
+            processors += _when_sampling(settings, seed)
+        if settings.renormalize_logits:
+            processors.append(Renormalization())
         return cls(processors)
+
+    @classmethod
+    def compose(
+        cls, *, repetition_penalty: float = 1.0, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+    ) -> Self:
+        """:meth:`from_settings` with some of the settings, for sampling."""
+        settings = LogitsSettings(
+            repetition_penalty=repetition_penalty, temperature=temperature, top_k=top_k, top_p=top_p
+        )
+        return cls.from_settings(settings, do_sample=True)
 
     def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
         """The candidates that are left, with the logits they got.
 
         Raises:
-            EdgegenError: a logit is NaN or plus infinity, or all are minus infinity.
+            LogitsError: a logit is NaN or plus infinity, or all are minus infinity.
         """
-        if self.processors:
+        if self.processors and not self._repairs:
             candidates.best()  # processors compare, and comparing would hide a NaN
-        for process in self.processors:
-            candidates = process(candidates, context)
+            if context.unconditional is not None:
+                Candidates(context.unconditional).best()
+        # Masks may overflow, and so may what is as good as certain: an infinity is noticed when a token is chosen.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for process in self.processors:
+                candidates = process(candidates, context)
         return candidates
+
+
+def _at_every_step(
+    settings: LogitsSettings, eos: Collection[int], max_new_tokens: int | None
+) -> Iterator[LogitsProcessor]:
+    if settings.guidance_scale != 1.0:
+        yield Guidance(settings.guidance_scale)
+    if settings.logit_bias:
+        yield SequenceBias({(token_id,): bias for token_id, bias in settings.logit_bias.items()})
+    if settings.sequence_bias:
+        yield SequenceBias(settings.sequence_bias)
+    if settings.penalty_last_n != 0:
+        if settings.repetition_penalty != 1.0:
+            yield RepetitionPenalty(settings.repetition_penalty, settings.penalty_last_n)
+        if settings.frequency_penalty != 0.0 or settings.presence_penalty != 0.0:
+            yield FrequencyPenalty(settings.frequency_penalty, settings.presence_penalty, settings.penalty_last_n)
+    if settings.dry_multiplier != 0.0 and settings.dry_penalty_last_n != 0:
+        yield Dry(
+            settings.dry_multiplier,
+            settings.dry_base,
+            settings.dry_allowed_length,
+            settings.dry_penalty_last_n,
+            settings.dry_sequence_breakers,
+        )
+    if settings.no_repeat_ngram_size:
+        yield NoRepeatNGram(settings.no_repeat_ngram_size)
+    if settings.bad_words_ids:
+        yield BadWords(settings.bad_words_ids, eos)
+    if settings.min_length and eos:
+        yield MinLength(settings.min_length, eos)
+    if settings.min_new_tokens and eos:
+        yield MinNewTokens(settings.min_new_tokens, eos)
+    if settings.forced_bos_token_id is not None:
+        yield ForcedBos(settings.forced_bos_token_id)
+    if settings.forced_eos_token_id and max_new_tokens is not None:
+        yield ForcedEos(settings.forced_eos_token_id, max_new_tokens)
+    if settings.remove_invalid_values:
+        yield RemoveInvalidValues()
+    if settings.exponential_decay_length_penalty is not None and eos:
+        yield ExponentialDecayLengthPenalty(*settings.exponential_decay_length_penalty, eos)
+    if settings.suppress_tokens:
+        yield SuppressTokens(settings.suppress_tokens)
+    if settings.begin_suppress_tokens:
+        forced = settings.forced_bos_token_id is not None
+        yield SuppressTokensAtBegin(settings.begin_suppress_tokens, after_forced_bos=forced)
+    for function in settings.logits_processor:
+        yield CustomProcessor(function)
+
+
+def _when_sampling(settings: LogitsSettings, seed: int) -> Iterator[LogitsProcessor]:
+    if settings.top_n_sigma > 0.0:
+        yield TopNSigma(settings.top_n_sigma)
+    if settings.temperature != 1.0:
+        yield Temperature(settings.temperature)
+    if settings.top_k:
+        yield TopK(settings.top_k)
+    if settings.top_p < 1.0:
+        yield TopP(settings.top_p)
+    if settings.min_p > 0.0:
+        yield MinP(settings.min_p)
+    if settings.typical_p < 1.0:
+        yield TypicalP(settings.typical_p)
+    if settings.epsilon_cutoff > 0.0:
+        yield EpsilonCutoff(settings.epsilon_cutoff)
+    if settings.eta_cutoff > 0.0:
+        yield EtaCutoff(settings.eta_cutoff)
+    if settings.xtc_probability > 0.0:
+        yield Xtc(settings.xtc_probability, settings.xtc_threshold, seed)
+    if settings.mirostat:
+        yield Mirostat(settings.mirostat_tau, settings.mirostat_eta)

@@ -28,7 +28,12 @@ class Temperature:
                 "for the likeliest token every time, leave sampling off"
             )
         self.temperature = temperature
+        self._divisor = np.float32(temperature)
 
     def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
         with np.errstate(over="ignore"):  # a masked logit near the lowest float may become minus infinity
-            return candidates.with_logits(candidates.logits / np.float32(self.temperature))
+            logits = candidates.logits / self._divisor
+            if self.temperature < 1.0 and logits.max() == np.inf:
+                # Only differences matter, and those to the highest cannot rise beyond 0.
+                logits = (candidates.logits - candidates.logits.max()) / self._divisor
+        return candidates.with_logits(logits)

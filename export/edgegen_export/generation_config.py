@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from edgegen.errors import CheckpointError, OptionError
-from edgegen.options import GenerationOptions
+from edgegen.options import UNSUPPORTED, GenerationOptions
 
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -53,7 +53,7 @@ def generation_config(
     except OptionError as error:
         raise CheckpointError(f"generation_config.json: {error}") from None
     neutral = {**_NEUTRAL, "max_length": (20, max_context)}
-    honoured = {f.name for f in fields(GenerationOptions)} | _WITHOUT_EFFECT
+    honoured = ({f.name for f in fields(GenerationOptions)} - UNSUPPORTED.keys()) | _WITHOUT_EFFECT
     ignored = [
         f"{key} = {value!r}"
         for key, value in completed.items()

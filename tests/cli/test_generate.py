@@ -16,8 +16,10 @@ import pytest
 from edgegen.bundle import Bundle
 from edgegen.cli import run
 from edgegen.cli.generate import read_prompt
+from edgegen.cli.sampling_flags import FLAGS
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
+from edgegen.options import GenerationOptions
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from tests.cli.conftest import COMMAND, Edgegen
 
@@ -287,3 +289,68 @@ def test_without_a_model_the_embedded_one_speaks(edgegen: Edgegen) -> None:
     done = edgegen("generate", "Once upon a time", "-n", "20")
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(done.stdout.split()) > 5
+
+
+class TestSamplingFlags:
+    """Each is an option of :class:`GenerationOptions`, under its name."""
+
+    def test_options_in_effect_are_printed_and_nothing_is_generated(self, edgegen: Edgegen, model: str) -> None:
+        given = ("--min-p", "0.1", "--dry-multiplier", "0.8", "--logit-bias", "5=-2", "--logit-bias", "7=inf")
+        done = edgegen("generate", "-m", model, "--print-options", *given[:-2])
+        assert (done.returncode, done.stderr) == (0, b"")
+        shown = json.loads(done.stdout)
+        assert (shown["min_p"], shown["dry_multiplier"], shown["do_sample"]) == (0.1, 0.8, True)
+        assert shown["logit_bias"] == {"5": -2.0}
+
+    def test_flags_reach_the_choice_of_tokens(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "-n", "6", "--temperature", "0", "--logit-bias", "65=100", "Zoë")
+        assert done.stdout == b"AAAAAA\n"
+        done = edgegen(
+            "generate",
+            "-m",
+            model,
+            "-n",
+            "6",
+            "--temperature",
+            "0",
+            "--logit-bias",
+            "65=100",
+            "--logit-bias",
+            "66=99",
+            "--no-repeat-ngram-size",
+            "1",
+            "Zoë",
+        )
+        assert done.stdout.startswith(b"AB")
+
+    def test_every_flag_is_an_option(self) -> None:
+        for name, kind, text in FLAGS:
+            default = getattr(GenerationOptions(), name)
+            assert default is None or isinstance(default, kind), name
+            assert text.endswith(".")
+
+    @pytest.mark.parametrize("bias", ["5", "a=1", "5=b", "=", "5=1=2"])
+    def test_a_bias_that_is_none_is_refused(self, edgegen: Edgegen, model: str, bias: str) -> None:
+        done = edgegen("generate", "-m", model, "--logit-bias", bias, "Zoë")
+        assert done.returncode == 2
+        assert f"{bias!r} is no ID=BIAS".encode() in done.stderr
+
+    def test_everything_wrong_is_told_before_the_model_is_loaded(self, edgegen: Edgegen) -> None:
+        done = edgegen("generate", "-m", "nowhere", "--min-p", "2", "--typical-p", "0", "Zoë")
+        assert done.returncode == 2
+        assert b"min_p: must be between 0 and 1" in done.stderr
+        assert b"typical_p: must be above 0" in done.stderr
+
+
+class TestChat:
+    def test_a_model_without_a_template_says_so_and_answers(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "--chat", "-s", "Be brief.", "-n", "8", "--temperature", "0", "Hi")
+        assert done.returncode == 0
+        assert done.stderr == b"edgegen: note: this model has no chat template: a plain transcript is used.\n"
+        plain = edgegen("generate", "-m", model, "-n", "8", "--temperature", "0", "Be brief.\n\nUser: Hi\nAssistant:")
+        assert plain.stdout.strip() == done.stdout.strip()
+
+    def test_a_system_message_needs_a_conversation(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "-s", "Be brief.", "Hi")
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"-s is for conversations: add --chat." in done.stderr

@@ -571,10 +571,10 @@ def test_vocabulary_and_merges_that_do_not_fit_are_refused(checkpoint: Path, voc
 
 def test_settings_that_are_not_honoured_are_said(checkpoint: Path, tmp_path: Path) -> None:
     heard = Listener()
-    edit_json(checkpoint / "generation_config.json", typical_p=0.9, num_beams=1, epsilon_cutoff=0.0, top_k=None)
+    edit_json(checkpoint / "generation_config.json", guidance_scale=1.5, num_beams=4, epsilon_cutoff=0.0, top_k=None)
     export(str(checkpoint), tmp_path / "bundle", progress=heard)
     said = [text for text in heard.warnings if "not honoured" in text]
-    assert said == ["generation_config.json asks for what is not honoured: typical_p = 0.9"]
+    assert said == ["generation_config.json asks for what is not honoured: guidance_scale = 1.5, num_beams = 4"]
 
 
 def test_a_bundle_without_a_tokenizer_works_with_ids(checkpoint: Path, tmp_path: Path) -> None:

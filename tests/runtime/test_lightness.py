@@ -12,6 +12,7 @@ from edgegen.bundle import Bundle
 HEAVY = {
     "gguf",
     "huggingface_hub",
+    "jinja2",
     "ml_dtypes",
     "numpy",
     "onnx",
@@ -50,6 +51,13 @@ def test_llm_loads_three_packages() -> None:
 def test_generating_loads_nothing_of_the_exporters_nor_of_the_trainers(int8_bundle: Bundle) -> None:
     code = f"from edgegen import LLM; LLM.load({str(int8_bundle.path)!r}).generate('a', max_new_tokens=2, seed=1)"
     assert heavy_imports_of(code) - {"platformdirs"} == RUNTIME
+
+
+def test_a_chat_loads_jinja_when_it_is_rendered() -> None:
+    code = "from edgegen.chat import ChatTemplate, Conversation\n"
+    code += "chat, said = ChatTemplate({}), Conversation([{'role': 'user', 'content': 'a'}])\n"
+    assert heavy_imports_of(code) == {"tokenizers"}
+    assert heavy_imports_of(code + "chat.render(said)") == {"tokenizers", "jinja2"}
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["export", "--help"], ["list"], ["list", "--json"]])

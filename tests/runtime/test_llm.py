@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgegen.errors import OptionError, PromptTooLongError, UsageError
+from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError
 from edgegen.llm import LLM, GenerationResult, TextStream
 from edgegen.options import GenerationOptions
 from tests.runtime.models import (
@@ -506,3 +506,31 @@ class TestFailures:
             llm.generate(["a", "b", "c"], max_new_tokens=50)
         llm.generate("d", max_new_tokens=1)
         assert len(graphs.runs) == 1
+
+
+class TestProcessors:
+    def test_one_of_the_callers_sees_ids_and_changes_logits(self, llm: LLM) -> None:
+        seen: list[list[int]] = []
+
+        def only_sevens(ids: Any, logits: Any) -> Any:
+            seen.append(ids.tolist())
+            logits[:] = -1.0
+            logits[7] = 0.0
+            return logits
+
+        answer = llm.generate(PROMPT, max_new_tokens=3, logits_processor=[only_sevens])
+        assert answer.token_ids == (7, 7, 7)
+        assert seen == [PROMPT, [*PROMPT, 7], [*PROMPT, 7, 7]]
+
+    def test_when_nothing_is_left_the_error_names_the_token_and_the_model_goes_on(self, llm: LLM) -> None:
+        def nothing_at_the_third(ids: Any, logits: Any) -> Any:
+            return logits * 0.0 - float("inf") if len(ids) == len(PROMPT) + 2 else logits
+
+        with pytest.raises(LogitsError, match="at token 3 of the answer, no token is left to choose from"):
+            llm.generate(PROMPT, max_new_tokens=5, logits_processor=[nothing_at_the_third])
+        assert llm.generate(PROMPT, max_new_tokens=4).token_ids == ANSWER[:4]
+
+    def test_ids_outside_the_vocabulary_are_refused_before_any_step(self, llm: LLM, graphs: FakeGraphs) -> None:
+        with pytest.raises(OptionError, match=f"token id {VOCAB_SIZE} is outside"):
+            llm.generate(PROMPT, suppress_tokens=[VOCAB_SIZE])
+        assert llm.generate(PROMPT, max_new_tokens=2, suppress_tokens=[ANSWER[0]]).token_ids[0] != ANSWER[0]

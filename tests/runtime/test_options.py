@@ -1,12 +1,14 @@
 """GenerationOptions and EngineOptions: what callers and files may write, and what they are told."""
 
+import json
 import math
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from edgegen.errors import OptionError, UsageError
-from edgegen.options import EngineOptions, GenerationOptions
+from edgegen.options import SAMPLING_OPTIONS, UNSUPPORTED, EngineOptions, GenerationOptions, GenerationOverrides
 
 DEFAULTS = GenerationOptions()
 
@@ -73,10 +75,10 @@ def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(OptionError) as caught:
         DEFAULTS.override(wrong)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "10 problems:"
+    assert lines[0] == "9 problems:"
     named = [line.removeprefix("  - ").partition(":")[0] for line in lines[1:]]
     assert sorted(set(named)) == sorted([*wrong])
-    assert named.count("eos_token_id") == named.count("stop_strings") == 2
+    assert named.count("stop_strings") == 2
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "1", None, True])
@@ -137,3 +139,48 @@ def test_wrong_engine_options_are_refused(wrong: dict[str, Any]) -> None:
 def test_an_option_error_is_a_usage_error_and_a_value_error() -> None:
     assert issubclass(OptionError, UsageError)
     assert issubclass(OptionError, ValueError)
+
+
+def test_keyword_arguments_and_options_are_the_same() -> None:
+    assert set(GenerationOverrides.__annotations__) == {f.name for f in fields(GenerationOptions)} - UNSUPPORTED.keys()
+
+
+def test_every_sampling_option_asks_for_sampling() -> None:
+    values: dict[str, Any] = {"temperature": 0.5, "top_k": 3, "mirostat": 2, "mirostat_tau": 3.0, "seed": 1}
+    for name in SAMPLING_OPTIONS:
+        value = values.get(name, 0.25)
+        assert DEFAULTS.override({name: value}).do_sample is True, name
+        assert GenerationOptions(**{name: value}).do_sample is True, name
+        with pytest.raises(OptionError, match=f"do_sample=False contradicts {name}"):
+            DEFAULTS.override({name: value, "do_sample": False})
+
+
+def test_penalties_and_bans_do_not_ask_for_sampling() -> None:
+    asked = DEFAULTS.override({"frequency_penalty": 0.5, "no_repeat_ngram_size": 3, "suppress_tokens": [4]})
+    assert asked.do_sample is False
+
+
+def test_mirostat_takes_the_place_of_what_cuts_off() -> None:
+    own = GenerationOptions(top_k=40, top_p=0.9, min_p=0.1)  # of the bundle, say
+    chosen = own.override({"mirostat": 2})
+    assert (chosen.top_k, chosen.top_p, chosen.min_p) == (0, 1.0, 0.0)
+    with pytest.raises(OptionError, match="mirostat stands in for all that cuts off: leave top_p out"):
+        own.override({"mirostat": 2, "top_p": 0.9})
+    assert GenerationOptions(mirostat=2).top_k == 0
+
+
+def test_what_is_not_supported_yet_is_refused_by_name() -> None:
+    with pytest.raises(OptionError, match="guidance_scale: guidance by a negative prompt is not supported yet"):
+        DEFAULTS.override({"guidance_scale": 1.5})
+    assert GenerationOptions.from_config({"guidance_scale": 1.5}).guidance_scale == 1.0
+
+
+def test_options_in_effect_are_plain_json() -> None:
+    options = GenerationOptions(
+        sequence_bias={(1, 2): -3.0}, logit_bias={7: 1.5}, bad_words_ids=((1,),), logits_processor=(lambda _, x: x,)
+    )
+    shown = json.loads(json.dumps(options.to_json()))
+    assert shown["sequence_bias"] == [[[1, 2], -3.0]]
+    assert shown["max_new_tokens"] == 256
+    assert "logits_processor" not in shown
+    assert GenerationOptions(**shown | {"logit_bias": options.logit_bias}) == replace(options, logits_processor=())

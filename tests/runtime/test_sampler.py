@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from edgegen.errors import EdgegenError
 from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
-from edgegen.sampler import Sampler, philox4x64, uniform
+from edgegen.random_numbers import philox4x64, uniform
+from edgegen.sampler import Sampler
 
 WORD = st.integers(0, 2**64 - 1)
 ONES = 2**64 - 1

@@ -1,9 +1,6 @@
 """The processors against transformers, llama.cpp's golden values and their definitions."""
 
-import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,29 +165,6 @@ def test_processors_leave_what_they_are_given(logits: Logits) -> None:
     for process in processors:
         process(Candidates(logits), CONTEXT)
     np.testing.assert_array_equal(logits, before)
-
-
-def test_llama_cpps_golden_values() -> None:
-    folder = os.environ.get("EDGEGEN_TEST_DATA")
-    if folder is None:
-        pytest.skip("EDGEGEN_TEST_DATA does not say where the golden values are")
-    path = Path(folder) / "suites" / "llamacpp_sampler_goldens.json"
-    processor: dict[str, Callable[[float], LogitsProcessor]] = {
-        "temp": Temperature,
-        "top_k": lambda k: TopK(int(k)),
-        "top_p": TopP,
-    }
-    checked = 0
-    for case in json.loads(path.read_text()):
-        # Zero switches top-k off, and means greedy for the temperature: options decide that here.
-        off = case["sampler"] in ("temp", "top_k") and case["params"] == [0.0]
-        if case["sampler"] not in processor or off:
-            continue
-        left = processor[case["sampler"]](case["params"][0])(Candidates(np.log(array(case["probs"]))), CONTEXT)
-        probabilities = left.weights() / left.weights().sum()
-        np.testing.assert_allclose(np.sort(probabilities), np.sort(case["expected"]), atol=1e-5)
-        checked += 1
-    assert checked == 8
 
 
 @settings(deadline=None)

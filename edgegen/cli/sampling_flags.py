@@ -1,0 +1,77 @@
+"""The flags of ``edgegen generate`` that shape the choice of tokens, beyond the most common ones."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from edgegen.options import GenerationOptions
+
+_DEFAULTS = GenerationOptions()
+_KEY = "edgegen.sampling_flags"
+
+FLAGS: tuple[tuple[str, type, str], ...] = (
+    ("min_p", float, "Draw from tokens at least this many times as likely as the likeliest."),
+    ("typical_p", float, "Draw from the tokens of typical surprise of this probability."),
+    ("epsilon_cutoff", float, "Draw from tokens at least this likely."),
+    ("eta_cutoff", float, "The same, lower where the distribution is flat."),
+    ("top_n_sigma", float, "Draw from logits within so many standard deviations of the highest; 0 is off."),
+    ("xtc_probability", float, "How often the top choices but the last are left out."),
+    ("xtc_threshold", float, "From which probability on a token is such a top choice."),
+    ("mirostat", int, "2: steer the surprise (mirostat, version 2) instead of cutting off; 0 is off."),
+    ("mirostat_tau", float, "The surprise to aim at, in bits."),
+    ("mirostat_eta", float, "How fast it is steered."),
+    ("frequency_penalty", float, "Subtract this for each time a token was generated."),
+    ("presence_penalty", float, "Subtract this once if a token was generated."),
+    ("penalty_last_n", int, "The penalties look at the last n tokens only."),
+    ("dry_multiplier", float, "Penalty on continuing a repetition (DRY); 0 is off."),
+    ("dry_base", float, "How fast it grows with the repetition."),
+    ("dry_allowed_length", int, "The shortest repetition that costs something."),
+    ("dry_penalty_last_n", int, "DRY looks at the last n tokens only."),
+    ("no_repeat_ngram_size", int, "No n tokens in a row twice; 0 is off."),
+    ("min_new_tokens", int, "Tokens before the end may come."),
+)
+"""Option, type and help of each; the default is the option's own."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def sampling_flags(command: F) -> F:
+    """Give ``command`` the flags; their values are collected for :func:`given_flags`."""
+    for name, kind, text in reversed(FLAGS):
+        default = getattr(_DEFAULTS, name)
+        shown = f"  [{default}]" if default is not None else ""
+        flag = f"--{name.replace('_', '-')}"
+        command = click.option(flag, type=kind, expose_value=False, callback=_collect, help=text + shown)(command)
+    command = click.option(
+        "--suppress-tokens", type=int, multiple=True, expose_value=False, callback=_collect, help="Never this token id."
+    )(command)
+    return click.option(
+        "--logit-bias",
+        multiple=True,
+        metavar="ID=BIAS",
+        expose_value=False,
+        callback=_collect_biases,
+        help="Add BIAS to the logit of token id ID; may be repeated.",
+    )(command)
+
+
+def given_flags() -> dict[str, Any]:
+    """The flags of the running command that were given, by option."""
+    return dict(click.get_current_context().meta.get(_KEY, {}))
+
+
+def _collect(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None and value != ():
+        context.meta.setdefault(_KEY, {})[parameter.name] = value
+
+
+def _collect_biases(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    biases: dict[int, float] = {}
+    for text in value:
+        token, _, bias = text.partition("=")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no ID=BIAS, such as 42=-1.5", context, parameter) from None
+    _collect(context, parameter, biases or None)
