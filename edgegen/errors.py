@@ -3,6 +3,7 @@
     EdgegenError
     ├── UsageError               the call cannot be right: an argument, an option, a combination
     │   ├── OptionError          a generation or engine option is unknown, ill-typed or contradictory
+    │   │   └── ConstraintError  a schema, grammar or regular expression is broken or cannot be enforced
     │   ├── PromptTooLongError   the prompt does not fit the model's context
     │   └── ConversationError    the messages of a chat are malformed, or the model's template refuses them
     ├── LogitsError              a step's logits leave no token to choose: NaN, infinite, or all masked
@@ -38,6 +39,10 @@ class UsageError(EdgegenError, ValueError):
 
 class OptionError(UsageError):
     """A generation or engine option is unknown, ill-typed or contradicts another."""
+
+
+class ConstraintError(OptionError):
+    """A schema, grammar or regular expression is broken, asks for what cannot be enforced, or got too complex."""
 
 
 class PromptTooLongError(UsageError):

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle import Bundle
 from edgegen.chat import ChatTemplate, Conversation, Message
+from edgegen.constraint import ConstraintCompiler, ConstraintWatch, Grammar, RowConstraint, read_response_format
 from edgegen.engine import Engine
 from edgegen.errors import PromptTooLongError, UsageError
 from edgegen.logits import LogitsPipeline
@@ -124,6 +125,7 @@ class LLM:
         known = isinstance(bos, int) and 0 <= bos < bundle.manifest.model.vocab_size
         self._bos_token_id: int | None = bos if known else None
         self._chat_template: ChatTemplate | None = None
+        self._compiler: ConstraintCompiler | None = None
         self._engine = Engine(runner, options.prefill_chunk)
         self._requests: dict[Sequence, _Request] = {}
         self._lock = Lock()
@@ -298,23 +300,39 @@ class LLM:
         detokenizer = StreamingDetokenizer(self.tokenizer, prompt_ids=ids) if self.tokenizer else None
         max_new_tokens = min(options.max_new_tokens, room)
         options.check_vocabulary(self.bundle.manifest.model.vocab_size)
+        constraint = self._constraint(options, eos or (), len(ids))
         watcher = TextWatcher(detokenizer, options.stop_strings, eos or ())
+        processors = LogitsPipeline.from_settings(
+            options,
+            do_sample=bool(options.do_sample),
+            eos_token_ids=eos or (),
+            max_new_tokens=max_new_tokens,
+            seed=seed or 0,
+        ).processors
         sequence = Sequence(
             ids=ids,
             prompt_length=len(ids),
             max_new_tokens=max_new_tokens,
-            pipeline=LogitsPipeline.from_settings(
-                options,
-                do_sample=bool(options.do_sample),
-                eos_token_ids=eos or (),
-                max_new_tokens=max_new_tokens,
-                seed=seed or 0,
-            ),
+            pipeline=LogitsPipeline([*([constraint] if constraint else []), *processors]),
             sampler=Sampler(seed=seed or 0, do_sample=bool(options.do_sample)),
-            watch=watcher.watch,
+            watch=ConstraintWatch(watcher, constraint).watch if constraint else watcher.watch,
             use_cache=options.use_cache,
         )
         return _Request(SequenceGroup([sequence]), watcher, seed)
+
+    def _constraint(self, options: GenerationOptions, eos: Ids[int], prompt_length: int) -> RowConstraint | None:
+        """What the text must be, ready for one sequence; compiled once for each constraint."""
+        if isinstance(options.grammar, str):
+            constraint = Grammar(options.grammar)
+        else:
+            constraint = read_response_format(options.response_format if options.grammar is None else options.grammar)
+        if constraint is None:
+            return None
+        if self.tokenizer is None:
+            raise UsageError("a constraint needs a tokenizer, and this bundle has none.")
+        if self._compiler is None:
+            self._compiler = ConstraintCompiler(self.tokenizer, self.bundle.manifest.model.vocab_size)
+        return RowConstraint(self._compiler.compile(constraint).start(eos), prompt_length)
 
     def _add(self, request: _Request) -> None:
         with self._lock:

@@ -42,6 +42,9 @@ MIROSTAT_REPLACES = (
 UNSUPPORTED = {"guidance_scale": "guidance by a negative prompt is not supported yet: leave it out"}
 """Settings that the pipeline knows and no request can ask for."""
 
+CALLER_ONLY = ("logits_processor", "response_format", "grammar")
+"""Options that no file has and that are no plain values."""
+
 
 class GenerationOverrides(TypedDict, total=False):
     """The keyword arguments of ``generate`` and ``stream``: any field of :class:`GenerationOptions`."""
@@ -84,6 +87,8 @@ class GenerationOverrides(TypedDict, total=False):
     begin_suppress_tokens: Sequence[int]
     logits_processor: Sequence[LogitsFunction]
     renormalize_logits: bool
+    response_format: Any
+    grammar: Any
     seed: int | None
     eos_token_id: int | list[int] | tuple[int, ...] | None
     stop_strings: str | list[str] | tuple[str, ...] | None
@@ -103,6 +108,9 @@ class GenerationOptions(LogitsSettings):
         seed: same seed, same text, on the same bundle and machine; None draws a new seed per request.
         eos_token_id: ids that end a text, or one such id; none with (), the bundle's own with None.
         stop_strings: texts that end the generation; they are not part of the result.
+        response_format: what the text must be, as OpenAI's API says it (``{"type": "json_object"}``, ``json_schema``),
+            a pydantic model class, or a constraint (:mod:`edgegen.constraint`).
+        grammar: a Lark or GBNF grammar that the text must keep to, or a constraint.
         use_cache: False rebuilds keys and values from the token ids at every step (slow; for debugging).
     """
 
@@ -112,6 +120,8 @@ class GenerationOptions(LogitsSettings):
     seed: int | None = None
     eos_token_id: tuple[int, ...] | None = None
     stop_strings: tuple[str, ...] = ()
+    response_format: Any = None
+    grammar: Any = None
     use_cache: bool = True
 
     def _normalize(self) -> None:
@@ -135,6 +145,11 @@ class GenerationOptions(LogitsSettings):
             *token_ids("eos_token_id", self.eos_token_id or ()),
             *(fault for name in ("do_sample", "use_cache") for fault in boolean(name, getattr(self, name))),
             *(fault for text in self.stop_strings for fault in _stop_string(text)),
+            *(
+                ["response_format and grammar both say what the text must be: leave one out"]
+                if self.response_format is not None and self.grammar is not None
+                else []
+            ),
             *(
                 f"{f.name}: {UNSUPPORTED[f.name]}"
                 for f in fields(self)
@@ -167,10 +182,8 @@ class GenerationOptions(LogitsSettings):
         return replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """The options in effect as plain JSON values, by name; the caller's own functions are left out."""
-        values = {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*UNSUPPORTED, "logits_processor")
-        }
+        """The options in effect as plain JSON values, by name; those that are none are left out."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*UNSUPPORTED, *CALLER_ONLY)}
         return values | {"sequence_bias": [[list(ids), bias] for ids, bias in self.sequence_bias.items()]}
 
     @classmethod
@@ -179,7 +192,7 @@ class GenerationOptions(LogitsSettings):
 
         As everywhere else, a file that does not say ``do_sample`` means greedy.
         """
-        known = {f.name for f in fields(cls)} - UNSUPPORTED.keys()
+        known = {f.name for f in fields(cls)} - UNSUPPORTED.keys() - set(CALLER_ONLY)
         given: dict[str, Any] = {"do_sample": False}
         given |= {name: value for name, value in config.items() if name in known and value is not None}
         return cls(**given)

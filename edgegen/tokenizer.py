@@ -141,6 +141,22 @@ class Tokenizer:
         """The id of ``token`` as the vocabulary spells it, or None."""
         return self._backend.token_to_id(token)
 
+    @property
+    def spells_bytes(self) -> bool:
+        """Whether each token stands for the same bytes wherever it is: byte-level and byte-fallback vocabularies."""
+        return self._spelling is not None
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """The bytes that a token adds to a text; None for special tokens and unknown ids, which add none.
+
+        Raises:
+            UsageError: the tokens of this vocabulary do not spell bytes.
+        """
+        if self._spelling is None:
+            raise UsageError("the tokens of this vocabulary are not so many bytes each.")
+        token = self.visible_token(token_id, skip_special_tokens=True)
+        return None if token is None else self._spelling.spell(token)
+
     def visible_token(self, token_id: int, *, skip_special_tokens: bool) -> str | None:
         """The token as the vocabulary spells it; None when it has no part in the text."""
         if skip_special_tokens and token_id in self._special_ids:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from edgegen.board import peak_memory
+from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
@@ -35,6 +36,7 @@ _DEFAULTS = GenerationOptions()
 @click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
 @click.option("--seed", type=int, help="Same seed, same text.  [random]")
 @sampling_flags
+@constraint_flags
 @click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
 @click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
 @click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
@@ -82,6 +84,7 @@ def command(
     text = "" if print_options else read_prompt(prompt, prompt_file)
     overrides = {
         **given_flags(),
+        "grammar": given_constraint(),
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
         "top_k": top_k,

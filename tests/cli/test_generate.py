@@ -354,3 +354,40 @@ class TestChat:
         done = edgegen("generate", "-m", model, "-s", "Be brief.", "Hi")
         assert (done.returncode, done.stdout) == (2, b"")
         assert b"-s is for conversations: add --chat." in done.stderr
+
+
+class TestConstraints:
+    def test_each_flag_says_what_the_text_is(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
+        (tmp_path / "schema.json").write_text('{"enum": ["ab", "cd"]}')
+        (tmp_path / "grammar.lark").write_text('start: "ef" | "gh"')
+        ways: list[tuple[tuple[str, ...], set[bytes]]] = [
+            (("--json-schema", str(tmp_path / "schema.json")), {b'"ab"\n', b'"cd"\n'}),
+            (("--grammar", str(tmp_path / "grammar.lark")), {b"ef\n", b"gh\n"}),
+            (("--regex", "i[jk]"), {b"ij\n", b"ik\n"}),
+            (("--choice", "lm", "--choice", "no"), {b"lm\n", b"no\n"}),
+        ]
+        for arguments, allowed in ways:
+            done = edgegen("generate", "-m", model, "--seed", "3", *arguments, "Hi")
+            assert done.stderr == b""
+            assert done.stdout in allowed
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (("--regex", "a", "--choice", "b"), b"--regex and --choice each say what the text must be"),
+            (("--json-schema", "nowhere.json"), b"cannot read nowhere.json"),
+            (("--regex", "("), b"regular expression"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(
+        self, edgegen: Edgegen, model: str, arguments: tuple[str, ...], reason: bytes
+    ) -> None:
+        done = edgegen("generate", "-m", model, *arguments, "Hi")
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert reason in done.stderr
+
+    def test_a_schema_that_is_no_json_is_refused(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
+        (tmp_path / "schema.json").write_text("{")
+        done = edgegen("generate", "-m", model, "--json-schema", str(tmp_path / "schema.json"), "Hi")
+        assert done.returncode == 2
+        assert b"schema.json is not JSON" in done.stderr

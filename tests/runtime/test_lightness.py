@@ -13,6 +13,7 @@ HEAVY = {
     "gguf",
     "huggingface_hub",
     "jinja2",
+    "llguidance",
     "ml_dtypes",
     "numpy",
     "onnx",

@@ -1,0 +1,45 @@
+"""One of several texts."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from edgegen.errors import ConstraintError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of ``texts``, whole. Where one begins another, the model decides where to end."""
+
+    texts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.texts or "" in self.texts:
+            raise ConstraintError("choices are one or more texts, none of them empty")
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        """
+        Raises:
+            ConstraintError: there are none, one is empty, or one is no text.
+        """
+        if isinstance(texts, str):
+            raise ConstraintError(f"choices are a list of texts, not one text: [{texts!r}]")
+        listed = tuple(dict.fromkeys(texts))
+        wrong = [text for text in listed if not isinstance(text, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
+        if wrong:
+            raise ConstraintError(f"choices are texts, and {wrong[0]!r} is none: write it in quotes")
+        return cls(listed)
+
+    @property
+    def name(self) -> str:
+        return "the choice"
+
+    def source(self) -> str:
+        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in self.texts)
+        # A terminal of its own: so all are one automaton, however many there are.
+        return json.dumps({"grammars": [{"lark_grammar": f"start: TEXT\nTEXT: {texts}\n"}]})
+
+    def explain(self, complaint: str) -> str:
+        return complaint

@@ -1,0 +1,114 @@
+"""A JSON schema."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+from edgegen.constraint.constraint import SPACE, Whitespace, check_whitespace
+from edgegen.constraint.schema_rules import enforceable, places_of
+from edgegen.errors import ConstraintError, one_or_list
+
+_COMMON = ("not", "if", "contains", "uniqueItems", "propertyNames")
+"""Unimplemented keywords of every draft: llguidance names those of one place, and all should be heard of at once."""
+
+_UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*\])")
+
+
+@dataclass(frozen=True)
+class JsonSchema:
+    """JSON that validates against a schema (draft 7, 2019-09, 2020-12 by its ``$schema``; the last without one).
+
+    Properties come in the schema's order. Strings are spelled in one way each, letters as themselves and
+    ``\\u`` nowhere, so that a name cannot come back in disguise. ``format`` is enforced where it is known,
+    dates to the day. A schema that cannot be enforced is refused.
+
+    Attributes:
+        schema: its JSON text.
+    """
+
+    schema: str
+    whitespace: Whitespace = "flexible"
+
+    def __post_init__(self) -> None:
+        check_whitespace(self.whitespace)
+
+    @classmethod
+    def of(cls, schema: object, whitespace: Whitespace = "flexible") -> Self:
+        """From a schema as a text, as Python values, or as a class with ``model_json_schema`` (pydantic's models).
+
+        Raises:
+            ConstraintError: it is none of these.
+        """
+        if isinstance(schema, str):
+            return cls(schema, whitespace)
+        describe = getattr(schema, "model_json_schema", None)
+        if callable(describe):
+            schema = describe()
+        if not isinstance(schema, (bool, Mapping)):
+            raise ConstraintError(
+                f"a JSON schema is an object, its text, or a pydantic model, not {type(schema).__name__}"
+            )
+        try:
+            return cls(json.dumps(schema, ensure_ascii=False, allow_nan=False), whitespace)
+        except RecursionError:
+            raise ConstraintError("the JSON schema is nested too deeply") from None
+        except (TypeError, ValueError) as error:
+            raise ConstraintError(f"the JSON schema holds what is not JSON: {error}") from None
+
+    @property
+    def name(self) -> str:
+        return "the JSON schema"
+
+    def source(self) -> str:
+        schema = enforceable(self._parsed())
+        space = SPACE[self.whitespace]
+        schema["x-guidance"] = {
+            "whitespace_flexible": bool(space),
+            "whitespace_pattern": space or None,
+            "item_separator": ",",
+            "key_separator": ":",
+            "json_allowed_escapes": 'nrbtf\\"',
+            "json_allow_general_unicode_escapes": False,
+            "coerce_one_of": False,
+            "lenient": False,
+        }
+        if self.whitespace != "any":
+            return json.dumps({"grammars": [{"json_schema": schema}]})
+        grammar = f"start: SPACE? json SPACE?\njson: %json {json.dumps(schema)}\nSPACE: /{space}/\n"
+        return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+
+    def explain(self, complaint: str) -> str:
+        unimplemented = _UNIMPLEMENTED.search(complaint)
+        if unimplemented:
+            keywords = cast(list[str], json.loads(unimplemented[1]))
+            others = [keyword for keyword in _COMMON if keyword not in keywords]
+            found = [(word, place) for word in [*keywords, *others] for place in places_of(self._parsed(), word)]
+            return one_or_list([f"{word!r} at {place} cannot be enforced" for word, place in found])
+        if "oneOf constraints" in complaint:
+            places = ", ".join(places_of(self._parsed(), "oneOf"))
+            return (
+                f"the branches of 'oneOf' at {places} may overlap, which cannot be enforced: "
+                "tell them apart by a required property with a 'const', or write 'anyOf'"
+            )
+        if unknown := re.search(r"Unknown format: (.*)", complaint):
+            places = [f"{place}" for place in places_of(self._parsed(), "format", unknown[1])]
+            return f"format {unknown[1]!r} at {', '.join(places)} cannot be enforced: leave it out"
+        if "is not present in a registry" in complaint:
+            return (
+                f"{complaint.partition(' is not')[0]} is not in the schema, and nothing is fetched: put it in '$defs'"
+            )
+        return complaint.replace("Unsatisfiable schema", "nothing satisfies it")
+
+    def _parsed(self) -> Any:
+        try:
+            return json.loads(self.schema, parse_constant=_refuse_constant)
+        except RecursionError:
+            raise ConstraintError("the JSON schema is nested too deeply") from None
+        except ValueError as error:
+            raise ConstraintError(f"the JSON schema is not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")

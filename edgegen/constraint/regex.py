@@ -1,0 +1,26 @@
+"""A regular expression."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Regex:
+    """The whole text matches ``pattern``, in the syntax of Rust's ``regex``: no look-around, no back-references.
+
+    Nothing may stand before or behind the match; a ``^`` in front and a ``$`` at the end change nothing.
+    """
+
+    pattern: str
+
+    @property
+    def name(self) -> str:
+        return "the regular expression"
+
+    def source(self) -> str:
+        from llguidance import LLMatcher
+
+        return LLMatcher.grammar_from_regex(self.pattern)
+
+    def explain(self, complaint: str) -> str:
+        # The complaint shows the expression and points into it, then shows the grammar that was made of it.
+        return complaint.partition("(in regex): ")[2].partition("\n   1 | ")[0].rstrip() or complaint

@@ -1,0 +1,77 @@
+"""A constraint in the engine's protocols."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from edgegen.constraint.state import ConstraintState
+from edgegen.logits import Candidates, LogitsContext
+from edgegen.stopping import StopMatch
+
+
+class _Watcher(Protocol):
+    """What is used of ``TextWatcher``."""
+
+    def watch(self, new_ids: Sequence[int]) -> StopMatch | None: ...
+    def finish(self) -> StopMatch | None: ...
+
+
+class RowConstraint:
+    """The constraint of one row: a logits processor and a proposer of forced tokens.
+
+    It looks at the tokens that it is shown and brings its state there, forwards or back. So nobody has to tell
+    it what was drawn, taken back or drawn again, and rows that share one stay right.
+    """
+
+    def __init__(self, state: ConstraintState, prompt_length: int) -> None:
+        self.state = state
+        self._prompt_length = prompt_length
+
+    def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
+        """Only what the grammar allows behind ``context.token_ids``.
+
+        Raises:
+            ConstraintError: nothing is left, or the grammar got too complex.
+        """
+        self._follow(context.token_ids[self._prompt_length :])
+        return self.state.apply(candidates)
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        """The forced tokens behind ``token_ids`` (prompt and answer)."""
+        self._follow(token_ids[self._prompt_length :])
+        return self.state.forced()
+
+    def is_complete(self, answer: Sequence[int]) -> bool:
+        """Whether the generated tokens are whole: their sequence may end without an end-of-sequence token."""
+        self._follow(answer)
+        return self.state.is_complete
+
+    def fork(self) -> "RowConstraint":
+        """For another row that has the same tokens so far."""
+        return RowConstraint(self.state.fork(), self._prompt_length)
+
+    def _follow(self, answer: Sequence[int]) -> None:
+        wanted = list(answer)
+        known = self.state.ids
+        common = len(known)
+        if wanted[:common] != known:
+            pairs = zip(wanted, known, strict=False)
+            common = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(known)))
+            self.state.rollback(len(known) - common)
+        for token_id in wanted[common:]:
+            self.state.accept(token_id)
+
+
+class ConstraintWatch:
+    """Ends a sequence whose text is complete, one model step before an end-of-sequence token could."""
+
+    def __init__(self, watcher: _Watcher, row: RowConstraint) -> None:
+        self._watcher = watcher
+        self._row = row
+        self._answer: list[int] = []
+
+    def watch(self, new_ids: Sequence[int]) -> StopMatch | None:
+        """As ``TextWatcher.watch``; a stop string at the end of a complete text comes first."""
+        if match := self._watcher.watch(new_ids):
+            return match
+        self._answer += new_ids
+        return (self._watcher.finish() or StopMatch("stop", None)) if self._row.is_complete(self._answer) else None

@@ -1,0 +1,164 @@
+"""Where one sequence stands in its grammar."""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.constraint.token_mask import keep_allowed
+from edgegen.errors import ConstraintError
+from edgegen.logits import Candidates
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+_ENDS = ("NotStopped", "NoExtension", "NoExtensionBias", "EndOfSentence")
+"""Reasons for which llguidance stops at a grammar's end, and nowhere else."""
+
+
+class ConstraintState:
+    """The tokens a sequence has so far, and those that may come next. Not thread-safe: one sequence has one.
+
+    Attributes:
+        ids: the accepted tokens, an end-of-sequence token last if there was one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: "LLMatcher",
+        vocabulary_size: int,
+        eos_token_ids: Collection[int],
+        ids: Sequence[int] = (),
+    ) -> None:
+        """
+        Args:
+            start: the grammar before any token; it is copied.
+            ids: tokens accepted before, none of them an end.
+        """
+        self.ids = list(ids)
+        self._name = name
+        self._start = start
+        self._size = vocabulary_size
+        self._eos = frozenset(token_id for token_id in eos_token_ids if 0 <= token_id < vocabulary_size)
+        self._ended = False
+        self._matcher = start.deep_copy()
+        if ids and not self._matcher.consume_tokens(list(ids)):
+            raise self._failure()
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the text so far is one of the grammar's."""
+        return self._ended or self._matcher.is_accepting()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text so far is one of the grammar's and nothing can follow it."""
+        return self._ended or (self._matcher.is_stopped() and self._matcher.is_accepting())
+
+    def mask(self) -> NDArray[np.uint8]:
+        """A bit for each token that may come next; those that end a sequence, where the text may end.
+
+        Where the grammar forces the next piece of text, that is its usual token and no other.
+
+        Returns:
+            ``[ceil(vocabulary / 8)]`` uint8, the lowest bit first.
+
+        Raises:
+            ConstraintError: the grammar got too complex here.
+        """
+        size = self._size + 7 >> 3
+        if self._ended:
+            return np.zeros(size, np.uint8)
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)[:size].copy()
+        self._check()
+        if spare := self._size & 7:
+            bits[-1] &= (1 << spare) - 1  # llguidance's own end is behind the vocabulary
+        may_stop = self.may_stop
+        for token_id in self._eos:
+            bit = 1 << (token_id & 7)
+            if may_stop:
+                bits[token_id >> 3] |= bit
+            else:
+                bits[token_id >> 3] &= 0xFF ^ bit
+        return bits
+
+    def apply(self, candidates: Candidates) -> Candidates:
+        """Those of ``candidates`` that may come next.
+
+        Raises:
+            ConstraintError: there are none, or the grammar got too complex here.
+        """
+        allowed = keep_allowed(candidates, self.mask())
+        if not allowed.logits.size:
+            raise ConstraintError(
+                f"{self._name} leaves no token to choose from after {len(self.ids)} tokens: "
+                + (
+                    "the text is complete, and no end-of-sequence token is left"
+                    if self.may_stop
+                    else "its own rules lead into a dead end, or other options have removed all that it allows"
+                )
+            )
+        return allowed
+
+    def accept(self, token_id: int) -> None:
+        """Take the next token.
+
+        Raises:
+            ConstraintError: it may not come here, or the grammar got too complex; the state is as before.
+        """
+        if token_id in self._eos:
+            if not self.may_stop:
+                raise ConstraintError(f"{self._name} does not end here, and token {token_id} ends the sequence")
+            self._ended = True
+        elif self._ended or not 0 <= token_id < self._size or not self._matcher.try_consume_tokens([token_id]):
+            self._check()
+            raise ConstraintError(f"{self._name} does not allow token {token_id} after {len(self.ids)} tokens")
+        self.ids.append(token_id)
+
+    def forced(self) -> list[int]:
+        """The usual tokens of the text that must come next, as far as later text cannot change them.
+
+        The first is the only one that ``mask`` allows.
+        """
+        return [] if self._ended else self._before_end(self._matcher.compute_ff_tokens())
+
+    def valid_prefix(self, ids: Sequence[int]) -> list[int]:
+        """As many of ``ids``, from the first, as may come next; ends before one that ends the sequence."""
+        if self._ended:
+            return []
+        possible = self._before_end(ids)
+        return possible[: self._matcher.validate_tokens(possible)]
+
+    def fork(self) -> "ConstraintState":
+        """A state of its own for a sequence that has the same tokens so far."""
+        other = object.__new__(ConstraintState)
+        other.__dict__ |= self.__dict__ | {"ids": self.ids.copy(), "_matcher": self._matcher.deep_copy()}
+        return other
+
+    def rollback(self, count: int) -> None:
+        """Forget the last ``count`` tokens."""
+        if count <= 0:
+            return
+        of_grammar = count - self._ended
+        self.ids, self._ended = self.ids[:-count], False
+        if of_grammar and not self._matcher.rollback(of_grammar):  # some Lark options allow none
+            self._matcher = self._start.deep_copy()
+            self._matcher.consume_tokens(self.ids)
+
+    def _before_end(self, ids: Sequence[int]) -> list[int]:
+        for at, token_id in enumerate(ids):
+            if token_id in self._eos or not 0 <= token_id < self._size:
+                return list(ids[:at])
+        return list(ids)
+
+    def _check(self) -> None:
+        if self._matcher.is_error() or self._matcher.stop_reason() not in _ENDS:
+            raise self._failure()
+
+    def _failure(self) -> ConstraintError:
+        reason = self._matcher.get_error().split("\n")[0] or self._matcher.stop_reason()
+        if reason == "NoExtensionBias":
+            reason = "no text of it goes on from here"
+        return ConstraintError(f"{self._name} cannot go on after {len(self.ids)} tokens: {reason}")

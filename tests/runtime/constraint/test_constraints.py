@@ -1,0 +1,190 @@
+"""Constraints that are not JSON schemas: errors before any model runs, and small print."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgegen.constraint import (
+    AnyJson,
+    Choice,
+    Constraint,
+    ConstraintCompiler,
+    Grammar,
+    JsonSchema,
+    Regex,
+    read_response_format,
+)
+from edgegen.errors import ConstraintError, OptionError
+from edgegen.tokenizer import Tokenizer
+from tests.runtime.constraint.vocabulary import Vocabulary
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (Regex("["), "the regular expression cannot be used: regex parse error:"),
+        (Regex("a(?=b)"), "look-around, including look-ahead and look-behind, is not supported"),
+        (Regex(r"(a)\1"), "backreferences are not supported"),
+        (Grammar("start: missing"), 'the grammar cannot be used: at 1(8): unknown name: "missing"'),
+        (Grammar("start: A\nA: /[a-z"), "the grammar cannot be used: 3(1): lexer error"),
+        (Grammar("begin: A"), "the grammar cannot be used: "),
+        (Grammar('root ::= "a'), "the grammar is not GBNF: Unexpected end of input at line 2"),
+        (Grammar("root ::= b"), "the grammar is not GBNF: Rule 'b' not found"),
+        (Grammar('other ::= "a"'), "the grammar is not GBNF: Rule 'root' not found"),
+        (Grammar('start: %json {"not": {}}'), "the grammar cannot be used: "),
+        (Grammar("start: a\na: a"), "the grammar cannot go on after 0 tokens: no text of it goes on from here"),
+        (Grammar("root ::= " + "(" * 5000), "the grammar is not GBNF: maximum recursion depth exceeded"),
+        (Regex("\ud800"), "the regular expression holds half of a character"),
+        (Choice(("\ud800",)), "the choice cannot be used: "),
+    ],
+)
+def test_what_is_broken_is_refused(gpt2: Vocabulary, constraint: Constraint, message: str) -> None:
+    with pytest.raises(ConstraintError) as error:
+        gpt2.compiler.compile(constraint)
+    assert message in str(error.value)
+    assert "edgegen-root" not in str(error.value)
+    assert isinstance(error.value, OptionError)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "choices are one or more texts"),
+        (["a", ""], "none of them empty"),
+        ("abc", r"choices are a list of texts, not one text: ['abc']"),
+        (["a", 1], "choices are texts, and 1 is none: write it in quotes"),
+    ],
+)
+def test_wrong_choices(texts: Any, message: str) -> None:
+    with pytest.raises(ConstraintError, match=re.escape(message)):
+        Choice.of(texts)
+
+
+def test_many_choices(gpt2: Vocabulary) -> None:
+    choice = Choice.of([f"option {n}" for n in range(5000)] + ["option 7"])
+    assert gpt2.accepts(choice, "option 4999")
+    assert not gpt2.accepts(choice, "option 5000")
+
+
+@pytest.mark.parametrize(
+    ("text", "syntax", "message"),
+    [
+        (" \n", None, "the grammar is empty"),
+        ("start: A", "larc", r"a grammar's syntax is lark or gbnf, not 'larc' (did you mean 'lark'?)"),
+    ],
+)
+def test_wrong_grammars(text: str, syntax: Any, message: str) -> None:
+    with pytest.raises(ConstraintError, match=re.escape(message)):
+        Grammar(text, syntax)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        ("^abc$", ["abc"], ["xabc", "abcx", "abc\n"]),
+        ("^a|b$", ["a", "b"], ["ax", "xb"]),
+        ("a/b\\/c", ["a/b/c"], ["ab"]),
+        ("", [""], ["a"]),
+        (".", ["é", "😀"], ["\n", ""]),
+        ("a*?b", ["b", "aab"], ["a"]),
+    ],
+)
+def test_regular_expressions(gpt2: Vocabulary, pattern: str, right: list[str], wrong: list[str]) -> None:
+    assert [text for text in right if not gpt2.accepts(Regex(pattern), text)] == []
+    assert [text for text in wrong if gpt2.accepts(Regex(pattern), text)] == []
+
+
+@pytest.mark.parametrize(
+    ("gbnf", "right", "wrong"),
+    [
+        ('root ::= word "a"\nword ::= [a-z]+', ["ba", "baa"], ["b", "a"]),  # what a word takes, it gives back
+        ('root ::= "\\u00e9" [\\u00e9\\x41] "\\x41" "\\n"', ["ééA\n", "éAA\n"], ["éBA\n"]),
+        ('# a list\nroot ::= item{2,3} # more\nitem ::= "- " [^\\n]+ "\\n"', ["- a\n- b\n"], ["- a\n", "- \n- \n"]),
+        ('root ::= ("a" |\n  "b") "c"? # end\n', ["a", "bc"], ["c", "abc"]),
+        ('root ::= "root" | "x" root', ["root", "xxroot"], ["x"]),
+        ('root ::= "\\"" [^"\\\\] "\\\\" "]" [\\]\\[]', ['"a\\]['], ['""\\][']),
+        ("root ::= camelCase kebab-case\ncamelCase ::= [+/-]\nkebab-case ::= .", ["+é", "-/", "/a"], [",a"]),
+    ],
+)
+def test_gbnf(gpt2: Vocabulary, gbnf: str, right: list[str], wrong: list[str]) -> None:
+    assert [text for text in right if not gpt2.accepts(Grammar(gbnf), text)] == []
+    assert [text for text in wrong if gpt2.accepts(Grammar(gbnf), text)] == []
+
+
+def test_special_tokens_by_name(gpt2: Vocabulary) -> None:
+    assert gpt2.accepts(Grammar('start: "a" <|endoftext|> "b"'), []) is False
+    compiled = gpt2.compiler.compile(Grammar('start: "a" <|endoftext|> "b"'))
+    state = compiled.start(())
+    for token_id in (gpt2.encode("a")[0], gpt2.eos[0], gpt2.encode("b")[0]):
+        state.accept(token_id)
+    assert state.is_complete
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, AnyJson()),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "null"}}},
+            JsonSchema('{"type": "null"}'),
+        ),
+        (Regex("a"), Regex("a")),
+    ],
+)
+def test_response_formats(value: object, expected: object) -> None:
+    assert read_response_format(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("json", "response_format is a mapping with a 'type', a pydantic model or a constraint, not str"),
+        ({"type": "json_shema"}, "not 'json_shema' (did you mean 'json_schema'?)"),
+        ({"type": "object"}, "a schema goes into {'type': 'json_schema'"),
+        ({"type": "json_schema", "schema": {}}, "holds the schema at ['json_schema']['schema']"),
+    ],
+)
+def test_wrong_response_formats(value: object, message: str) -> None:
+    with pytest.raises(ConstraintError, match=re.escape(message)):
+        read_response_format(value)
+
+
+def test_a_pydantic_model_and_what_it_makes_of_the_answer(gpt2: Vocabulary) -> None:
+    class Person:
+        @classmethod
+        def model_json_schema(cls) -> dict[str, Any]:
+            return {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+    constraint = read_response_format(Person, "compact")
+    assert constraint == JsonSchema.of(Person.model_json_schema(), "compact")
+    assert constraint is not None
+    assert gpt2.accepts(constraint, '{"name":"Zoë"}')
+
+
+def test_a_vocabulary_that_spells_no_bytes(test_data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text('{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}')
+    with pytest.raises(ConstraintError, match="neither byte-level nor has it a byte fallback"):
+        ConstraintCompiler(Tokenizer.from_file(file), 2).compile(Regex("a"))
+
+
+def test_threads_share_a_compiler(test_data: Path) -> None:
+    vocabulary = Vocabulary.read(test_data / "tokenizers" / "gpt2" / "tokenizer.json", 50257, "<|endoftext|>")
+    constraints = [Regex(f"[a-z]{{{n % 3 + 1}}}") for n in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(vocabulary.accepts, constraints, ["ab"] * len(constraints)))
+    assert results == [n % 3 == 1 for n in range(24)]
+
+
+def test_only_the_last_constraints_are_kept(gpt2: Vocabulary) -> None:
+    compiler = ConstraintCompiler(gpt2.tokenizer, gpt2.size)
+    first = compiler.compile(Regex("a"))
+    assert compiler.compile(Regex("a")) is first
+    for n in range(70):
+        compiler.compile(Regex(f"b{{{n}}}"))
+    assert compiler.compile(Regex("a")) is not first
