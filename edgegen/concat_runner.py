@@ -26,6 +26,9 @@ class ConcatRunner:
         self.max_context = max_context
         self._graphs = graphs
         self._variant = variant
+        layers = variant.kv.layers
+        self._pasts = [name for layer in layers for name in (layer.past_key, layer.past_value)]
+        self._presents = [name for layer in layers for name in (layer.present_key, layer.present_value)]
         self._logits = np.zeros((0, 0, 0), np.float32)
 
     def new_cache(self) -> ConcatCache:
@@ -60,11 +63,9 @@ class ConcatRunner:
         bind.input(names.position_ids, Buffer(np.arange(before, after, dtype=np.int64)[None]))
         if phase == "prefill":
             bind.input(names.logits_indices, Buffer(np.array([tokens - 1], np.int64)))
-        pasts = [name for layer in layers for name in (layer.past_key, layer.past_value)]
-        presents = [name for layer in layers for name in (layer.present_key, layer.present_value)]
-        for name, buffer in zip(pasts, cache.past(slot), strict=True):
+        for name, buffer in zip(self._pasts, cache.past(slot), strict=True):
             bind.input(name, buffer)
-        for name, buffer in zip(presents, present, strict=True):
+        for name, buffer in zip(self._presents, present, strict=True):
             bind.output(name, buffer)
         bind.output(names.logits, Buffer(logits))
         bind.run()

@@ -302,18 +302,18 @@ class LLM:
         options.check_vocabulary(self.bundle.manifest.model.vocab_size)
         constraint = self._constraint(options, eos or (), len(ids))
         watcher = TextWatcher(detokenizer, options.stop_strings, eos or ())
-        processors = LogitsPipeline.from_settings(
-            options,
-            do_sample=bool(options.do_sample),
-            eos_token_ids=eos or (),
-            max_new_tokens=max_new_tokens,
-            seed=seed or 0,
-        ).processors
         sequence = Sequence(
             ids=ids,
             prompt_length=len(ids),
             max_new_tokens=max_new_tokens,
-            pipeline=LogitsPipeline([*([constraint] if constraint else []), *processors]),
+            pipeline=LogitsPipeline.from_settings(
+                options,
+                do_sample=bool(options.do_sample),
+                eos_token_ids=eos or (),
+                max_new_tokens=max_new_tokens,
+                seed=seed or 0,
+                first=[constraint] if constraint else [],
+            ),
             sampler=Sampler(seed=seed or 0, do_sample=bool(options.do_sample)),
             watch=ConstraintWatch(watcher, constraint).watch if constraint else watcher.watch,
             use_cache=options.use_cache,

@@ -14,7 +14,7 @@ TokenSequence = tuple[int, ...]
 LogitsFunction = Callable[[Any, Any], Any]
 """``function(ids, logits) -> logits``: ids int64 ``[T]`` so far, read-only; logits float32 ``[vocab]``, a copy."""
 
-_CUTOFFS: Mapping[str, float] = {
+CUTOFFS: Mapping[str, float] = {
     "top_k": 0,
     "top_p": 1.0,
     "min_p": 0.0,
@@ -121,7 +121,7 @@ class LogitsSettings:
 
     def _normalize(self) -> None:
         for name in ("dry_sequence_breakers", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"):
-            object.__setattr__(self, name, _several(getattr(self, name)))
+            object.__setattr__(self, name, several(getattr(self, name)))
         for name in ("bad_words_ids", "exponential_decay_length_penalty", "logits_processor"):
             object.__setattr__(self, name, _tuples(getattr(self, name)))
         object.__setattr__(self, "sequence_bias", _mapping(self.sequence_bias))
@@ -199,7 +199,7 @@ class LogitsSettings:
         ]
 
     def _contradictions(self) -> list[str]:
-        beside = [name for name, off in _CUTOFFS.items() if getattr(self, name) != off]
+        beside = [name for name, off in CUTOFFS.items() if getattr(self, name) != off]
         faults = [f"mirostat stands in for all that cuts off: leave {', '.join(beside)} out"] if self.mirostat else []
         faults = faults if beside else []
         suppressed = set(self.suppress_tokens)
@@ -211,7 +211,7 @@ class LogitsSettings:
         return faults
 
 
-def _several(value: Any) -> Any:
+def several(value: Any) -> Any:
     """A tuple for one id or a list of them, and for None; what is neither stays for the check."""
     if value is None:
         return ()

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict
 
 from edgegen.errors import OptionError, did_you_mean, one_or_list
 from edgegen.faults import boolean, number, token_ids
-from edgegen.logits_settings import LogitsFunction, LogitsSettings
+from edgegen.logits_settings import CUTOFFS, LogitsFunction, LogitsSettings, several
+
+DEFAULT_TOP_K = 50
 
 SAMPLING_OPTIONS = (
     "temperature",
@@ -25,19 +27,6 @@ SAMPLING_OPTIONS = (
     "seed",
 )
 """Options that only matter when tokens are drawn: any of them asks for that."""
-
-MIROSTAT_REPLACES = (
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "top_n_sigma",
-    "xtc_probability",
-)
-
-"""What mirostat stands in for."""
 
 UNSUPPORTED = {"guidance_scale": "guidance by a negative prompt is not supported yet: leave it out"}
 """Settings that the pipeline knows and no request can ask for."""
@@ -116,7 +105,7 @@ class GenerationOptions(LogitsSettings):
 
     max_new_tokens: int = 256
     do_sample: bool | None = None
-    top_k: int = 50
+    top_k: int = DEFAULT_TOP_K
     seed: int | None = None
     eos_token_id: tuple[int, ...] | None = None
     stop_strings: tuple[str, ...] = ()
@@ -127,14 +116,14 @@ class GenerationOptions(LogitsSettings):
     def _normalize(self) -> None:
         LogitsSettings._normalize(self)
         if self.eos_token_id is not None:
-            object.__setattr__(self, "eos_token_id", _several(self.eos_token_id))
-        object.__setattr__(self, "stop_strings", _several(self.stop_strings))
+            object.__setattr__(self, "eos_token_id", several(self.eos_token_id))
+        object.__setattr__(self, "stop_strings", several(self.stop_strings))
         if self.do_sample is None:
             asked = any(getattr(self, f.name) != f.default for f in fields(self) if f.name in SAMPLING_OPTIONS)
             object.__setattr__(self, "do_sample", asked)
-        if self.temperature == 0 and self.do_sample is not False:
+        if self.temperature == 0:
             object.__setattr__(self, "do_sample", False)
-        if self.mirostat and self.top_k == GenerationOptions.__dataclass_fields__["top_k"].default:
+        if self.mirostat and self.top_k == DEFAULT_TOP_K:
             object.__setattr__(self, "top_k", 0)  # the default gives way, a value of the caller's own contradicts
 
     def _faults(self) -> list[str]:
@@ -177,8 +166,7 @@ class GenerationOptions(LogitsSettings):
                 raise OptionError(f"do_sample=False contradicts {', '.join(given)}: leave one or the other out")
             values["do_sample"] = True
         if values.get("mirostat"):
-            off = {f.name: f.default for f in fields(LogitsSettings) if f.name in MIROSTAT_REPLACES}
-            values = {**off, **values}
+            values = {**CUTOFFS, **values}
         return replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
@@ -220,13 +208,6 @@ class EngineOptions:
         ]
         if faults:
             raise OptionError(one_or_list(faults))
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    """Callers and files write one id or a list of them, one stop string or several, or None."""
-    if value is None:
-        return ()
-    return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 
 
 def _stop_string(value: object) -> list[str]:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -20,6 +21,7 @@ from edgegen_export.quantize.recipe import RECIPES, Scheme
 from edgegen_export.traced_decoder import build_traced
 from edgegen_export.traced_graph import TracedGraph
 from edgegen_export.writer import WeightsFile
+from tests.runtime.models import fake_variant
 
 VOCABULARY, WIDTH, POSITIONS = 32, 16, 48
 Weights = Mapping[str, NDArray[np.float32]]
@@ -191,19 +193,8 @@ def concat_graph(weights: Weights, phase: Phase) -> ModelProto:
 
 def toy_variant() -> GraphVariant:
     layer = KVLayer("full", 1, WIDTH, "past_key", "past_value", "present_key", "present_value")
-    return GraphVariant(
-        name="toy",
-        prefill="prefill.onnx",
-        decode="decode.onnx",
-        pair="pair.onnx",
-        weights="weights.data",
-        linear="matmul",
-        activation_dtype="float32",
-        device="cpu",
-        kv=KVSpec("float32", "concat", {"full": CacheClass(None, None, None)}, (layer,)),
-        contract=GraphContract(),
-        rotary=(),
-    )
+    kv = KVSpec("float32", "concat", {"full": CacheClass(None, None, None)}, (layer,))
+    return replace(fake_variant(), name="toy", kv=kv)
 
 
 class ToyGraphs:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from edgegen.cli.collected_flags import CollectedFlags
 from edgegen.errors import UsageError
 
 if TYPE_CHECKING:
     from edgegen.constraint import Constraint
 
-_KEY = "edgegen.constraint_flags"
+_COLLECTED = CollectedFlags("edgegen.constraint_flags")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -24,7 +25,9 @@ def constraint_flags(command: F) -> F:
         ("--regex", "PATTERN", False, "The text matches this regular expression."),
         ("--json-schema", "FILE", False, "The text is JSON that this schema accepts."),
     ):
-        add = click.option(flag, metavar=metavar, multiple=multiple, expose_value=False, callback=_collect, help=text)
+        add = click.option(
+            flag, metavar=metavar, multiple=multiple, expose_value=False, callback=_COLLECTED.collect, help=text
+        )
         command = add(command)
     return command
 
@@ -36,7 +39,7 @@ def given_constraint() -> "Constraint | None":
         UsageError: two kinds were given, or a file cannot be read.
         ConstraintError: it is broken.
     """
-    given: dict[str, Any] = click.get_current_context().meta.get(_KEY, {})
+    given = _COLLECTED.given()
     if not given:
         return None
     if len(given) > 1:
@@ -54,11 +57,6 @@ def given_constraint() -> "Constraint | None":
             return Regex(value)
         case _:
             return Choice.of(list(value))
-
-
-def _collect(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value not in (None, ()):
-        context.meta.setdefault(_KEY, {})[parameter.name] = value
 
 
 def _json(path: str) -> Any:

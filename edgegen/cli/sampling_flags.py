@@ -5,10 +5,11 @@ from typing import Any, TypeVar
 
 import click
 
+from edgegen.cli.collected_flags import CollectedFlags
 from edgegen.options import GenerationOptions
 
 _DEFAULTS = GenerationOptions()
-_KEY = "edgegen.sampling_flags"
+_COLLECTED = CollectedFlags("edgegen.sampling_flags")
 
 FLAGS: tuple[tuple[str, type, str], ...] = (
     ("min_p", float, "Draw from tokens at least this many times as likely as the likeliest."),
@@ -42,9 +43,16 @@ def sampling_flags(command: F) -> F:
         default = getattr(_DEFAULTS, name)
         shown = f"  [{default}]" if default is not None else ""
         flag = f"--{name.replace('_', '-')}"
-        command = click.option(flag, type=kind, expose_value=False, callback=_collect, help=text + shown)(command)
+        command = click.option(flag, type=kind, expose_value=False, callback=_COLLECTED.collect, help=text + shown)(
+            command
+        )
     command = click.option(
-        "--suppress-tokens", type=int, multiple=True, expose_value=False, callback=_collect, help="Never this token id."
+        "--suppress-tokens",
+        type=int,
+        multiple=True,
+        expose_value=False,
+        callback=_COLLECTED.collect,
+        help="Never this token id.",
     )(command)
     return click.option(
         "--logit-bias",
@@ -58,12 +66,7 @@ def sampling_flags(command: F) -> F:
 
 def given_flags() -> dict[str, Any]:
     """The flags of the running command that were given, by option."""
-    return dict(click.get_current_context().meta.get(_KEY, {}))
-
-
-def _collect(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value is not None and value != ():
-        context.meta.setdefault(_KEY, {})[parameter.name] = value
+    return _COLLECTED.given()
 
 
 def _collect_biases(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
@@ -74,4 +77,4 @@ def _collect_biases(context: click.Context, parameter: click.Parameter, value: t
             biases[int(token)] = float(bias)
         except ValueError:
             raise click.BadParameter(f"{text!r} is no ID=BIAS, such as 42=-1.5", context, parameter) from None
-    _collect(context, parameter, biases or None)
+    _COLLECTED.collect(context, parameter, biases or None)

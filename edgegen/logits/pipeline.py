@@ -68,8 +68,9 @@ class LogitsPipeline:
         eos_token_ids: Collection[int] = (),
         max_new_tokens: int | None = None,
         seed: int = 0,
+        first: Sequence[LogitsProcessor] = (),
     ) -> Self:
-        """The processors these settings ask for, in order; the defaults ask for none.
+        """``first``, and then the processors these settings ask for, in order; the defaults ask for none.
 
         ``do_sample=False`` leaves out those of sampling. ``eos_token_ids`` are what least lengths mask and the decay
         makes likelier, ``max_new_tokens`` is where the end is forced, ``seed`` decides XTC.
@@ -77,22 +78,12 @@ class LogitsPipeline:
         Raises:
             OptionError: a value is out of its range.
         """
-        processors = list(_at_every_step(settings, eos_token_ids, max_new_tokens))
+        processors = [*first, *_at_every_step(settings, eos_token_ids, max_new_tokens)]
         if do_sample:
             processors += _when_sampling(settings, seed)
         if settings.renormalize_logits:
             processors.append(Renormalization())
         return cls(processors)
-
-    @classmethod
-    def compose(
-        cls, *, repetition_penalty: float = 1.0, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
-    ) -> Self:
-        """:meth:`from_settings` with some of the settings, for sampling."""
-        settings = LogitsSettings(
-            repetition_penalty=repetition_penalty, temperature=temperature, top_k=top_k, top_p=top_p
-        )
-        return cls.from_settings(settings, do_sample=True)
 
     def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
         """The candidates that are left, with the logits they got.

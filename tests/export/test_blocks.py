@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.kv_cache import KVCache
-from edgegen.manifest import GraphContract, GraphVariant
+from edgegen.manifest import GraphContract
 from edgegen.ort_session import PairedSession
 from edgegen.runner import ModelRunner
 from edgegen_export.architecture import decoder_tensors
@@ -25,6 +25,7 @@ from edgegen_export.parameters import StoredParameters
 from edgegen_export.quantize.recipe import RECIPES, Scheme
 from edgegen_export.rope import Rope
 from tests.export.decoder_formula import DecoderFormula
+from tests.runtime.models import fake_variant
 
 TOLERANCE = 2e-4
 """Largest allowed difference of any logit; they are of size 1 to 10."""
@@ -138,19 +139,7 @@ def runner_of(config: DecoderConfig, tensors: Arrays, folder: Path, scheme: Sche
     pair = join_pair(contract.run_prefill, prefill, decode, "weights.data")
     (folder / "pair.onnx").write_bytes(pair.SerializeToString())
     (folder / "weights.data").write_bytes(weights.data)
-    variant = GraphVariant(
-        name=scheme,
-        prefill="",
-        decode="",
-        pair="pair.onnx",
-        weights="weights.data",
-        linear="matmul",
-        activation_dtype="float32",
-        device="cpu",
-        kv=kv,
-        contract=contract,
-        rotary=tuple(rotary_tables(config).values()),
-    )
+    variant = replace(fake_variant(), kv=kv, contract=contract, rotary=tuple(rotary_tables(config).values()))
     graphs = PairedSession(folder / "pair.onnx", contract, threads=1)
     return ModelRunner(graphs, variant, config.vocab_size, config.max_positions)
 

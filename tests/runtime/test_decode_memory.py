@@ -12,7 +12,7 @@ from edgegen.bundle import Bundle
 from edgegen.engine import Engine
 from edgegen.kv_cache import KVCache
 from edgegen.llm import open_runner
-from edgegen.logits import LogitsPipeline
+from edgegen.logits import LogitsPipeline, LogitsSettings
 from edgegen.options import EngineOptions
 from edgegen.ort_session import PairedSession
 from edgegen.runner import ModelRunner
@@ -114,7 +114,7 @@ def peak_of_steps(engine: Engine, steps: int) -> int:
 
 @pytest.mark.parametrize("do_sample", [False, True])
 def test_a_step_allocates_as_little_late_as_early(bundle: Bundle, watched: WatchedRunner, do_sample: bool) -> None:
-    sampling = LogitsPipeline.compose(temperature=1.5, top_k=40, top_p=0.95)
+    sampling = LogitsPipeline.from_settings(LogitsSettings(temperature=1.5, top_k=40, top_p=0.95), do_sample=True)
     one = sequence(bundle, 12, 240, sampling if do_sample else LogitsPipeline(), do_sample=do_sample)
     engine = engine_with(watched, one)
     tracemalloc.start()

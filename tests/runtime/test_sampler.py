@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.errors import EdgegenError
-from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
+from edgegen.logits import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
 from edgegen.random_numbers import philox4x64, uniform
 from edgegen.sampler import Sampler
 
@@ -107,7 +107,7 @@ class TestSampling:
     def test_tokens_come_as_often_as_they_are_likely(self, options: dict[str, float]) -> None:
         logits = np.random.default_rng(3).normal(0, 1.5, 40).astype(np.float32)
         logits[5] = -np.inf
-        pipeline = LogitsPipeline.compose(**options)  # pyright: ignore[reportArgumentType]
+        pipeline = LogitsPipeline.from_settings(LogitsSettings(**options), do_sample=True)  # pyright: ignore[reportArgumentType]
         left = pipeline(Candidates(logits), LogitsContext(()))
         ids = np.arange(40) if left.ids is None else left.ids
         probabilities = np.zeros(40)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from edgegen_export.architecture import Architecture
 from edgegen_export.config import DecoderConfig, Norm, QKNorm
-from edgegen_export.config_reader import ConfigReader, every
+from edgegen_export.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding
+from edgegen_export.families.shared import QK_NORM, read_window, read_window_pattern, rotating, sliding
 
 COHERE_DEFAULTS = {
     **LLAMA_DEFAULTS,
@@ -39,13 +39,8 @@ def read_cohere(read: ConfigReader) -> DecoderConfig:
 def read_cohere2(read: ConfigReader) -> DecoderConfig:
     """``Cohere2Config``."""
     config = read_cohere(read)
-    key = "sliding_window_pattern"
-    pattern = read.positive(key if read.has(key) else f"_{key}", 4)
-    windowed = read_layer_types(read, config.num_layers, every(pattern, False, True, config.num_layers))
-    layers = tuple(
-        layer if slides else replace(layer, rope=None) for layer, slides in zip(config.layers, windowed, strict=True)
-    )
-    return sliding(replace(config, layers=layers), read_window(read), windowed)
+    windowed = read_window_pattern(read, config.num_layers, period=4)
+    return sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
 
 
 COHERE = Architecture(

@@ -7,7 +7,15 @@ from edgegen_export.architecture import Architecture
 from edgegen_export.config import DecoderConfig, QKNorm
 from edgegen_export.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, read_layer_types, read_rope, read_window, sliding
+from edgegen_export.families.shared import (
+    QK_NORM,
+    read_layer_types,
+    read_rope,
+    read_window,
+    read_window_pattern,
+    rotating,
+    sliding,
+)
 
 GEMMA_DEFAULTS = {
     **LLAMA_DEFAULTS,
@@ -70,10 +78,7 @@ def read_gemma3(read: ConfigReader) -> DecoderConfig:
     """``Gemma3TextConfig``: layers with a window rotate by ``rope_local_base_freq`` and are never stretched."""
     config = read_sandwich(read)
     read.ignore("attn_logit_softcapping")  # the model's own code does not read it
-    key = "sliding_window_pattern"
-    pattern = read.positive(key if read.has(key) else f"_{key}", 6)
-    windowed = every(pattern, False, True, config.num_layers)
-    windowed = read_layer_types(read, config.num_layers, windowed)
+    windowed = read_window_pattern(read, config.num_layers, period=6)
     read.refuse("use_bidirectional_attention", (False,), "attention to later positions is not causal")
     local = read_rope(
         read,
@@ -82,10 +87,7 @@ def read_gemma3(read: ConfigReader) -> DecoderConfig:
         theta_key="rope_local_base_freq",
         layer_type="sliding_attention",
     )
-    layers = tuple(
-        replace(layer, rope=local) if slides else layer for layer, slides in zip(config.layers, windowed, strict=True)
-    )
-    config = replace(config, layers=layers, qk_norm=QKNorm(config.norm, over="head"))
+    config = replace(rotating(config, local, windowed), qk_norm=QKNorm(config.norm, over="head"))
     return sliding(config, read_window(read), windowed)
 
 

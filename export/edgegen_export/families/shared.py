@@ -1,15 +1,15 @@
 """What families have in common: activations by name, rotary settings, layer types, fragments of tensor maps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 
 from edgegen.errors import did_you_mean
-from edgegen_export.config import Activation, DecoderConfig, Norm
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.config import Activation, DecoderConfig, Layer, Norm
+from edgegen_export.config_reader import ConfigReader, every
 from edgegen_export.cuts import Interleaved
 from edgegen_export.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Scaling, Yarn
 
@@ -200,15 +200,29 @@ def contexts(rope: Rope | None, positions: int) -> tuple[int, int]:
 
 def sliding(config: DecoderConfig, window: int | None, which: Sequence[bool]) -> DecoderConfig:
     """``config`` with ``window`` on the layers that ``which`` says."""
-    layers = tuple(
-        replace(layer, window=window) if slides else layer for layer, slides in zip(config.layers, which, strict=True)
-    )
+    return _changed(config, which, lambda layer: replace(layer, window=window))
+
+
+def rotating(config: DecoderConfig, rope: Rope | None, which: Sequence[bool]) -> DecoderConfig:
+    """``config`` with ``rope``, or no rotation, on the layers that ``which`` says."""
+    return _changed(config, which, lambda layer: replace(layer, rope=rope))
+
+
+def _changed(config: DecoderConfig, which: Sequence[bool], change: Callable[[Layer], Layer]) -> DecoderConfig:
+    layers = tuple(change(layer) if it else layer for layer, it in zip(config.layers, which, strict=True))
     return replace(config, layers=layers)
 
 
 def read_window(read: ConfigReader, key: str = "sliding_window") -> int | None:
     """A window of so many positions, or none."""
     return read.positive(key) if read.has(key) else read.optional(key, int)
+
+
+def read_window_pattern(read: ConfigReader, layers: int, period: int) -> Sequence[bool]:
+    """Which layers have a window: as ``layer_types`` says, or all but every ``period``-th; the file may set another."""
+    key = "sliding_window_pattern"
+    given = read.positive(key if read.has(key) else f"_{key}", period)
+    return read_layer_types(read, layers, every(given, False, True, layers))
 
 
 def read_layer_types(read: ConfigReader, layers: int, otherwise: Sequence[bool]) -> Sequence[bool]:

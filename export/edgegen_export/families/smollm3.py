@@ -1,12 +1,10 @@
 """SmolLM3: Llama with some layers that have no positions."""
 
-from dataclasses import replace
-
 from edgegen_export.architecture import Architecture
 from edgegen_export.config import DecoderConfig
 from edgegen_export.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import read_layer_types, read_window, sliding
+from edgegen_export.families.shared import read_layer_types, read_window, rotating, sliding
 
 
 def read_smollm3(read: ConfigReader) -> DecoderConfig:
@@ -17,12 +15,10 @@ def read_smollm3(read: ConfigReader) -> DecoderConfig:
     n = config.num_layers
     interval = every(read.positive("no_rope_layer_interval"), False, True, n)
     rotates = read.per_layer("no_rope_layers", {0: False, 1: True}, n) or interval
-    layers = tuple(
-        layer if turns else replace(layer, rope=None) for layer, turns in zip(config.layers, rotates, strict=True)
-    )
+    config = rotating(config, None, [not turns for turns in rotates])
     used, window = read.flag("use_sliding_window"), read_window(read)
     windowed = [used and window is not None and not turns for turns in rotates]
-    return sliding(replace(config, layers=layers), window, read_layer_types(read, n, windowed))
+    return sliding(config, window, read_layer_types(read, n, windowed))
 
 
 SMOLLM3 = Architecture(

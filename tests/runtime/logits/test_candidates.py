@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import EdgegenError, OptionError
-from edgegen.logits import Candidates, LogitsContext, LogitsPipeline, Temperature, TopK, TopP
+from edgegen.logits import Candidates, LogitsContext, LogitsPipeline, LogitsSettings, Temperature, TopK, TopP
 from edgegen.logits.candidates import WEIGHT_OF_BEST
 
 CONTEXT = LogitsContext((1, 2, 3))
@@ -60,17 +60,17 @@ class TestCandidates:
 
 class TestLogitsPipeline:
     def test_options_ask_for_processors_in_order(self) -> None:
-        pipeline = LogitsPipeline.compose(temperature=0.5, top_k=3, top_p=0.9)
+        pipeline = LogitsPipeline.from_settings(LogitsSettings(temperature=0.5, top_k=3, top_p=0.9), do_sample=True)
         assert [type(p) for p in pipeline.processors] == [Temperature, TopK, TopP]
 
     def test_the_defaults_ask_for_nothing(self) -> None:
         whole = candidates(1, 2)
-        pipeline = LogitsPipeline.compose()
+        pipeline = LogitsPipeline.from_settings(LogitsSettings(), do_sample=True)
         assert pipeline.processors == ()
         assert pipeline(whole, CONTEXT) is whole
 
     def test_one_processor_works_on_what_the_one_before_left(self) -> None:
-        pipeline = LogitsPipeline.compose(temperature=2.0, top_k=2, top_p=0.6)
+        pipeline = LogitsPipeline.from_settings(LogitsSettings(temperature=2.0, top_k=2, top_p=0.6), do_sample=True)
         left = pipeline(candidates(2, 6, 5.9, 1), CONTEXT)
         # At half the logits the best two have 0.512 and 0.488, so that both are needed for 0.6.
         assert left.logits.tolist() == [np.float32(3), np.float32(5.9) / np.float32(2)]
@@ -92,4 +92,4 @@ class TestLogitsPipeline:
     @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 2.0}])
     def test_refuses_values_out_of_range(self, options: dict[str, float]) -> None:
         with pytest.raises(OptionError):
-            LogitsPipeline.compose(**options)  # pyright: ignore[reportArgumentType]
+            LogitsPipeline.from_settings(LogitsSettings(**options), do_sample=True)  # pyright: ignore[reportArgumentType]
