@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from edgegen.board import home_folder
-from edgegen.errors import BundleNotFoundError, ManifestError, VerificationError, one_or_list
-from edgegen.manifest import MANIFEST_NAME, GraphVariant, Manifest
+from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
+from edgegen.manifest import MANIFEST_NAME, GraphVariant, KVDtype, Manifest
 
 # A file changed within the clock's granularity after it was hashed would look unchanged.
 _SETTLED_AFTER_NS = 2_000_000_000
@@ -50,8 +50,22 @@ class Bundle:
 
     @property
     def variant(self) -> GraphVariant:
-        """The variant to run: the first."""
+        """The preferred variant: the first."""
         return self.manifest.variants[0]
+
+    def variant_with(self, kv: KVDtype) -> GraphVariant:
+        """The first variant that keeps keys and values as ``kv``.
+
+        Raises:
+            UsageError: there is none; the message names what there is.
+        """
+        for variant in self.manifest.variants:
+            if variant.kv.dtype == kv:
+                return variant
+        there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
+        traced = self.variant.kv.kind == "concat"
+        advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"
+        raise UsageError(f"{self.path} has no variant with {kv} keys and values, only with {there} ones: {advice}.")
 
     @property
     def nbytes(self) -> int:

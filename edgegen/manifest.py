@@ -16,7 +16,13 @@ MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 1
 
 Phase = Literal["prefill", "decode"]
+EMBEDDINGS = ("embed", "embed_in", "head_in", "head")
+"""Modules of the token embedding and the head, and of projections between them and the layers."""
+
 CacheKind = Literal["in_place", "concat"]
+KVDtype = Literal["float32", "int8"]
+
+_ITEMSIZE: dict[KVDtype, int] = {"float32": 4, "int8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +92,10 @@ class KVSpec:
 
     ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
     are and no more, and ``present`` is a new array: the past with the new ones behind it.
+    ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so.
     """
 
-    dtype: Literal["float32"]
+    dtype: KVDtype
     kind: CacheKind
     classes: dict[str, CacheClass]
     layers: tuple[KVLayer, ...]
@@ -96,7 +103,7 @@ class KVSpec:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of keys and values that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
-        return sum(2 * layer.kv_heads * layer.head_dim * 4 for layer in self.layers)
+        return sum(2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype] for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,8 @@ class GraphContract:
 class GraphVariant:
     """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
 
-    ``prefill`` and ``decode`` are graphs of their own, ``pair`` holds both.
+    ``prefill`` and ``decode`` are graphs of their own, ``pair`` holds both; ``minimum_onnxruntime`` is the oldest with
+    every operator they use.
     """
 
     name: str
@@ -144,6 +152,7 @@ class GraphVariant:
     linear: Literal["matmul_nbits", "matmul"]
     activation_dtype: Literal["float32"]
     device: Literal["cpu"]
+    minimum_onnxruntime: str
     kv: KVSpec
     contract: GraphContract
     rotary: tuple[RotaryTable, ...]
@@ -162,13 +171,46 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantization:
-    """How the matrices are stored; ``block_size`` is the largest used."""
+class MatrixFormat:
+    """How a matrix is stored: blocks of ``block_size`` weights of ``bits`` bits, with a zero of its own for each unless
+    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at."""
 
-    scheme: Literal["int8", "fp32"]
     bits: int
     block_size: int
+    symmetric: bool
     accuracy_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How the matrices are stored, and how they came to be so.
+
+    ``linear``: those of the layers; ``embedding``: the token embedding, the head, and projections between them and the
+    layers; ``exceptions``: others, by module. A block that does not divide a matrix is smaller there. ``method``: how
+    weights were rounded; ``smoothing``: share of the activations' outliers that was moved into weights;
+    ``calibration``: where the ``calibration_tokens`` came from that were looked at for either, or null;
+    ``bits_per_weight``: of all matrices, scales included.
+    """
+
+    scheme: Literal["int8", "int4", "fp16", "fp32"]
+    linear: MatrixFormat
+    embedding: MatrixFormat
+    exceptions: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
+    method: Literal["rounding", "gptq"] = "rounding"
+    smoothing: float = 0.0
+    calibration: str | None = None
+    calibration_tokens: int = 0
+    bits_per_weight: float = 0.0
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the model has to run before its weights can be stored."""
+        return self.smoothing > 0 or self.method == "gptq"
+
+    def format_of(self, module: str) -> MatrixFormat:
+        """The format of a module's matrix; several that are fused are called ``layers.0.attn.q+k+v``."""
+        ordinary = self.embedding if module in EMBEDDINGS else self.linear
+        return self.exceptions.get(module, ordinary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +228,6 @@ class Manifest:
     model: Model
     quantization: Quantization
     variants: tuple[GraphVariant, ...]
-    minimum_onnxruntime: str
     tokenizer: str | None
     generation_config: str
     parity: str
@@ -236,6 +277,8 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         faults.append(f"folder: unsafe path {manifest.folder!r}")
     if not manifest.variants:
         faults.append("variants: at least one is needed")
+    if len({variant.name for variant in manifest.variants}) < len(manifest.variants):
+        faults.append("variants: two have the same name")
     named = {"generation_config": manifest.generation_config, "parity": manifest.parity}
     if manifest.tokenizer is not None:
         named["tokenizer"] = manifest.tokenizer
@@ -247,14 +290,16 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
                 faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
-        faults += [f"variants[{i}].{fault}" for fault in _class_faults(variant.kv)]
+        faults += [f"variants[{i}].{fault}" for fault in _cache_faults(variant.kv)]
     faults += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
     return faults
 
 
-def _class_faults(kv: KVSpec) -> list[str]:
-    """Fields of cache classes that do not go with the kind of the cache."""
+def _cache_faults(kv: KVSpec) -> list[str]:
+    """Fields of a cache that do not go with its kind."""
     in_place, faults = kv.kind == "in_place", list[str]()
+    if kv.dtype != "float32" and not in_place:
+        faults.append(f"kv.dtype: 'float32' expected for a cache of kind {kv.kind!r}")
     for name, kv_class in kv.classes.items():
         for key, value in (("seqlens", kv_class.seqlens), ("total", kv_class.total)):
             if (value is not None) != in_place:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from edgegen.manifest import CacheClass, GraphContract, GraphVariant, KVLayer, KVSpec, Phase
-from edgegen.ort_session import Binding, open_session
+from edgegen.ort_session import Binding, RunSwitch, open_session
 from edgegen_export.graph import join_pair
 from edgegen_export.parameters import StoredParameters
-from edgegen_export.quantize.recipe import RECIPES, Scheme
+from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.traced_decoder import build_traced
 from edgegen_export.traced_graph import TracedGraph
 from edgegen_export.writer import WeightsFile
@@ -205,6 +205,7 @@ class ToyGraphs:
         self._sessions: dict[Phase, Any] = {
             phase: open_session(concat_graph(weights, phase).SerializeToString(), threads=1) for phase in phases
         }
+        self.switch = RunSwitch()
         self.runs: list[Phase] = []
         self.before_run = self.after_run = lambda: None
 
@@ -233,7 +234,7 @@ def write_model(model: ModelProto, path: Path) -> Path:
 def write_graphs(graph: TracedGraph, folder: Path, scheme: Scheme) -> Mapping[str, ModelProto]:
     """prefill.onnx, decode.onnx, pair.onnx and weights.data in ``folder``."""
     sink = WeightsFile(folder / "weights.data")
-    params = StoredParameters(graph.tensors, RECIPES[scheme], sink, lambda elements: None)
+    params = StoredParameters(graph.tensors, ROUNDED[scheme], sink, lambda elements: None)
     models = {
         "prefill": build_traced(graph, "prefill", params).model("weights.data"),
         "decode": build_traced(graph, "decode", params).model("weights.data"),

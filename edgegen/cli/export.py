@@ -24,8 +24,28 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
 
 @click.command("export")
 @click.argument("source")
-@click.option("--int8", is_flag=True, help="8-bit weight matrices (the default).")
+@click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default).")
+@click.option(
+    "--int4", is_flag=True, help="4-bit weight matrices by GPTQ; the embedding, and what suffers most, in 8 bits."
+)
+@click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory.")
 @click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats.")
+@click.option(
+    "--fast", is_flag=True, help="Round weights plainly: seconds instead of minutes, and less like the model."
+)
+@click.option(
+    "--calibration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Text to calibrate on.  [what the model says by itself]",
+)
+@click.option(
+    "--bits-budget",
+    type=float,
+    metavar="N",
+    help="With --int4: bits per weight that matrices may take on average, scales included.  [as many as give those "
+    "of the layers 5]",
+)
 @click.option(
     "--via",
     type=click.Choice(["edgegen", "optimum"]),
@@ -45,7 +65,12 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
 def command(
     source: str,
     int8: bool,
+    int4: bool,
+    fp16: bool,
     fp32: bool,
+    fast: bool,
+    calibration: Path | None,
+    bits_budget: float | None,
     via: "Via",
     output: Path | None,
     max_context: int | None,
@@ -61,11 +86,13 @@ def command(
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
     source's. The bundle's folder is printed.
     """
-    if int8 and fp32:
-        raise click.UsageError("--int8 and --fp32 contradict each other: leave one out.")
+    flags: dict[Scheme, bool] = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32}
+    asked: list[Scheme] = [scheme for scheme, given in flags.items() if given] or ["int8"]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
     from edgegen_export.pipeline import export
 
-    chosen: Scheme = "fp32" if fp32 else "int8"
+    chosen: Scheme = asked[0]
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
@@ -74,6 +101,9 @@ def command(
             source,
             target,
             scheme=chosen,
+            fast=fast,
+            calibration=calibration,
+            bits_budget=bits_budget,
             via=via,
             revision=revision,
             gguf_file=gguf_file,
@@ -121,7 +151,7 @@ class _Terminal:
             leave=False,
             unit="p",
             unit_scale=True,
-            bar_format="{desc} {bar:30} {percentage:3.0f}%",
+            bar_format="{desc} {bar:30} {percentage:3.0f}%  {remaining} left",
         )
 
     def __enter__(self) -> "_Terminal":

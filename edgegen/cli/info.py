@@ -23,6 +23,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
     memory, parity = facts["memory"], facts["parity"]
+    rounded = {"with int8 KV": _nearness(parity["kv_int8"])} if "kv_int8" in parity else {}
     source = facts["source"]
     adapter = {"adapter": _origin(source["adapter"])} if source["adapter"] else {}
     rows = {
@@ -37,8 +38,9 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "context": f"{facts['max_context']} tokens",
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} keys and values "
         f"at {memory['context']} tokens ({memory['kv_bytes_per_token'] / 1024:.1f} KiB per token)",
-        "parity": f"top-1 agreement {parity['top1_agreement']:.1%}, perplexity {parity['perplexity_change']:+.2%} "
-        f"against the checkpoint ({parity['tokens']} tokens of {parity['text']})",
+        "variants": ", ".join(map(_variant, facts["variants"])),
+        "parity": f"{_nearness(parity)} against the checkpoint ({parity['tokens']} tokens of {parity['text']})",
+        **rounded,
     }
     width = max(map(len, rows))
     for key, value in rows.items():
@@ -57,8 +59,8 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
     if not 1 <= wanted <= model.max_context:
         raise UsageError(f"--context {wanted}: this model takes 1 to {model.max_context} tokens.")
     scheme = quantization.scheme
-    if scheme != "fp32":
-        scheme += f", {quantization.bits}-bit blocks of {quantization.block_size}"
+    if quantization.linear.block_size:
+        scheme += f", {quantization.linear.bits}-bit blocks of {quantization.linear.block_size}"
     return {
         "name": manifest.name,
         "path": str(bundle.path),
@@ -71,7 +73,15 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         "vocab_size": model.vocab_size,
         "max_context": model.max_context,
         "quantization": scheme,
-        "variants": [v.name for v in manifest.variants],
+        "variants": [
+            {
+                "name": v.name,
+                "kv_dtype": v.kv.dtype,
+                "kv_bytes_per_token": v.kv.bytes_per_token,
+                "minimum_onnxruntime": v.minimum_onnxruntime,
+            }
+            for v in manifest.variants
+        ],
         "disk_bytes": bundle.nbytes,
         "memory": {
             "context": wanted,
@@ -81,6 +91,17 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         },
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _variant(facts: Mapping[str, Any]) -> str:
+    """A variant in a few words."""
+    room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token"
+    return f"{facts['name']} ({facts['kv_dtype']} keys and values, {room})"
+
+
+def _nearness(parity: Mapping[str, Any]) -> str:
+    """How near a variant comes to the checkpoint."""
+    return f"top-1 agreement {parity['top1_agreement']:.1%}, perplexity {parity['perplexity_change']:+.2%}"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgegen.manifest import KVLayer
+from edgegen.manifest import KVDtype, KVLayer
 from edgegen_export.config import Activation, Alibi, DecoderConfig, Experts, Layer, LearnedPositions, Norm, QKNorm
 from edgegen_export.graph import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
@@ -47,13 +47,14 @@ class StepInputs:
     """What the layers of a graph share.
 
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
-    by rope; ``alibi``: float32 [1, h, t, total], added to the scores.
+    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: that of the cache.
     """
 
     positions: Value
     lengths: Mapping[str, CacheLengths]
     rotary: Mapping[Rope, tuple[Value, Value]]
     alibi: Value = NONE
+    kv_dtype: KVDtype = "float32"
 
 
 def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: Value, positions: Value) -> Stream:
@@ -78,12 +79,13 @@ def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
                 g.weight(table.table),
                 ids,
                 g.weight(table.scales),
+                *([g.weight(table.zeros)] if table.zeros else []),
                 bits=table.bits,
                 block_size=table.block_size,
                 gather_axis=0,
                 quantize_axis=1,
             )
-            if table.table.shape[1] == table.columns:
+            if table.table.shape[1] * 8 == table.columns * table.bits:
                 return gathered
             return g.op.Slice(gathered, g.axes(0), g.axes(table.columns), g.axes(2))
 
@@ -137,7 +139,7 @@ def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None
                 x,
                 g.weight(matrix.codes),
                 g.weight(matrix.scales),
-                *([NONE, NONE, added] if bias else []),
+                *_trimmed([g.weight(matrix.zeros) if matrix.zeros else NONE, NONE, added]),
                 K=matrix.columns,
                 N=matrix.rows,
                 bits=matrix.bits,
@@ -188,15 +190,19 @@ def attention(
     cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
 
     kv_shape = ["batch", cache.kv_heads, "capacity", cache.head_dim]
-    past_key = g.input(cache.past_key, "float32", kv_shape)
-    past_value = g.input(cache.past_value, "float32", kv_shape)
+    past_key = g.input(cache.past_key, step.kv_dtype, kv_shape)
+    past_value = g.input(cache.past_value, step.kv_dtype, kv_shape)
     lengths = step.lengths[cache.cache_class]
     positions = step.positions if cos else NONE
+    inputs = [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
+    rounding: dict[str, AttributeValue] = {}
+    if step.kv_dtype == "int8":
+        rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+        no_sink = NONE
+        inputs += [no_sink, *(g.weight(params.vector(name)) for name in kv_scale_names(layer))]
     attended, present_key, present_value = g.node(
         "GroupQueryAttention",
-        _trimmed(
-            [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
-        ),
+        _trimmed(inputs),
         3,
         domain="com.microsoft",
         attributes={
@@ -206,12 +212,18 @@ def attention(
             **({"local_window_size": own.window} if own.window else {}),
             **({"softcap": config.attention_softcap} if config.attention_softcap else {}),
             **({"do_rotary": 1, "rotary_interleaved": int(own.rope.interleaved)} if own.rope and cos else {}),
+            **rounding,
         },
     )
-    g.output(cache.present_key, present_key, "float32", kv_shape)
-    g.output(cache.present_value, present_value, "float32", kv_shape)
+    g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
+    g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
+
+
+def kv_scale_names(layer: int) -> tuple[str, str]:
+    """Names of the scales of a layer's keys and values in an int8 cache, float32 [1, kv_heads, 1, head_dim] each."""
+    return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
 def _rotates_inside(config: DecoderConfig, layer: Layer) -> bool:

@@ -2,29 +2,54 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from edgegen.manifest import KVSpec, Phase, RotaryTable
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.manifest import KVSpec, Phase, Quantization, RotaryTable
+from edgegen_export.calibrated_weights import Calibrated
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph import GraphBuilder
 from edgegen_export.parameters import Parameters
 from edgegen_export.parity import Reference
+from edgegen_export.quantize.block_store import BlockStore
 
 MINIMUM_ONNXRUNTIME = "1.23.2"
 MINIMUM_FOR_WINDOWS = "1.24.1"
 """Older ones let a query see one position more than its window."""
+MINIMUM_FOR_INT8_KV = "1.27.0"
+"""Older ones have no such cache on the CPU; 1.25 and 1.26 load the graphs and then fail."""
 MINIMUM_FOR_EXPERTS = "1.31.0"
 """Older ones turn all weights of the experts they use back to float32 for each step: ten times as slow."""
 
 
+class Calibrate(Protocol):
+    """Prepares tensors for quantization, on ids [rows, t]; see :func:`calibrated_weights.calibrate`."""
+
+    def __call__(
+        self,
+        ids: NDArray[np.int64],
+        recipe: Quantization,
+        store: BlockStore,
+        budget: float | None,
+        on_layer: Callable[[int, int], None],
+    ) -> Calibrated: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Construction:
-    """``build(phase, params, prefix)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
+    """``build(kv, params, phase, prefix)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
 
+    ``kv``: the cache in float32. ``kv_scales(tensors, ids)``: what its keys and values are divided by in int8, those of
+    ``tensors`` on ids [windows, t], as tensors for the graphs; None where the graphs take no such cache.
+    ``calibrate``: how the tensors are prepared for quantization, where that is known.
+    ``experts``: modules of matrices of experts, whose operator takes 8 bits.
     ``warnings``: what the user should know of how it came about; ``made_with``: versions of what had a hand in it.
     """
 
     tensors: Mapping[str, LazyTensor]
-    build: Callable[[Phase, Parameters, str], GraphBuilder]
+    build: Callable[[KVSpec, Parameters, Phase, str], GraphBuilder]
     kv: KVSpec
     reference: Reference
     parameters: int
@@ -33,5 +58,8 @@ class Construction:
     max_context: int
     minimum_onnxruntime: str = MINIMUM_ONNXRUNTIME
     rotary: tuple[RotaryTable, ...] = ()
+    kv_scales: Callable[[Mapping[str, LazyTensor], NDArray[np.int64]], dict[str, LazyTensor]] | None = None
+    calibrate: Calibrate | None = None
+    experts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     made_with: dict[str, str] = field(default_factory=dict[str, str])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from edgegen.manifest import CacheClass, GraphContract, KVLayer, KVSpec, Phase, RotaryTable
+from edgegen.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
 from edgegen_export.blocks import CacheLengths, StepInputs, alibi_bias, decoder_block, embedding, final_hidden, head
 from edgegen_export.config import Alibi, DecoderConfig
 from edgegen_export.graph import NONE, GraphBuilder, Value
@@ -11,7 +11,7 @@ from edgegen_export.rope import Rope
 
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
-    """The cache of ``config``: a class for layers that see everything, and one for each window."""
+    """The cache of ``config`` in float32: a class for layers that see everything, and one for each window."""
     names = [_class_name(layer.window) for layer in config.layers]
     return KVSpec(
         dtype="float32",
@@ -67,7 +67,7 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
     names = GraphContract()
     g = GraphBuilder(phase, prefix)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
-    step = step_inputs(g, config, kv.classes, rotary_tables(config), ids)
+    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
 
     with g.scope("embed"):
         stream = embedding(g, params, config, ids, step.positions)
@@ -86,6 +86,7 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
 def step_inputs(
     g: GraphBuilder,
     config: DecoderConfig,
+    kv_dtype: KVDtype,
     classes: Mapping[str, CacheClass],
     tables: Mapping[Rope, RotaryTable],
     ids: Value,
@@ -107,7 +108,7 @@ def step_inputs(
         with g.scope("alibi"):
             alibi = alibi_bias(g, config.positions, ids, next(iter(lengths.values())).total)
     positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
-    return StepInputs(positions, lengths, rotary, alibi)
+    return StepInputs(positions, lengths, rotary, alibi, kv_dtype)
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:

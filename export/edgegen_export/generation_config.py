@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from edgegen.errors import CheckpointError, OptionError
-from edgegen.options import UNSUPPORTED, GenerationOptions
+from edgegen.options import CALLER_ONLY, GenerationOptions
 
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -41,22 +41,19 @@ def generation_config(
 ) -> tuple[dict[str, Any], list[str]]:
     """The completed configuration, and the settings in it that edgegen does not honour, as ``key = value``.
 
-    A ``max_length`` of the model's context, ``max_context``, limits nothing.
-
     Raises:
         CheckpointError: a value is of the wrong type or out of range.
     """
     completed = {key: config[key] for key in _TOKEN_IDS if config.get(key) is not None}
     completed |= {key: value for key, value in from_file.items() if value is not None}
     try:
-        GenerationOptions.from_config(completed)
+        GenerationOptions.from_config(completed, max_context)
     except OptionError as error:
         raise CheckpointError(f"generation_config.json: {error}") from None
-    neutral = {**_NEUTRAL, "max_length": (20, max_context)}
-    honoured = ({f.name for f in fields(GenerationOptions)} - UNSUPPORTED.keys()) | _WITHOUT_EFFECT
+    honoured = ({f.name for f in fields(GenerationOptions)} - set(CALLER_ONLY)) | _WITHOUT_EFFECT
     ignored = [
         f"{key} = {value!r}"
         for key, value in completed.items()
-        if key not in honoured and value not in neutral.get(key, ())
+        if key not in honoured and value not in _NEUTRAL.get(key, ())
     ]
     return completed, ignored

@@ -27,7 +27,10 @@ MICROSOFT = "com.microsoft"
 
 _DTYPES: dict[str, int] = {
     "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
     "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
     "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
     "bool": TensorProto.BOOL,
@@ -76,6 +79,8 @@ class GraphBuilder:
         self.inputs: dict[str, ValueInfoProto] = {}
         self.outputs: dict[str, ValueInfoProto] = {}
         self.weights: dict[str, Tensor] = {}
+        self.casts: dict[str, NodeProto] = {}
+        """Of weights, which belong where the weights are."""
         self._prefix = prefix
         self._scope: list[str] = []
         self._nodes: list[NodeProto] = []
@@ -102,10 +107,19 @@ class GraphBuilder:
         self.outputs[name] = helper.make_tensor_value_info(self._prefix + name, _DTYPES[dtype], list(shape))
 
     def weight(self, tensor: Tensor) -> Value:
+        """Its value; 16-bit floats are for storage, and become float32 when a session opens."""
         if tensor.offset is None:
             return self.input(tensor.name, tensor.dtype, tensor.shape)
         self.weights[tensor.name] = tensor
-        return Value(tensor.name)
+        if tensor.dtype not in ("float16", "bfloat16"):
+            return Value(tensor.name)
+        wide = f"{tensor.name}.float32"
+        self.casts[wide] = helper.make_node("Cast", [tensor.name], [wide], name=wide, to=TensorProto.FLOAT)
+        return Value(wide)
+
+    def multiplied(self, weight: str) -> Value:
+        """What the first node that takes ``weight`` multiplies with it."""
+        return next(Value(node.input[0]) for node in self._nodes if len(node.input) > 1 and node.input[1] == weight)
 
     def constant(self, array: NDArray[np.generic]) -> Value:
         """A small constant, stored in the graph itself and once per value."""
@@ -155,7 +169,7 @@ class GraphBuilder:
         """The graph as a model whose weights lie in ``weights_file`` beside it."""
         initializers = [_external(tensor, weights_file) for tensor in self.weights.values() if weights_file]
         graph = helper.make_graph(
-            self._nodes,
+            [*self.casts.values(), *self._nodes],
             self.name,
             list(self.inputs.values()),
             list(self.outputs.values()),
@@ -176,6 +190,7 @@ def join_pair(condition: str, then: GraphBuilder, otherwise: GraphBuilder, weigh
         **otherwise.inputs,
     }
     weights = {**then.weights, **otherwise.weights}
+    casts = {**then.casts, **otherwise.casts}
     outputs = [
         helper.make_tensor_value_info(key, info.type.tensor_type.elem_type, _shape(otherwise.outputs[key]))
         for key, info in then.outputs.items()
@@ -183,7 +198,9 @@ def join_pair(condition: str, then: GraphBuilder, otherwise: GraphBuilder, weigh
     branch = helper.make_node("If", [condition], list(then.outputs), name="pair")
     branch.attribute.extend([_attribute("then_branch", then.body()), _attribute("else_branch", otherwise.body())])
     initializers = [_external(tensor, weights_file) for tensor in weights.values()]
-    return _model(helper.make_graph([branch], "pair", list(inputs.values()), outputs, initializers), then.opset)
+    return _model(
+        helper.make_graph([*casts.values(), branch], "pair", list(inputs.values()), outputs, initializers), then.opset
+    )
 
 
 def _model(graph: GraphProto, opset: int) -> ModelProto:

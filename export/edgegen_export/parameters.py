@@ -8,20 +8,25 @@ every weight a float32 graph input, which lets the unquantized model run layer b
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.errors import TensorError, one_or_list
+from edgegen.manifest import MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph import Tensor
-from edgegen_export.quantize.blockwise import block_size_for, quantize_rows
-from edgegen_export.quantize.recipe import Recipe
+from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
+from edgegen_export.quantize.recipe import HALVES
+
+FLOAT16_MAX = float(np.finfo(np.float16).max)
+_FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class FloatMatrix:
-    """A matrix float32 [rows, columns]; a linear layer is ``x @ weight.T``."""
+    """A matrix [rows, columns] of floats; a linear layer is ``x @ weight.T``."""
 
     weight: Tensor
     rows: int
@@ -30,14 +35,16 @@ class FloatMatrix:
 
 @dataclass(frozen=True, slots=True)
 class BlockMatrix:
-    """A matrix in blocks: codes uint8 [rows, blocks, bytes per block], scales float32 [rows, blocks].
+    """A matrix in blocks: codes uint8 [rows, blocks, bytes per block], scales bfloat16 [rows, blocks], zeros uint8
+    [rows, bytes] where it is not symmetric.
 
-    ``table`` is the same bytes seen as [rows, blocks · block_size], which the block-wise gather wants.
+    ``table`` is the same codes seen as [rows, bytes], which the block-wise gather wants.
     """
 
     codes: Tensor
     table: Tensor
     scales: Tensor
+    zeros: Tensor | None
     rows: int
     columns: int
     bits: int
@@ -81,40 +88,71 @@ class StoredParameters:
     def __init__(
         self,
         tensors: Mapping[str, LazyTensor],
-        recipe: Recipe,
+        recipe: Quantization,
         sink: WeightSink,
         on_tensor: Callable[[int], None],
+        prepared: Callable[[str], Blocks | None] = lambda module: None,
     ) -> None:
+        """``prepared`` gives matrices that are quantized already, by their (fused) module; others are rounded."""
         self._tensors = tensors
         self._recipe = recipe
         self._sink = sink
         self._on_tensor = on_tensor
+        self._prepared = prepared
         self._matrices: dict[str, Matrix] = {}
         self._vectors: dict[str, Tensor] = {}
-        self.not_finite: list[str] = []
-        """The checkpoint's names of weights with NaN or infinity; a bundle made of any must not be kept."""
+        self._not_finite: list[str] = []
+        self._too_large: list[tuple[str, ...]] = []
+        self._matrix_weights = self._matrix_bytes = 0
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the matrices written so far, with their scales and zeros."""
+        return 8 * self._matrix_bytes / max(1, self._matrix_weights)
+
+    def refuse_not_finite(self) -> None:
+        """
+        Raises:
+            TensorError: weights written so far have NaN or infinity, or become infinite in 16 bits; what was made of
+                them must not be kept.
+        """
+        if self._not_finite:
+            names = [f"{name}: has values that are NaN or infinite" for name in self._not_finite]
+            raise TensorError(f"the checkpoint is broken: {one_or_list(names)}")
+        if self._too_large:
+            names = [f"{', '.join(names[:3])}: has values beyond {FLOAT16_MAX:g}" for names in self._too_large]
+            raise TensorError(f"16-bit floats cannot hold this checkpoint, export it with --fp32: {one_or_list(names)}")
 
     def matrix(self, *modules: str) -> Matrix:
         weight = fused_weight(self._tensors, modules)
-        return self._matrix(fused_name(modules) + ".weight", weight, weight.shape[1])
+        return self._matrix(fused_name(modules), weight, weight.shape[1])
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         gate_up, down = expert_weights(self._tensors, module)
         columns = math.gcd(gate_up.shape[1], down.shape[1])  # QMoE takes one size of block for all
         return (
-            _per_expert(self._matrix(f"{module}.gate+up.weight", gate_up, columns), count),
-            _per_expert(self._matrix(f"{module}.down.weight", down, columns), count),
+            _per_expert(self._matrix(f"{module}.gate+up", gate_up, columns), count),
+            _per_expert(self._matrix(f"{module}.down", down, columns), count),
         )
 
-    def _matrix(self, name: str, source: LazyTensor, columns: int) -> Matrix:
+    def _matrix(self, module: str, source: LazyTensor, columns: int) -> Matrix:
         """``source`` as the recipe says, its blocks of a size that divides ``columns``."""
-        if name not in self._matrices:
-            self._matrices[name] = (
-                self._store_blocks(name, source, block_size_for(columns, self._recipe.block_size))
-                if self._recipe.quantized
-                else self._store_floats(name, source)
-            )
-        return self._matrices[name]
+        if module not in self._matrices:
+            wanted = self._recipe.format_of(module)
+            name = f"{module}.weight"
+            if not wanted.block_size:
+                dtype = np.dtype(np.float16 if wanted.bits == HALVES.bits else np.float32)
+                matrix = FloatMatrix(self._store(name, source, dtype), *source.shape)
+            else:
+                block_size = block_size_for(columns, wanted.block_size)
+                prepared = self._prepared(module)
+                if prepared is not None and prepared.bits != wanted.bits:
+                    prepared = None  # it has been decided otherwise since
+                matrix = self._store_blocks(name, source, replace(wanted, block_size=block_size), prepared)
+            self._matrices[module] = matrix
+            self._matrix_weights += math.prod(source.shape)
+            self._matrix_bytes += _nbytes(matrix)
+        return self._matrices[module]
 
     def bias(self, *modules: str) -> Tensor | None:
         bias = fused_bias(self._tensors, modules)
@@ -123,44 +161,53 @@ class StoredParameters:
     def vector(self, name: str) -> Tensor:
         return self._store(name, self._tensors[name])
 
-    def _store(self, name: str, source: LazyTensor) -> Tensor:
+    def _store(self, name: str, source: LazyTensor, dtype: np.dtype[Any] = _FLOAT32) -> Tensor:
         if name not in self._vectors:
-            offset = self._sink.begin(4 * math.prod(source.shape))
+            offset = self._sink.begin(dtype.itemsize * math.prod(source.shape))
             for _, _, slab in source.slabs():
                 self._check(source, slab)
-                self._sink.append(slab)
-            self._vectors[name] = _tensor(name, "float32", source.shape, offset)
+                with np.errstate(over="ignore"):
+                    stored = slab.astype(dtype, copy=False)
+                if stored is not slab and not np.isfinite(stored).all() and source.names not in self._too_large:
+                    self._too_large.append(source.names)
+                self._sink.append(stored)
+            self._vectors[name] = _tensor(name, dtype.name, source.shape, offset)
             self._on_tensor(math.prod(source.shape))
         return self._vectors[name]
 
-    def _store_floats(self, name: str, source: LazyTensor) -> FloatMatrix:
+    def _store_blocks(self, name: str, source: LazyTensor, form: MatrixFormat, prepared: Blocks | None) -> BlockMatrix:
         rows, columns = source.shape
-        return FloatMatrix(self._store(name, source), rows, columns)
-
-    def _store_blocks(self, name: str, source: LazyTensor, block: int) -> BlockMatrix:
-        rows, columns = source.shape
-        blocks = -(-columns // block)
-        scales = np.empty((rows, blocks), np.float32)
-        offset = self._sink.begin(rows * blocks * block)
+        blocks, size = -(-columns // form.block_size), form.block_size * form.bits // 8
+        offset = self._sink.begin(rows * blocks * size)
+        scales = np.ones((rows, blocks), np.float32)
+        zeros = None if prepared is None or prepared.zeros is None else packed(prepared.zeros, form.bits)
         for start, stop, slab in source.slabs():
             self._check(source, slab)
-            if self.not_finite:
+            if self._not_finite:
                 continue  # nothing will be kept; go on for the names of the others
-            codes, scales[start:stop] = quantize_rows(slab, block)
-            self._sink.append(codes)
-        scales_offset = self._sink.begin(scales.nbytes)
-        self._sink.append(scales)
+            if prepared is None:
+                rounded = round_rows(slab, form.bits, form.block_size)
+                codes, scales[start:stop] = rounded.codes, rounded.scales
+            else:
+                codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
+            self._sink.append(packed(codes, form.bits))
         self._on_tensor(rows * columns)
         return BlockMatrix(
-            codes=_tensor(name, "uint8", (rows, blocks, block), offset),
-            table=_tensor(name + ".table", "uint8", (rows, blocks * block), offset),
-            scales=_tensor(name + ".scales", "float32", (rows, blocks), scales_offset),
+            codes=_tensor(name, "uint8", (rows, blocks, size), offset),
+            table=_tensor(name + ".table", "uint8", (rows, blocks * size), offset),
+            scales=self._append(name + ".scales", scales.astype(SCALE)),
+            zeros=None if zeros is None else self._append(name + ".zeros", zeros),
             rows=rows,
             columns=columns,
-            bits=self._recipe.bits,
-            block_size=block,
-            accuracy_level=self._recipe.accuracy_level,
+            bits=form.bits,
+            block_size=form.block_size,
+            accuracy_level=form.accuracy_level,
         )
+
+    def _append(self, name: str, array: NDArray[Any]) -> Tensor:
+        offset = self._sink.begin(array.nbytes)
+        self._sink.append(array)
+        return _tensor(name, array.dtype.name, array.shape, offset)
 
     def _check(self, source: LazyTensor, slab: NDArray[np.float32]) -> None:
         # The sum is not finite if an element is not, or if it overflows: only then look closely.
@@ -169,8 +216,8 @@ class StoredParameters:
                 return
         names = source.names
         name = ", ".join(names) if len(names) <= 3 else f"one of {names[0]} to {names[-1]}"
-        if name not in self.not_finite:
-            self.not_finite.append(name)
+        if name not in self._not_finite:
+            self._not_finite.append(name)
 
 
 class FedParameters:
@@ -256,8 +303,17 @@ def _per_expert(matrix: Matrix, count: int) -> Matrix:
     match matrix:
         case FloatMatrix(weight):
             return replace(matrix, weight=cut(weight), rows=rows)
-        case BlockMatrix(codes, table, scales):
-            return replace(matrix, codes=cut(codes), table=cut(table), scales=cut(scales), rows=rows)
+        case BlockMatrix(codes, table, scales, zeros):
+            zeros = cut(zeros) if zeros else None
+            return replace(matrix, codes=cut(codes), table=cut(table), scales=cut(scales), zeros=zeros, rows=rows)
+
+
+def _nbytes(matrix: Matrix) -> int:
+    match matrix:
+        case FloatMatrix(weight):
+            return weight.length
+        case BlockMatrix(codes, _, scales, zeros):
+            return codes.length + scales.length + (zeros.length if zeros else 0)
 
 
 def _tensor(name: str, dtype: str, shape: tuple[int, ...], offset: int) -> Tensor:

@@ -6,7 +6,7 @@ position on a short text.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import ExportError
-from edgegen.manifest import Phase
-from edgegen.ort_session import Binding, open_session
+from edgegen.manifest import GraphVariant, Phase
+from edgegen.ort_session import Binding, RunSwitch, open_session
 from edgegen.runners import Cache, Runner, make_runner
 
 WINDOW = 256
@@ -46,6 +46,7 @@ class ParityReport:
 
     ``decode_step_max_diff``: logits of single decode steps against those of the same positions decoded together;
     ``prefill_max_diff``: logits of the prefill graph against the decode graph's, at the end of each window.
+    ``kv_int8``: the same of the variant with an int8 cache, where there is one.
     """
 
     text: str
@@ -59,6 +60,7 @@ class ParityReport:
     perplexity: float
     decode_step_max_diff: float
     prefill_max_diff: float
+    kv_int8: "ParityReport | None" = None
 
     @property
     def perplexity_change(self) -> float:
@@ -67,7 +69,11 @@ class ParityReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, rounded to six significant digits."""
-        report = asdict(self) | {"perplexity_change": self.perplexity_change}
+        report = asdict(replace(self, kv_int8=None)) | {"perplexity_change": self.perplexity_change}
+        if self.kv_int8:
+            report["kv_int8"] = self.kv_int8.to_json()
+        else:
+            del report["kv_int8"]
         return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in report.items()}
 
 
@@ -85,20 +91,30 @@ def measure_parity(
     Raises:
         ExportError: logits are not finite.
     """
-    comparison = _Comparison(int(ids.size), on_progress)
     hidden = reference.hidden(ids)
     trim_memory()
-    ends, step_diff = _compare_decode(bundle, reference, ids, hidden, comparison)
-    trim_memory()  # of one graph's packed weights, before the other's
-    prefill_diff = _compare_prefill(bundle, ids, ends)
-    return comparison.report(text, int(ids.size), step_diff, prefill_diff)
+    reports: dict[str, ParityReport] = {}
+    variants = bundle.manifest.variants
+    for variant in variants:
+        comparison = _Comparison(len(reports) * ids.size, len(variants) * ids.size, on_progress)
+        ends, step_diff = _compare_decode(bundle, variant, reference, ids, hidden, comparison)
+        trim_memory()  # of one graph's packed weights, before the other's
+        prefill_diff = _compare_prefill(bundle, variant, ids, ends)
+        trim_memory()
+        reports[variant.kv.dtype] = comparison.report(text, int(ids.size), step_diff, prefill_diff)
+    return replace(reports["float32"], kv_int8=reports.get("int8"))
 
 
 def _compare_decode(
-    bundle: Bundle, reference: Reference, ids: NDArray[np.int64], hidden: Hidden, comparison: "_Comparison"
+    bundle: Bundle,
+    variant: GraphVariant,
+    reference: Reference,
+    ids: NDArray[np.int64],
+    hidden: Hidden,
+    comparison: "_Comparison",
 ) -> tuple[list[Logits], float]:
     """Every position against the reference; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
-    decode = _runner(bundle, "decode")
+    decode = _runner(bundle, variant, "decode")
     cache = decode.new_cache()
     cache.reserve(1, ids.shape[1])
     step_diff = 0.0
@@ -117,9 +133,9 @@ def _compare_decode(
     return ends, step_diff
 
 
-def _compare_prefill(bundle: Bundle, ids: NDArray[np.int64], ends: list[Logits]) -> float:
+def _compare_prefill(bundle: Bundle, variant: GraphVariant, ids: NDArray[np.int64], ends: list[Logits]) -> float:
     """The largest difference of the prefill graph's logits from ``ends``, those of the decode graph."""
-    prefill = _runner(bundle, "prefill")
+    prefill = _runner(bundle, variant, "prefill")
     cache = prefill.new_cache()
     cache.reserve(1, ids.shape[1])
     difference = 0.0
@@ -132,8 +148,8 @@ def _compare_prefill(bundle: Bundle, ids: NDArray[np.int64], ends: list[Logits])
 class _Comparison:
     """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
 
-    def __init__(self, total: int, on_progress: Callable[[int, int], None]) -> None:
-        self._total, self._on_progress = total, on_progress
+    def __init__(self, before: int, total: int, on_progress: Callable[[int, int], None]) -> None:
+        self._before, self._total, self._on_progress = before, total, on_progress
         self._positions = self._predicted = self._agree = 0
         self._max_diff = self._sum_diff = self._sum_kl = self._max_kl = 0.0
         self._nll = np.zeros(2)
@@ -153,7 +169,7 @@ class _Comparison:
         self._max_kl = max(self._max_kl, kl)
         self._agree += int(expected.argmax() == found.argmax())
         self._positions += 1
-        self._on_progress(self._positions, self._total)
+        self._on_progress(self._before + self._positions, self._total)
         if next_id is not None:
             self._nll -= [p[next_id], q[next_id]]
             self._predicted += 1
@@ -178,17 +194,17 @@ class _Comparison:
 class _OneGraph:
     """A graph pair of which only one is opened, to hold one copy of the packed weights at a time."""
 
-    def __init__(self, bundle: Bundle, phase: Phase) -> None:
-        variant = bundle.variant
+    def __init__(self, bundle: Bundle, variant: GraphVariant, phase: Phase) -> None:
+        self.switch = RunSwitch()
         self._session = open_session(bundle.file(variant.prefill if phase == "prefill" else variant.decode))
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, {})
 
 
-def _runner(bundle: Bundle, phase: Phase) -> Runner[Any]:
+def _runner(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:
     model = bundle.manifest.model
-    return make_runner(_OneGraph(bundle, phase), bundle.variant, model.vocab_size, model.max_context)
+    return make_runner(_OneGraph(bundle, variant, phase), variant, model.vocab_size, model.max_context)
 
 
 def _single_steps(runner: Runner[Any], cache: Cache, window: NDArray[np.int64]) -> tuple[Logits, float]:

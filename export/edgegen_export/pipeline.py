@@ -2,58 +2,80 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto
 
 import edgegen
 from edgegen.bundle import Bundle
-from edgegen.errors import TensorError, UsageError, one_or_list
+from edgegen.errors import BundleError, UsageError, one_or_list
 from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
     GraphVariant,
+    KVDtype,
+    KVSpec,
     Manifest,
     Model,
     Phase,
     Quantization,
     is_safe_path,
 )
-from edgegen.ort_session import require_version
+from edgegen.ort_session import require_version, version_numbers
 from edgegen_export.architecture import Architecture, bind, find_architecture
+from edgegen_export.calibrated_weights import calibrate
+from edgegen_export.calibration import FEW_TOKENS, TOKENS, Boundaries, CalibrationText, read_text, sample_text
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
 from edgegen_export.checkpoint.companions import is_paper
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import (
     MINIMUM_FOR_EXPERTS,
+    MINIMUM_FOR_INT8_KV,
     MINIMUM_FOR_WINDOWS,
     MINIMUM_ONNXRUNTIME,
     Construction,
 )
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
+from edgegen_export.draft import draft_runner
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import GraphBuilder, join_pair
+from edgegen_export.kv_scales import kv_scales
 from edgegen_export.parameters import Parameters, StoredParameters
 from edgegen_export.parity import ParityReport, measure_parity
-from edgegen_export.quantize.recipe import RECIPES, Recipe, Scheme
+from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.quantize.blockwise import Blocks
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
 from edgegen_export.reference import LayerwiseReference
-from edgegen_export.sample_text import sample_ids
+from edgegen_export.sample_text import read_tokenizer, sample_ids
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
 from edgegen_export.trace import check_traceable
 from edgegen_export.via_optimum import trace_model
 from edgegen_export.writer import BundleWriter, refuse_wrong_target
 
-PREFILL, DECODE, PAIR = "prefill.onnx", "decode.onnx", "pair.onnx"
+GRAPHS: dict[KVDtype, tuple[str, str, str]] = {
+    "float32": ("prefill.onnx", "decode.onnx", "pair.onnx"),
+    "int8": ("prefill.kv-int8.onnx", "decode.kv-int8.onnx", "pair.kv-int8.onnx"),
+}
+"""Files of the prefill and decode graphs and of their pair, by what the cache holds."""
 WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
+INT8_KV_TOLERANCE = 0.01
+"""Divergence in nats that an int8 cache may add unmentioned."""
+
+LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
+"""Bits per weight that can be asked for; what 4 bits take at least is said when it is known."""
 
 Via = Literal["edgegen", "optimum"]
 
@@ -89,6 +111,9 @@ def export(
     target: Path,
     *,
     scheme: Scheme = "int8",
+    fast: bool = False,
+    calibration: Path | None = None,
+    bits_budget: float | None = None,
     via: Via = "edgegen",
     revision: str | None = None,
     gguf_file: str | None = None,
@@ -100,6 +125,9 @@ def export(
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
+    ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
+    ``calibration``: a text file to run it on; by default the model's own words.
+    ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
     ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
@@ -107,13 +135,14 @@ def export(
     ``families``: the model families to look for its architecture in.
 
     Raises:
-        UsageError: the model cannot be exported for ``max_context`` positions, or ``adapter`` or a GGUF file is to be
-            traced.
+        UsageError: options contradict each other; the model cannot be exported for ``max_context`` positions;
+            ``calibration`` cannot be used; ``adapter`` or a GGUF file is to be traced.
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
+    _refuse_contradictions(scheme, fast, calibration, bits_budget, via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     if via == "optimum" and adapter is not None:
         raise UsageError("optimum traces the model without its adapter: leave --via optimum or --adapter out")
@@ -138,11 +167,11 @@ def export(
         progress.stage(f"merging {adapter}")
         names = architecture.base_names(config)
         checkpoint = merge_adapter(checkpoint, update, names, tied_head=config.tied_head, warn=progress.warn)
-    recipe, tokenizer = RECIPES[scheme], tokenizer_files(checkpoint)  # refused, if at all, before the long part
+    tokenizer = tokenizer_files(checkpoint)  # refused, if at all, before the long part
 
     with BundleWriter(target, force=force) as writer:
         if via == "optimum":
-            construction = trace_model(checkpoint.path, writer.scratch(), recipe, max_context, progress.stage)
+            construction = trace_model(checkpoint.path, writer.scratch(), ROUNDED[scheme], max_context, progress.stage)
         else:
             construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors, max_context)
         given = _json(checkpoint, GENERATION_CONFIG)
@@ -151,22 +180,67 @@ def export(
             progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
         for warning in construction.warnings:
             progress.warn(warning)
-        progress.stage(f"writing {scheme} weights")
-        graphs = _write_weights(writer, construction, recipe, progress)
-        for name, graph in graphs.items():
-            writer.add(name, graph)
         for name, data in {**tokenizer, **_papers(checkpoint)}.items():
             writer.add(name, data)
+        recipe = (ROUNDED if fast or not construction.calibrate else CALIBRATED)[scheme]
+        if recipe.linear.bits < EIGHT_BITS.bits and construction.experts:
+            recipe = replace(recipe, exceptions=dict.fromkeys(construction.experts, EIGHT_BITS))
+            progress.warn("the matrices of the experts are stored in 8 bits: their operator is not used with fewer")
+        vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
+        ids, origin = sample_ids(vocabulary, construction.vocab_size, construction.max_context, progress.warn)
+        prepared, text = _nothing, ids
+        if construction.calibrate and recipe.calibrates:
+            tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
+            own = _calibration_text(writer, construction, calibration, vocabulary, tokens, settings, progress)
+            recipe = replace(recipe, calibration=own.source, calibration_tokens=own.ids.size)
+            store = BlockStore(writer.scratch())
+            progress.stage("quantizing" if recipe.method == "gptq" else "smoothing")
+            calibrated = construction.calibrate(own.ids, recipe, store, bits_budget, progress.advance)
+            construction, recipe = replace(construction, tensors=calibrated.tensors), calibrated.recipe
+            prepared, text = store.get, own.ids[: max(1, FEW_TOKENS // own.ids.shape[1])]
+            for warning in calibrated.warnings:
+                progress.warn(warning)
+        scales = _int8_scales(construction, text, progress)
+        kvs = (construction.kv, *([replace(construction.kv, dtype="int8")] if scales else []))
+        progress.stage(f"writing {scheme} weights")
+        graphs, recipe = _write_weights(writer, construction, kvs, scales, recipe, prepared, progress)
+        for name, graph in graphs.items():
+            writer.add(name, graph)
         writer.add(GENERATION_CONFIG, _to_json(settings))
 
-        manifest = _manifest(target.absolute().name, writer, checkpoint, construction, recipe, TOKENIZER in tokenizer)
+        name = target.absolute().name
+        manifest = _manifest(name, writer, checkpoint, construction, kvs, recipe, TOKENIZER in tokenizer)
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
-        ids, text = sample_ids(draft, progress.warn)
-        report = measure_parity(draft, construction.reference, ids, text, progress.advance)
+        report = measure_parity(draft, construction.reference, ids, origin, progress.advance)
+        if report.kv_int8 and report.kv_int8.mean_kl > report.mean_kl + INT8_KV_TOLERANCE:
+            progress.warn(
+                f"int8 keys and values cost this model much (mean KL {report.kv_int8.mean_kl:.1e} instead of "
+                f"{max(0.0, report.mean_kl):.1e} nats): run it with float32 ones, the default"
+            )
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
+
+
+def _refuse_contradictions(
+    scheme: Scheme, fast: bool, calibration: Path | None, bits_budget: float | None, via: Via
+) -> None:
+    """
+    Raises:
+        UsageError: options that cannot go together; all of them are listed.
+    """
+    calibrates, problems = CALIBRATED[scheme].calibrates and not fast and via == "edgegen", list[str]()
+    if scheme == "int4" and via == "optimum":
+        problems.append("optimum's graphs are stored in 8 bits or in floats: leave int4 or --via optimum out")
+    if calibration is not None and not calibrates:
+        problems.append("a calibration text is of no use to plain rounding: leave it, or --fast, --fp32, --via out")
+    if bits_budget is not None and (scheme != "int4" or not calibrates):
+        problems.append("a bits budget is for int4 without --fast")
+    elif bits_budget is not None and not LEAST_BUDGET <= bits_budget <= MOST_BUDGET:
+        problems.append(f"a bits budget lies between {LEAST_BUDGET} and {MOST_BUDGET}, not at {bits_budget:g}")
+    if problems:
+        raise UsageError(one_or_list(problems))
 
 
 def _minimum_onnxruntime(config: DecoderConfig) -> str:
@@ -181,8 +255,9 @@ def _of_blocks(
     """Graphs of the blocks that every family shares."""
     bound = bind(architecture, config, theirs)
     tensors, kv = folded(config, bound), kv_spec(config)
+    reference = LayerwiseReference(tensors, config, kv)
 
-    def build(phase: Phase, params: Parameters, prefix: str) -> GraphBuilder:
+    def build(kv: KVSpec, params: Parameters, phase: Phase, prefix: str) -> GraphBuilder:
         make = build_prefill if phase == "prefill" else build_decode
         return make(config, params, kv, prefix)
 
@@ -195,7 +270,12 @@ def _of_blocks(
         build=build,
         kv=kv,
         rotary=tuple(rotary_tables(config).values()),
-        reference=LayerwiseReference(tensors, config, kv),
+        reference=reference,
+        calibrate=partial(calibrate, tensors, config, reference),
+        experts=tuple(f"layers.{i}.mlp.{name}" for i in range(config.num_layers) for name in ("gate+up", "down"))
+        if config.experts
+        else (),
+        kv_scales=lambda tensors, ids: kv_scales(tensors, config, kv, ids),
         parameters=_parameters(bound),
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
@@ -217,12 +297,60 @@ def _context(config: DecoderConfig, wanted: int | None) -> int:
     return wanted or config.max_positions
 
 
+def _nothing(module: str) -> None:
+    """No matrix is quantized beforehand."""
+
+
+def _calibration_text(
+    writer: BundleWriter,
+    construction: Construction,
+    file: Path | None,
+    vocabulary: Path | None,
+    tokens: int,
+    settings: Mapping[str, Any],
+    progress: Progress,
+) -> CalibrationText:
+    """The text of ``file``, or what the model says itself.
+
+    Raises:
+        UsageError: the file cannot be used.
+    """
+    if file is not None:
+        if vocabulary is None:
+            raise UsageError("a calibration text needs a tokenizer, and the checkpoint has none: leave the text out")
+        tokenizer = read_tokenizer(vocabulary)
+        return read_text(file, tokenizer, construction.vocab_size, construction.max_context, tokens)
+    progress.stage("sampling text to calibrate on")
+    with draft_runner(construction, writer.scratch(), lambda _: None) as runner:
+        boundaries = Boundaries.of(settings, construction.vocab_size)
+        return sample_text(runner, construction.kv.bytes_per_token, boundaries, tokens, progress.advance)
+
+
+def _int8_scales(construction: Construction, ids: NDArray[np.int64], progress: Progress) -> dict[str, LazyTensor]:
+    """Scales for an int8 cache, or none where there is to be no such variant."""
+    if construction.kv_scales is None:
+        return {}
+    progress.stage("calibrating int8 keys and values")
+    try:
+        return construction.kv_scales(construction.tensors, ids)
+    except BundleError as error:
+        progress.warn(f"the bundle gets no variant with int8 keys and values: {error}")
+        return {}
+
+
 def _write_weights(
-    writer: BundleWriter, construction: Construction, recipe: Recipe, progress: Progress
-) -> dict[str, bytes]:
-    """Write every weight once and return the graphs that use them, serialized, by file name."""
-    build, total = construction.build, _parameters(construction.tensors)
-    done = 0
+    writer: BundleWriter,
+    construction: Construction,
+    kvs: Sequence[KVSpec],
+    scales: Mapping[str, LazyTensor],
+    recipe: Quantization,
+    prepared: Callable[[str], Blocks | None],
+    progress: Progress,
+) -> tuple[dict[str, bytes], Quantization]:
+    """Write every weight once; the graphs that use them, for each kind of cache, serialized, by file name, and what the
+    weights cost."""
+    tensors = {**construction.tensors, **scales}
+    total, done = _parameters(tensors), 0
 
     def on_tensor(elements: int) -> None:
         nonlocal done
@@ -230,21 +358,18 @@ def _write_weights(
         progress.advance(done, total)
 
     sink = writer.weights(WEIGHTS)
-    params = StoredParameters(construction.tensors, recipe, sink, on_tensor)
-    prefill = build("prefill", params, "").model(WEIGHTS)
-    decode = build("decode", params, "").model(WEIGHTS)
-    pair = join_pair(
-        GraphContract().run_prefill,
-        build("prefill", params, "prefill/"),
-        build("decode", params, "decode/"),
-        WEIGHTS,
-    )
+    params = StoredParameters(tensors, recipe, sink, on_tensor, prepared)
+    graphs: dict[str, ModelProto] = {}
+    for kv in kvs:
+        build = partial(construction.build, kv, params)
+        prefill, decode = build("prefill", "").model(WEIGHTS), build("decode", "").model(WEIGHTS)
+        both = build("prefill", "prefill/"), build("decode", "decode/")
+        pair = join_pair(GraphContract().run_prefill, *both, WEIGHTS)
+        graphs |= zip(GRAPHS[kv.dtype], (prefill, decode, pair), strict=True)
     writer.files[WEIGHTS] = sink.close()
-    if params.not_finite:
-        names = [f"{name}: has values that are NaN or infinite" for name in params.not_finite]
-        raise TensorError(f"the checkpoint is broken: {one_or_list(names)}")
-    graphs = {PREFILL: prefill, DECODE: decode, PAIR: pair}
-    return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}
+    params.refuse_not_finite()
+    recipe = replace(recipe, bits_per_weight=round(params.bits_per_weight, 3))
+    return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}, recipe
 
 
 def _manifest(
@@ -252,7 +377,8 @@ def _manifest(
     writer: BundleWriter,
     checkpoint: Checkpoint,
     construction: Construction,
-    recipe: Recipe,
+    kvs: Sequence[KVSpec],
+    recipe: Quantization,
     has_tokenizer: bool,
 ) -> Manifest:
     return Manifest(
@@ -261,9 +387,8 @@ def _manifest(
         folder=writer.version,
         source=checkpoint.source,
         model=_describe(checkpoint, construction),
-        quantization=Quantization(recipe.scheme, recipe.bits, recipe.block_size, recipe.accuracy_level),
-        variants=(_variant(recipe, construction),),
-        minimum_onnxruntime=construction.minimum_onnxruntime,
+        quantization=recipe,
+        variants=tuple(_variant(recipe, construction, kv) for kv in kvs),
         tokenizer=TOKENIZER if has_tokenizer else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,
@@ -272,17 +397,22 @@ def _manifest(
     )
 
 
-def _variant(recipe: Recipe, construction: Construction) -> GraphVariant:
+def _variant(recipe: Quantization, construction: Construction, kv: KVSpec) -> GraphVariant:
+    prefill, decode, pair = GRAPHS[kv.dtype]
+    minimum = construction.minimum_onnxruntime
     return GraphVariant(
-        name=recipe.scheme,
-        prefill=PREFILL,
-        decode=DECODE,
-        pair=PAIR,
+        name=recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}",
+        prefill=prefill,
+        decode=decode,
+        pair=pair,
         weights=WEIGHTS,
-        linear="matmul_nbits" if recipe.quantized else "matmul",
+        linear="matmul_nbits" if recipe.linear.block_size else "matmul",
         activation_dtype="float32",
         device="cpu",
-        kv=construction.kv,
+        minimum_onnxruntime=(
+            minimum if kv.dtype == "float32" else max(minimum, MINIMUM_FOR_INT8_KV, key=version_numbers)
+        ),
+        kv=kv,
         contract=GraphContract(),
         rotary=construction.rotary,
     )

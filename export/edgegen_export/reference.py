@@ -4,7 +4,8 @@ The same blocks that make the bundle's graphs make one small graph per layer, wh
 from the mapped checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,17 @@ class LayerwiseReference:
         self._kv = kv
         self._tables = rotary_tables(config)
 
+    @property
+    def vocab_size(self) -> int:
+        return self._config.vocab_size
+
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
         """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
-        x = self._embed(ids)
+        x = self.embed(ids)
         for layer in range(self._config.num_layers):
-            x = self._layer(layer, x)
-        return self._final_norm(x)
+            with self.layer(layer, ids.shape[1]) as run:
+                x = run(x)
+        return self.final(x)
 
     def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab."""
@@ -53,7 +59,8 @@ class LayerwiseReference:
                 np.multiply(np.tanh(logits / np.float32(cap)), np.float32(cap), out=logits)
         return logits
 
-    def _embed(self, ids: NDArray[np.int64]) -> Hidden:
+    def embed(self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None) -> Hidden:
+        """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on."""
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
         table = self._tensors["embed.weight"]
@@ -63,55 +70,105 @@ class LayerwiseReference:
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
-        positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (ids.shape[0], 1))
+        start = np.zeros(len(ids), np.int64) if first is None else first
+        positions = start[:, None] + np.arange(ids.shape[1], dtype=np.int64)
         return _run(g, added(g, stream), params, {"ids": renumbered.reshape(ids.shape), "at": positions})
 
-    def _layer(self, layer: int, x: Hidden) -> Hidden:
-        params = FedParameters(self._tensors)
+    @contextmanager
+    def layer(
+        self, layer: int, tokens: int, taps: Sequence[str] = (), changed: Mapping[str, LazyTensor] | None = None
+    ) -> Generator["LayerRun"]:
+        """One layer over sequences of ``tokens``, its weights read; those of ``changed`` instead of the model's.
+
+        ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`).
+        """
+        params = FedParameters({**self._tensors, **changed} if changed else self._tensors)
         cache = self._kv.layers[layer]
         kv_class = self._kv.classes[cache.cache_class]
         g = GraphBuilder(f"layer {layer}")
         rope = self._config.layers[layer].rope
         tables = {rope: self._tables[rope]} if rope else {}
         stream = _inputs(g)
-        step = step_inputs(g, self._config, {cache.cache_class: kv_class}, tables, stream.residual)
+        classes = {cache.cache_class: kv_class}
+        step = step_inputs(g, self._config, self._kv.dtype, classes, tables, stream.residual)
         stream = decoder_block(g, params, self._config, layer, stream, cache, step)
-        batch, tokens, _ = x.shape
-        past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), np.float32)
-        seqlens, total = kv_class.length_inputs
-        lengths = {seqlens: np.full(batch, tokens - 1, np.int32), total: np.array(tokens, np.int32)}
-        positions = {GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1))}
+        g.output(_RESULT, added(g, stream), "float32", _SHAPE)
+        for tap in taps:
+            g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        feeds = {cache.past_key: past, cache.past_value: past, **lengths, **positions, **rotary, **_feeds(x)}
-        result = _run(g, added(g, stream), params, feeds)
+        yield LayerRun(g, self._kv, layer, params.feeds() | rotary, taps)
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):
                 tensor.release()
-        return result
 
-    def _final_norm(self, x: Hidden) -> Hidden:
+    def final(self, x: Hidden, *, projected: bool = True) -> Hidden:
+        """What the last layer gives → what the head's matrix multiplies, or what is projected to that first."""
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
         hidden = final_hidden(g, params, self._config, _inputs(g))
-        if self._config.embedding_size not in (None, self._config.hidden_size):
+        if projected and self._config.embedding_size not in (None, self._config.hidden_size):
             hidden = linear(g, params.matrix("head_in"), hidden)
-        return x if hidden == "x" else _run(g, hidden, params, _feeds(x))
+        return x if hidden == "x" else _run(g, hidden, params, {"x": x})
+
+
+class LayerRun:
+    """One layer of the reference, ready to run over hidden states."""
+
+    def __init__(
+        self,
+        g: GraphBuilder,
+        kv: KVSpec,
+        layer: int,
+        fixed: Mapping[str, NDArray[Any]],
+        taps: Sequence[str],
+    ) -> None:
+        self._session = open_session(g.model().SerializeToString(), keep_spinning=False)
+        self._dtype, self._cache = kv.dtype, kv.layers[layer]
+        self._lengths = kv.classes[self._cache.cache_class].length_inputs
+        self._fixed = fixed
+        self._taps = taps
+
+    def __call__(self, x: Hidden) -> Hidden:
+        """Hidden states [b, t, d] before the layer → after it."""
+        return self._run(x, [_RESULT])[0]
+
+    def tapped(self, x: Hidden) -> tuple[Hidden, dict[str, Hidden]]:
+        """Besides, the inputs [b · t, columns] of the modules that were asked for, by fused name."""
+        result, *inputs = self._run(x, [_RESULT, *(f"{_TAP}{tap}" for tap in self._taps)])
+        flat = (array.reshape(-1, array.shape[-1]) for array in inputs)
+        return result, dict(zip(self._taps, flat, strict=True))
+
+    def cached(self, x: Hidden) -> tuple[Hidden, NDArray[Any], NDArray[Any]]:
+        """Besides, the keys and values as the cache keeps them, [b, kv_heads, t, head_dim]."""
+        result, keys, values = self._run(x, [_RESULT, self._cache.present_key, self._cache.present_value])
+        return result, keys, values
+
+    def _run(self, x: Hidden, outputs: list[str]) -> list[NDArray[Any]]:
+        batch, tokens, _ = x.shape
+        past = np.zeros((batch, self._cache.kv_heads, tokens, self._cache.head_dim), self._dtype)
+        seqlens, total = self._lengths
+        feeds: dict[str, NDArray[Any]] = {
+            "x": x,
+            self._cache.past_key: past,
+            self._cache.past_value: past,
+            seqlens: np.full(batch, tokens - 1, np.int32),
+            total: np.array(tokens, np.int32),
+            GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1)),
+        }
+        return self._session.run(outputs, {**feeds, **self._fixed})
 
 
 _SHAPE = ("batch", "tokens", "hidden")
+_RESULT, _TAP = "result", "input of "
 
 
 def _inputs(g: GraphBuilder) -> Stream:
     return Stream(g.input("x", "float32", _SHAPE))
 
 
-def _feeds(x: Hidden) -> dict[str, NDArray[Any]]:
-    return {"x": x}
-
-
 def _run(g: GraphBuilder, result: Value, params: FedParameters, feeds: Mapping[str, NDArray[Any]]) -> Hidden:
-    g.output("result", result, "float32", _SHAPE)
-    session = open_session(g.model().SerializeToString())
-    return session.run(["result"], {**feeds, **params.feeds()})[0]
+    g.output(_RESULT, result, "float32", _SHAPE)
+    session = open_session(g.model().SerializeToString(), keep_spinning=False)
+    return session.run([_RESULT], {**feeds, **params.feeds()})[0]

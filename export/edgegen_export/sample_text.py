@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle import Bundle
 from edgegen.errors import BundleError, CheckpointError, UsageError
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.parity import WINDOW, WINDOWS
@@ -36,27 +36,36 @@ six, to publish the changes in the newspaper, and to meet again before the end o
 """
 
 
-def sample_ids(bundle: Bundle, warn: Callable[[str], None]) -> tuple[NDArray[np.int64], str]:
+def read_tokenizer(path: Path) -> Tokenizer:
+    """
+    Raises:
+        CheckpointError: it is none that can be read.
+    """
+    try:
+        return Tokenizer.from_file(path)
+    except BundleError as error:
+        raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
+
+
+def sample_ids(
+    tokenizer_file: Path | None, vocab_size: int, max_context: int, warn: Callable[[str], None]
+) -> tuple[NDArray[np.int64], str]:
     """Ids [windows, t] to compare on, and what they are: the sample text, or random ids without a usable tokenizer."""
-    model = bundle.manifest.model
-    length = min(WINDOW, model.max_context)
+    length = min(WINDOW, max_context)
     ids: list[int] = []
-    if bundle.manifest.tokenizer is None:
+    if tokenizer_file is None:
         warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
     else:
-        try:
-            tokenizer = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer))
-        except BundleError as error:
-            raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
+        tokenizer = read_tokenizer(tokenizer_file)
         with suppress(UsageError):  # a closed vocabulary has no token for some words
-            ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < model.vocab_size]
-        if tokenizer.vocab_size > model.vocab_size:
+            ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < vocab_size]
+        if tokenizer.vocab_size > vocab_size:
             warn(
-                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {model.vocab_size}: "
+                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {vocab_size}: "
                 "prompts with the others will be refused"
             )
     if len(ids) >= length * WINDOWS:
         return np.array(ids[: length * WINDOWS], np.int64).reshape(WINDOWS, length), "sample text"
     if len(ids) >= WINDOW // 4:
         return np.array(ids[:length], np.int64)[None], "sample text"
-    return np.random.default_rng(0).integers(0, model.vocab_size, (WINDOWS, length)), "random ids"
+    return np.random.default_rng(0).integers(0, vocab_size, (WINDOWS, length)), "random ids"

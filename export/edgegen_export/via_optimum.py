@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from edgegen.board import trim_memory
 from edgegen.errors import ExportError
-from edgegen.manifest import KVSpec
+from edgegen.manifest import KVSpec, Quantization
 from edgegen.ort_session import open_session
 from edgegen_export.construction import Construction
-from edgegen_export.quantize.recipe import Recipe
 from edgegen_export.trace import LoadedModel, read_config, versions
 from edgegen_export.traced_decoder import build_traced
 from edgegen_export.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
@@ -34,7 +33,7 @@ Array = NDArray[np.float32]
 
 
 def trace_model(
-    folder: Path, scratch: Path, recipe: Recipe, max_context: int | None, on_stage: Callable[[str], None]
+    folder: Path, scratch: Path, recipe: Quantization, max_context: int | None, on_stage: Callable[[str], None]
 ) -> Construction:
     """Trace the checkpoint in ``folder``. The trace lies in ``scratch``, and is needed until it has been compared with.
 
@@ -56,7 +55,7 @@ def trace_model(
     trim_memory()
     return Construction(
         tensors=traced.tensors,
-        build=lambda phase, params, prefix: build_traced(traced, phase, params, prefix),
+        build=lambda kv, params, phase, prefix: build_traced(traced, phase, params, prefix),
         kv=traced.kv,
         reference=reference,
         parameters=model_parameters,
@@ -68,11 +67,11 @@ def trace_model(
     )
 
 
-def _left_in_floats(traced: TracedGraph, recipe: Recipe) -> str | None:
+def _left_in_floats(traced: TracedGraph, recipe: Quantization) -> str | None:
     """A warning, where much of the model is in tensors that are no matrices of linear layers or embeddings."""
     sizes = {name: math.prod(tensor.shape) for name, tensor in traced.tensors.items()}
     share = sum(sizes[name] for name in traced.vectors.values()) / sum(sizes.values())
-    if not recipe.quantized or share <= _MUCH:
+    if not recipe.linear.block_size or share <= _MUCH:
         return None
     return f"{share:.0%} of the weights lie in tensors that cannot be quantized here, and stay 32-bit floats"
 

@@ -43,7 +43,7 @@ class WeightsFile:
         return self.size
 
     def append(self, array: NDArray[np.generic]) -> None:
-        self._write(np.ascontiguousarray(array).data.cast("B"))
+        self._write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def close(self) -> FileEntry:
         _sync(self._file)

@@ -30,7 +30,7 @@ def arrays(draw: st.DrawFn, ndim: int | None = None) -> NDArray[Any]:
 
 def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTensor, NDArray[Any]]:
     """The same chain of transforms on both."""
-    kinds = ("transposed", "take", "concat", "reordered", "affine", "reshaped")
+    kinds = ("transposed", "take", "concat", "reordered", "affine", "scaled", "reshaped")
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
         axis = draw(st.integers(0, array.ndim - 1))
         if kind == "transposed" and array.ndim == 2:
@@ -52,6 +52,10 @@ def derive(draw: Draw, tensor: LazyTensor, array: NDArray[Any]) -> tuple[LazyTen
             scale, shift = draw(st.sampled_from(((1.0, 0.0), (0.3, 0.0), (1.0, 1.0), (-12.5, 0.7))))
             tensor = tensor.affine(scale, shift)
             array = array.astype(np.float32) * np.float32(scale) + np.float32(shift)
+        elif kind == "scaled":
+            factors = np.linspace(-2, 3, array.shape[axis], dtype=np.float32)
+            tensor = tensor.scaled(factors, axis)
+            array = array.astype(np.float32) * np.expand_dims(factors, tuple(set(range(array.ndim)) - {axis}))
         elif kind == "reshaped":
             shape = draw(st.sampled_from((array.shape[::-1], (1, *array.shape), (array.size,))))
             tensor, array = tensor.reshaped(shape), array.reshape(shape)

@@ -25,6 +25,7 @@ TYPES = (
     manifest.AdapterSource,
     manifest.Model,
     manifest.Quantization,
+    manifest.MatrixFormat,
     manifest.GraphVariant,
     manifest.KVSpec,
     manifest.CacheClass,
@@ -58,9 +59,10 @@ def test_layout_is_that_of_a_bundle(bundle: Bundle) -> None:
     assert set(names[version + 1 :]) == {file.name for file in bundle.content.iterdir()}
 
 
+@pytest.mark.parametrize("kv", ["", ".kv-int8"])
 @pytest.mark.parametrize("graph", ["prefill", "decode", "pair"])
-def test_tensors_are_those_of_the_graphs(bundle: Bundle, graph: str) -> None:
-    model = onnx.ModelProto.FromString(bundle.file(f"{graph}.onnx").read_bytes())
+def test_tensors_are_those_of_the_graphs(bundle: Bundle, graph: str, kv: str) -> None:
+    model = onnx.ModelProto.FromString(bundle.file(f"{graph}{kv}.onnx").read_bytes())
     rotary = {(f"rotary.{{i}}.{name}", "in") for name in ("cos", "sin")}
     assert _tensors_of(model) | rotary == _described("tensor", graph)  # this model has none
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle import Bundle
 from edgegen.llm import open_runner
+from edgegen.manifest import KVDtype
 from edgegen.options import EngineOptions
 from edgegen.runners import Cache, Runner
 from edgegen_export.pipeline import Silent, export
@@ -23,8 +24,10 @@ def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle
     return bundle
 
 
-def runner_of(bundle: Bundle, sessions: Literal["pair", "two"] = "pair") -> Runner[Any]:
-    return open_runner(bundle, EngineOptions(threads=1, sessions=sessions))
+def runner_of(
+    bundle: Bundle, sessions: Literal["pair", "two"] = "pair", kv: KVDtype | None = None, threads: int = 1
+) -> Runner[Any]:
+    return open_runner(bundle, EngineOptions(threads=threads, sessions=sessions, kv=kv))
 
 
 def decoded(runner: Runner[Any], cache: Cache, ids: Sequence[int]) -> Logits:

@@ -101,6 +101,7 @@ class DecoderFormula:
                 y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
             if part != "v" and layer.rope:
                 y = rotated(layer.rope, y)
+            y = self.kept(name, part, y)
             heads.append(y.repeat(config.num_heads // count, axis=1).swapaxes(0, 1))  # [heads, t, head_dim]
         query, key, value = heads
         scores = capped(config.attention_softcap, layer.scale * query @ key.swapaxes(1, 2))
@@ -113,6 +114,28 @@ class DecoderFormula:
         weights = np.where(seen, np.exp(scores - np.where(seen, scores, -np.inf).max(-1, keepdims=True)), 0)
         attended = (weights / weights.sum(-1, keepdims=True)) @ value
         return self.linear(f"{name}.o", attended.swapaxes(0, 1).reshape(tokens, -1))
+
+    def kept(self, name: str, part: str, y: Array) -> Array:
+        """What becomes of y [t, heads, head_dim], the queries, keys or values of a layer."""
+        del name, part
+        return y
+
+
+class RoundedFormula(DecoderFormula):
+    """Keys and values rounded to multiples of ``scales`` float32 [1, heads, 1, head_dim], by our names, from -128 to
+    127 of them."""
+
+    def __init__(
+        self, config: DecoderConfig, tensors: Mapping[str, NDArray[np.float32]], scales: Mapping[str, Array]
+    ) -> None:
+        super().__init__(config, tensors)
+        self.scales = scales
+
+    def kept(self, name: str, part: str, y: Array) -> Array:
+        if part == "q":
+            return y
+        scale = self.scales[f"{name}.{part}_scale"][:, :, 0]
+        return np.clip(np.rint(y / scale), -128, 127) * scale
 
 
 def rotated(rope: Rope, x: Array) -> Array:

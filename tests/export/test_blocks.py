@@ -3,6 +3,7 @@
 No family and no checkpoint: a config, random tensors, the graphs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_
 from edgegen_export.folding import folded
 from edgegen_export.graph import join_pair
 from edgegen_export.parameters import StoredParameters
-from edgegen_export.quantize.recipe import RECIPES, Scheme
+from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.rope import Rope
 from tests.export.decoder_formula import DecoderFormula
 from tests.runtime.models import fake_variant
@@ -31,6 +32,7 @@ TOLERANCE = 2e-4
 """Largest allowed difference of any logit; they are of size 1 to 10."""
 
 Arrays = dict[str, NDArray[np.float32]]
+Tensors = Mapping[str, LazyTensor]
 
 RMS, LAYER = Norm("rms", 1e-6), Norm("layer", 1e-5, bias=True)
 ROPE = Rope(10000.0, 16)
@@ -130,11 +132,15 @@ class Weights:
         self.data += array.tobytes()
 
 
-def runner_of(config: DecoderConfig, tensors: Arrays, folder: Path, scheme: Scheme = "fp32") -> ModelRunner:
-    """The graphs of ``config``, ready to run."""
+def runner_of(
+    config: DecoderConfig, tensors: Arrays, folder: Path, scheme: Scheme = "fp32", scales: Tensors | None = None
+) -> ModelRunner:
+    """The graphs of ``config``, ready to run; with ``scales``, over an int8 cache."""
     kv, weights, contract = kv_spec(config), Weights(), GraphContract()
-    lazy = folded(config, {name: LazyTensor.from_array(x) for name, x in tensors.items()})
-    params = StoredParameters(lazy, RECIPES[scheme], weights, lambda elements: None)
+    kv = replace(kv, dtype="int8") if scales else kv
+    params = StoredParameters(
+        {**folded_tensors(config, tensors), **(scales or {})}, ROUNDED[scheme], weights, lambda elements: None
+    )
     prefill, decode = (build(config, params, kv, name) for build, name in ((build_prefill, "p/"), (build_decode, "d/")))
     pair = join_pair(contract.run_prefill, prefill, decode, "weights.data")
     (folder / "pair.onnx").write_bytes(pair.SerializeToString())
@@ -142,6 +148,10 @@ def runner_of(config: DecoderConfig, tensors: Arrays, folder: Path, scheme: Sche
     variant = replace(fake_variant(), kv=kv, contract=contract, rotary=tuple(rotary_tables(config).values()))
     graphs = PairedSession(folder / "pair.onnx", contract, threads=1)
     return ModelRunner(graphs, variant, config.vocab_size, config.max_positions)
+
+
+def folded_tensors(config: DecoderConfig, tensors: Arrays) -> Tensors:
+    return folded(config, {name: LazyTensor.from_array(x) for name, x in tensors.items()})
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ from edgegen.options import EngineOptions
 from edgegen_export.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
+from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import EIGHT_BITS
 from tests.checkpoint.layouts import write_safetensors
-from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
+from tests.export.bundles import Listener, decoded, export_to, prefilled, random_ids, runner_of
 from tests.families.cases import CASES, Case
 from tests.families.harness import checkpoint_of
 from tests.oracle import Oracle
@@ -88,7 +90,7 @@ def test_codes_are_the_checkpoints_weights_rounded(checkpoint: Path, bundle: Bun
         def weights(name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
             codes, scales = stored[f"{name}.table"], stored[f"{name}.scales"]
             assert codes.dtype == np.uint8
-            steps = np.repeat(scales, 32, axis=2)  # the largest block that divides both 64 and 96
+            steps = np.repeat(scales.astype(np.float32), 32, axis=2)  # the largest block that divides both 64 and 96
             return (codes.astype(np.float32) - 128) * steps, steps
 
         gate_up, gate_up_steps = weights(f"{module}.gate+up.weight")
@@ -114,9 +116,9 @@ def test_weights_are_stored_once_and_counted(checkpoint: Path, bundle: Bundle) -
 
 
 def test_a_bundle_with_experts_asks_for_an_onnxruntime_that_has_them(tmp_path: Path, bundle: Bundle) -> None:
-    assert bundle.manifest.minimum_onnxruntime == "1.31.0"
+    assert {variant.minimum_onnxruntime for variant in bundle.manifest.variants} == {"1.31.0"}
     dense = checkpoint_of(BY_NAME["qwen3_moe: no experts in any layer"], tmp_path / "checkpoint")
-    assert export_to(dense, tmp_path / "bundle", "int8").manifest.minimum_onnxruntime == "1.23.2"
+    assert export_to(dense, tmp_path / "bundle", "int8").variant.minimum_onnxruntime == "1.23.2"
 
 
 def test_two_experts_per_token_leave_chunks_threads_and_graphs_bit_equal(bundle: Bundle) -> None:
@@ -178,3 +180,11 @@ def test_an_expert_that_is_not_finite_is_narrowed_down_to_its_matrix(checkpoint:
     experts = "model.layers.1.block_sparse_moe.experts"
     assert f"one of {experts}.0.w2.weight to {experts}.3.w2.weight: has values that are NaN" in str(error.value)
     assert "layers.0" not in str(error.value)
+
+
+def test_they_stay_in_eight_bits_where_others_have_four_and_that_is_said(checkpoint: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="int4", progress=listener)
+    exceptions = bundle.manifest.quantization.exceptions
+    assert exceptions["layers.0.mlp.gate+up"] == exceptions["layers.1.mlp.down"] == EIGHT_BITS
+    assert any("experts are stored in 8 bits" in warning for warning in listener.warnings)

@@ -543,6 +543,7 @@ def test_broken_weights_keep_their_names_when_multiplied(tmp_path: Path) -> None
         ('{"temperature": "hot"}', "temperature"),
         ('{"eos_token_id": "<end>"}', "eos_token_id"),
         ('{"top_p": 7}', "top_p"),
+        ('{"max_length": "long"}', "max_length"),
     ],
 )
 def test_a_malformed_generation_config_is_refused(checkpoint: Path, text: str, reason: str) -> None:
@@ -571,10 +572,21 @@ def test_vocabulary_and_merges_that_do_not_fit_are_refused(checkpoint: Path, voc
 
 def test_settings_that_are_not_honoured_are_said(checkpoint: Path, tmp_path: Path) -> None:
     heard = Listener()
-    edit_json(checkpoint / "generation_config.json", guidance_scale=1.5, num_beams=4, epsilon_cutoff=0.0, top_k=None)
+    edit_json(
+        checkpoint / "generation_config.json", num_beam_groups=2, penalty_alpha=0.6, epsilon_cutoff=0.0, top_k=None
+    )
     export(str(checkpoint), tmp_path / "bundle", progress=heard)
     said = [text for text in heard.warnings if "not honoured" in text]
-    assert said == ["generation_config.json asks for what is not honoured: guidance_scale = 1.5, num_beams = 4"]
+    assert said == ["generation_config.json asks for what is not honoured: num_beam_groups = 2, penalty_alpha = 0.6"]
+
+
+@pytest.mark.parametrize("max_length", [20, 30, 512])
+def test_a_max_length_is_honoured_or_nobodys(checkpoint: Path, tmp_path: Path, max_length: int) -> None:
+    heard = Listener()
+    edit_json(checkpoint / "generation_config.json", max_length=max_length)
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", progress=heard)
+    assert [text for text in heard.warnings if "not honoured" in text] == []
+    assert json.loads(bundle.file("generation_config.json").read_text())["max_length"] == max_length
 
 
 def test_a_bundle_without_a_tokenizer_works_with_ids(checkpoint: Path, tmp_path: Path) -> None:

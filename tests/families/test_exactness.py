@@ -1,12 +1,15 @@
 """An int8 bundle of every family gives the same bits however the work is cut, as docs/performance.md says."""
 
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from edgegen.bundle import Bundle
 from edgegen.runners import Runner
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, prefilled, runner_of
@@ -18,24 +21,40 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecate
 UNRELATED = 0.5
 """No tiny model loses so much by 8 bits; logits that have nothing to do with it would lose several nats."""
 
+CUTS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
+"""Ways to cut 64 tokens."""
 
-def runner(case: Case, folder: Path, **changes: Any) -> Runner[Any]:
-    """An int8 bundle of the case, running."""
+TWO_EXPERTS = {"num_experts_per_tok": 2}
+"""The experts' operator adds more than two in an order of its own."""
+
+
+def exported(case: Case, folder: Path, **changes: Any) -> Bundle:
+    """An int8 bundle of the case."""
     changed = replace(case, config={**case.config, **changes})
     bundle, report = export(str(checkpoint_of(changed, folder / "checkpoint")), folder / "bundle", scheme="int8")
     assert report.mean_kl < UNRELATED
-    return runner_of(bundle)
+    assert report.kv_int8
+    assert report.kv_int8.mean_kl < UNRELATED
+    return bundle
 
 
 def base(family: str) -> Case:
     return next(case for case in CASES if (case.family, case.name) == (family, "base"))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name == "base"], ids=str)
-def test_every_cut_gives_the_same_bits(case: Case, tmp_path: Path) -> None:
-    # The experts' operator adds more than two in an order of its own.
-    two = {"num_experts_per_tok": 2} if "num_experts_per_tok" in case.config else {}
-    run = runner(case, tmp_path, **two)
+@pytest.fixture(scope="module", params=[case for case in CASES if case.name == "base"], ids=str)
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    changes = TWO_EXPERTS if "num_experts_per_tok" in case.config else {}
+    return exported(case, tmp_path_factory.mktemp("exact"), **changes)
+
+
+def test_every_cut_gives_the_same_bits(case: Case, bundle: Bundle) -> None:
+    run = runner_of(bundle)
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
     ids = tokens(case, 64, seed=1)
@@ -44,16 +63,26 @@ def test_every_cut_gives_the_same_bits(case: Case, tmp_path: Path) -> None:
         np.testing.assert_array_equal(prefilled(run, run.new_cache(), ids, chunk)[-1], whole)
 
 
-def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
-    case = base("gemma3_text")
-    run = runner(case, tmp_path, head_dim=256)
+def test_with_int8_keys_and_values_single_tokens_and_threads_give_them_too(case: Case, bundle: Bundle) -> None:
+    run = runner_of(bundle, kv="int8")
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
+    assert_no_cut_shows(bundle, case)
 
 
-def test_many_experts_per_token_differ_in_all_but_the_graphs(tmp_path: Path) -> None:
+def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
+    case = base("gemma3_text")
+    bundle = exported(case, tmp_path, head_dim=256)
+    run = runner_of(bundle)
+    assert_the_graphs_agree(run, case)
+    assert_rows_are_alone(run, case)
+    assert_no_cut_shows(bundle, case)  # with int8 keys and values they are no exception
+
+
+@pytest.mark.parametrize("kv", ["float32", "int8"])
+def test_many_experts_per_token_differ_in_all_but_the_graphs(tmp_path: Path, kv: Any) -> None:
     case = base("olmoe")
-    assert_the_graphs_agree(runner(case, tmp_path, num_experts_per_tok=4), case)
+    assert_the_graphs_agree(runner_of(exported(case, tmp_path, num_experts_per_tok=4), kv=kv), case)
 
 
 def assert_the_graphs_agree(run: Runner[Any], case: Case) -> None:
@@ -77,3 +106,27 @@ def assert_rows_are_alone(run: Runner[Any], case: Case) -> None:
         run.prefill(alone, 0, prompt)
         for k in range(6):
             np.testing.assert_array_equal(decoded(run, alone, [int(steps[row, k])])[0], batch[k][row])
+
+
+def assert_no_cut_shows(bundle: Bundle, case: Case) -> None:
+    """Logits of every position, keys and values over int8 ones: all at once, in pieces by either graph, with other
+    threads, in a larger cache."""
+    ids = tokens(case, 64, seed=1)
+    runner, threaded = (runner_of(bundle, kv="int8", threads=threads) for threads in (1, 2))
+    whole, kept = walked(runner, ids, [len(ids)])
+    for cut in CUTS:
+        for run, capacity in ((runner, 1), (threaded, bundle.manifest.model.max_context)):
+            logits, cache = walked(run, ids, cut, capacity)
+            np.testing.assert_array_equal(logits, whole)
+            np.testing.assert_array_equal(cache, kept)
+        cache, ends = runner.new_cache(), list(accumulate(cut))
+        last = [runner.prefill(cache, 0, ids[end - count : end]).copy() for count, end in zip(cut, ends, strict=True)]
+        np.testing.assert_array_equal(last, whole[np.array(ends) - 1])
+
+
+def walked(run: Runner[Any], ids: list[int], cut: list[int], capacity: int = 1) -> tuple[Logits, NDArray[np.int8]]:
+    """Decode ids in pieces; logits [t, vocab], and keys and values [2 · layers, kv_heads, t, head_dim] at the end."""
+    cache = run.new_cache()
+    cache.reserve(1, capacity)
+    logits = [decoded(run, cache, ids[end - count : end]) for count, end in zip(cut, accumulate(cut), strict=True)]
+    return np.concatenate(logits), np.array([buffer.array[0, :, : len(ids)] for buffer in cache.buffers(0, 1)])

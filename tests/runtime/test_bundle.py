@@ -6,14 +6,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgegen.bundle import Bundle
-from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, VerificationError
+from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, UsageError, VerificationError
 from edgegen.llm import LLM
+from edgegen.options import EngineOptions
 from edgegen.ort_session import require_version
 from tests.runtime.models import write_fake_bundle
 
@@ -161,10 +163,19 @@ class TestReachingOnnxRuntime:
 
     def test_a_bundle_for_a_newer_version_of_it_does_not(self, bundle: Bundle) -> None:
         raw = json.loads((bundle.path / "edgegen.json").read_text())
-        raw["minimum_onnxruntime"] = "99.0.0"
+        raw["variants"][0]["minimum_onnxruntime"] = "99.0.0"
         (bundle.path / "edgegen.json").write_text(json.dumps(raw))
         with pytest.raises(BundleError, match=r"needs ONNX Runtime 99\.0\.0 or newer, and .* is installed"):
             LLM.load(bundle.path)
+
+    def test_a_variant_for_a_newer_version_of_it_leaves_the_others(self, int8_bundle: Bundle, tmp_path: Path) -> None:
+        shutil.copytree(int8_bundle.path, tmp_path / "copy")
+        raw = json.loads((tmp_path / "copy" / "edgegen.json").read_text())
+        raw["variants"][1]["minimum_onnxruntime"] = "99.0.0"
+        (tmp_path / "copy" / "edgegen.json").write_text(json.dumps(raw))
+        LLM.load(tmp_path / "copy")
+        with pytest.raises(BundleError, match=r"the variant 'int8-kv-int8' of this bundle needs ONNX Runtime 99\.0\.0"):
+            LLM.load(tmp_path / "copy", options=EngineOptions(kv="int8"))
 
     @pytest.mark.parametrize("minimum", ["1.4.0", "1.9", "1", "1.23.2"])
     def test_versions_are_compared_as_numbers(self, minimum: str) -> None:
@@ -273,3 +284,17 @@ class TestOpening:
         assert bundle.nbytes == sum(path.stat().st_size for path in bundle.content.iterdir())
         assert bundle.variant is bundle.manifest.variants[0]
         assert bundle.json("parity.json")["tokens"] == 512
+
+    def test_finds_the_variant_by_what_its_cache_holds(self, int8_bundle: Bundle, bundle: Bundle) -> None:
+        assert [int8_bundle.variant_with(kv) for kv in ("float32", "int8")] == [*int8_bundle.manifest.variants]
+        assert bundle.variant_with("float32") is bundle.variant
+        with pytest.raises(
+            UsageError, match=r"/bundle has no variant with int8 keys and values, only with float32 ones"
+        ):
+            bundle.variant_with("int8")
+
+    def test_tells_what_traced_graphs_cannot_have(self, bundle: Bundle) -> None:
+        kv = replace(bundle.variant.kv, kind="concat")
+        traced = replace(bundle, manifest=replace(bundle.manifest, variants=(replace(bundle.variant, kv=kv),)))
+        with pytest.raises(UsageError, match=r"only with float32 ones: graphs traced by optimum have no others\.$"):
+            traced.variant_with("int8")

@@ -1,7 +1,7 @@
 """Manifest: strict reading, every fault at once."""
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def test_every_fault_is_told_at_once(raw: dict[str, Any]) -> None:
             "name: missing",
             "model.num_layers: int expected, found str",
             "model.hidden_size: int expected, found bool",
-            "quantization.scheme: 'int3' is not one of 'int8', 'fp32'",
+            "quantization.scheme: 'int3' is not one of 'int8', 'int4', 'fp16', 'fp32'",
             "variants[0].kv.layers[0].kv_heads: int expected, found float",
             "files.weights.data.size: int expected, found NoneType",
             "tokenizer: str expected, found int",
@@ -243,6 +243,30 @@ def test_a_cache_class_fits_the_kind_of_its_cache(
         assert faults(raw) == expected
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kind", "expected"),
+    [
+        ("int8", "in_place", []),
+        ("int8", "concat", ["variants[0].kv.dtype: 'float32' expected for a cache of kind 'concat'"]),
+        ("int4", "in_place", ["variants[0].kv.dtype: 'int4' is not one of 'float32', 'int8'"]),
+    ],
+)
+def test_only_a_cache_in_place_is_rounded(raw: dict[str, Any], dtype: str, kind: str, expected: list[str]) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv |= {"dtype": dtype, "kind": kind}
+    if kind == "concat":
+        kv["classes"]["full"] |= {"seqlens": None, "total": None}
+    if not expected:
+        assert Manifest.from_json(json.dumps(raw)).variants[0].kv.dtype == dtype
+    else:
+        assert faults(raw) == expected
+
+
+def test_variants_have_names_of_their_own(raw: dict[str, Any]) -> None:
+    raw["variants"] *= 2
+    assert faults(raw) == ["variants: two have the same name"]
+
+
 def test_a_bundle_without_a_variant_is_none(raw: dict[str, Any]) -> None:
     raw["variants"] = []
     assert faults(raw) == ["variants: at least one is needed"]
@@ -264,3 +288,4 @@ def test_the_memory_of_a_token_is_two_vectors_per_layer(raw: dict[str, Any]) -> 
     raw["variants"][0]["kv"]["layers"] = [layer, layer | {"kv_heads": 3, "head_dim": 5}]
     kv = Manifest.from_json(json.dumps(raw)).variants[0].kv
     assert kv.bytes_per_token == 2 * 1 * 1 * 4 + 2 * 3 * 5 * 4
+    assert replace(kv, dtype="int8").bytes_per_token == 2 * 1 * 1 + 2 * 3 * 5

@@ -112,6 +112,15 @@ class LazyTensor(ABC):
         """``value · scale + shift`` of every value, computed in float32."""
         return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
 
+    def scaled(self, factors: NDArray[np.float32], axis: int = 0) -> LazyTensor:
+        """Every value multiplied by the one of ``factors`` at its place on ``axis``, computed in float32.
+
+        Raises ``ValueError`` unless there is a factor for every place.
+        """
+        if not 0 <= axis < len(self._shape) or factors.shape != (self._shape[axis],):
+            raise ValueError(f"factors of shape {factors.shape} for axis {axis} of a tensor of shape {self._shape}")
+        return _Scaled(self, factors, axis)
+
     def reordered(self, rows: NDArray[np.intp]) -> LazyTensor:
         """Row ``rows[i]`` of this tensor as row i. Raises ``IndexError`` when a row is not there."""
         return _Reordered(self, rows)
@@ -333,6 +342,32 @@ class _Affine(_View):
         with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
             out *= np.float32(self._scale)
             out += np.float32(self._shift)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base._release(start, stop)
+
+
+class _Scaled(_View):
+    """The values of a tensor multiplied by factors along one axis."""
+
+    __slots__ = ("_axis", "_factors")
+
+    def __init__(self, base: LazyTensor, factors: NDArray[np.float32], axis: int) -> None:
+        super().__init__(base, base.shape)
+        self._factors, self._axis = factors, axis
+
+    def transposed(self) -> LazyTensor:
+        return _Scaled(self._base.transposed(), self._factors, 1 - self._axis)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        factors = self._factors[start:stop] if axis == self._axis else self._factors
+        return _Scaled(self._base.take(start, stop, axis), factors, self._axis)
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        self._base._fill(out, start, stop)
+        factors = self._factors[start:stop] if self._axis == 0 else self._factors
+        with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
+            out *= factors.reshape([-1 if a == self._axis else 1 for a in range(out.ndim)])
 
     def _release(self, start: int, stop: int) -> None:
         self._base._release(start, stop)

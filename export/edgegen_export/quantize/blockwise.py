@@ -1,7 +1,52 @@
-"""Symmetric block-wise rounding of weight matrices, in the layout of ONNX Runtime's ``MatMulNBits``."""
+"""Matrices in blocks: consecutive columns of a row share a scale, in the layout of ONNX Runtime's ``MatMulNBits``.
 
+A weight is ``(code - zero) * scale``. A symmetric matrix has the zero in the middle of its codes; else each block has
+its own.
+"""
+
+from dataclasses import dataclass
+
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from edgegen.manifest import MatrixFormat
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+SCALE = np.dtype(ml_dtypes.bfloat16)
+"""How scales are stored: with the range of float32, and as exact as scales need to be, for codes are made to fit."""
+
+_TINY = np.finfo(np.float32).tiny
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """A matrix [n, k]: ``codes`` uint8 [n, blocks, block_size], one per weight, padded beyond k with the zero;
+    ``scales`` float32 [n, blocks]; ``zeros`` uint8 [n, blocks], or None where all are ``2 ** (bits - 1)``."""
+
+    codes: Bytes
+    scales: Floats
+    zeros: Bytes | None
+    bits: int
+    columns: int
+
+    def values(self) -> Floats:
+        """What the codes stand for: float32 [n, k]."""
+        zeros = np.float32(middle(self.bits)) if self.zeros is None else self.zeros[:, :, None].astype(np.float32)
+        values: Floats = (self.codes.astype(np.float32) - zeros) * self.scales[:, :, None]
+        return values.reshape(len(values), -1)[:, : self.columns]
+
+
+def as_stored(scales: Floats) -> Floats:
+    """``scales`` rounded to what is stored."""
+    return scales.astype(SCALE).astype(np.float32)
+
+
+def middle(bits: int) -> int:
+    """The code that stands for zero in a symmetric matrix."""
+    return 1 << (bits - 1)
 
 
 def block_size_for(columns: int, wanted: int) -> int:
@@ -12,21 +57,49 @@ def block_size_for(columns: int, wanted: int) -> int:
     return 16
 
 
-def quantize_rows(rows: NDArray[np.float32], block_size: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Round ``rows`` [n, k] to 8 bits with one scale per block of ``block_size`` consecutive columns.
-
-    Returns codes uint8 [n, blocks, block_size] and scales float32 [n, blocks]; a weight is
-    ``(code - 128) * scale``, the zero point being 128. Columns beyond k are padded with the zero point.
-    """
+def in_blocks(rows: Floats, block_size: int) -> Floats:
+    """``rows`` [n, k] as [n, blocks, block_size], zeros behind the last column."""
     n, k = rows.shape
     blocks = -(-k // block_size)
     if blocks * block_size != k:
         rows = np.pad(rows, ((0, 0), (0, blocks * block_size - k)))
-    grouped: NDArray[np.float32] = rows.reshape(n, blocks, block_size)
-    largest: NDArray[np.float32] = np.maximum(grouped.max(axis=2), -grouped.min(axis=2))
+    return rows.reshape(n, blocks, block_size)
+
+
+def round_rows(rows: Floats, bits: int, block_size: int) -> Blocks:
+    """``rows`` [n, k] rounded to the nearest code, symmetric, the largest weight of a block on the last code.
+
+    With 4 bits that is code 0, eight steps from the zero, whatever the weight's sign: scales may be negative.
+    """
+    grouped, half = in_blocks(rows, block_size), middle(bits)
+    largest: Floats = np.maximum(grouped.max(axis=2), -grouped.min(axis=2))
+    if bits == 8:
+        scales = largest / np.float32(127)
+    else:
+        scales = np.where(grouped.max(axis=2) == largest, -largest, largest) / np.float32(half)
     # Denormal scales would divide to infinity; such a block is zero for every practical purpose.
-    scales = np.where(largest < np.finfo(np.float32).tiny * 127, np.float32(1), largest / np.float32(127))
-    codes: NDArray[np.float32] = np.divide(grouped, scales[:, :, None])
+    scales = as_stored(np.where(np.abs(scales) < _TINY, np.float32(1), scales))
+    codes: Floats = np.divide(grouped, scales[:, :, None])
     np.rint(codes, out=codes)
-    codes += np.float32(128)
-    return codes.astype(np.uint8), scales.astype(np.float32, copy=False)
+    codes += np.float32(half)
+    np.clip(codes, 0, 2 * half - 1, out=codes)
+    return Blocks(codes.astype(np.uint8), scales, None, bits, rows.shape[1])
+
+
+def packed(codes: Bytes, bits: int) -> Bytes:
+    """Codes [..., count] as the operators store them, the first of each byte in its low bits: [..., bytes]."""
+    if bits == 8:
+        return codes
+    assert bits == 4
+    if codes.shape[-1] % 2:
+        codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, 1)], constant_values=middle(bits))
+    return np.bitwise_or(codes[..., 0::2], codes[..., 1::2] << 4, dtype=np.uint8)
+
+
+def stored_bits(shape: tuple[int, ...], form: MatrixFormat) -> int:
+    """Bits that a matrix [n, k] takes in ``form``, with its scales and zeros."""
+    n, k = shape
+    block_size = block_size_for(k, form.block_size)
+    blocks = -(-k // block_size)
+    zeros = 0 if form.symmetric else 8 * -(-blocks * form.bits // 8)
+    return n * (blocks * (block_size * form.bits + 8 * SCALE.itemsize) + zeros)

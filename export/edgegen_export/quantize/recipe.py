@@ -1,31 +1,35 @@
-"""Recipe: how the weights of a bundle are stored."""
+"""Recipes: how the weights of a bundle are to be stored. What was done in the end is in the bundle's manifest."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
-Scheme = Literal["int8", "fp32"]
+from edgegen.manifest import MatrixFormat, Quantization
 
+Scheme = Literal["int8", "int4", "fp16", "fp32"]
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """``int8``: matrices in 8-bit blocks of ``block_size`` weights, computed in int8; ``fp32``: as they are.
+FLOATS = MatrixFormat(bits=32, block_size=0, symmetric=True, accuracy_level=0)
+HALVES = MatrixFormat(bits=16, block_size=0, symmetric=True, accuracy_level=0)
+"""For storage only: a session makes 32-bit floats of them when it opens."""
+EIGHT_BITS = MatrixFormat(bits=8, block_size=64, symmetric=True, accuracy_level=4)
+"""Blocks of 64 or less keep a row's result independent of the rows beside it, bit for bit; larger ones do not.
+``accuracy_level`` 4 lets ``MatMulNBits`` quantize activations to int8 as well (its fast path)."""
+FOUR_BITS = MatrixFormat(bits=4, block_size=32, symmetric=False, accuracy_level=4)
+"""Here the largest such block is 32."""
 
-    Blocks of 64 or less keep a row's result independent of the rows beside it, bit for bit; larger ones do not.
-    ``accuracy_level`` 4 lets ``MatMulNBits`` quantize activations to int8 as well (its fast path).
-    Norms, biases and position tables always stay float32.
-    """
+SMOOTHING = 0.5
+"""How much of the outliers goes into the weights; searched per layer, it does no better."""
 
-    scheme: Scheme = "int8"
-    bits: int = 8
-    block_size: int = 64
-    accuracy_level: int = 4
+ROUNDED: dict[Scheme, Quantization] = {
+    "int8": Quantization("int8", linear=EIGHT_BITS, embedding=EIGHT_BITS),
+    "int4": Quantization("int4", linear=replace(FOUR_BITS, symmetric=True), embedding=EIGHT_BITS),
+    "fp16": Quantization("fp16", linear=HALVES, embedding=HALVES),
+    "fp32": Quantization("fp32", linear=FLOATS, embedding=FLOATS),
+}
+"""Plain rounding, nothing measured. Of all matrices the embedding, and the head with it, suffers most from 4 bits."""
 
-    @property
-    def quantized(self) -> bool:
-        return self.scheme != "fp32"
-
-
-RECIPES: dict[Scheme, Recipe] = {
-    "int8": Recipe(),
-    "fp32": Recipe(scheme="fp32", bits=32, block_size=0, accuracy_level=0),
+CALIBRATED: dict[Scheme, Quantization] = {
+    "int8": Quantization("int8", linear=EIGHT_BITS, embedding=EIGHT_BITS, smoothing=SMOOTHING),
+    "int4": Quantization("int4", linear=FOUR_BITS, embedding=EIGHT_BITS, smoothing=SMOOTHING, method="gptq"),
+    "fp16": ROUNDED["fp16"],
+    "fp32": ROUNDED["fp32"],
 }

@@ -1,0 +1,158 @@
+"""What quantization costs small trained models, scheme by scheme, on text that none of them was calibrated on.
+
+    python -m bench.quantization DATA [--models gpt2 …] [--schemes int8 …] [--tokens 20480]
+
+DATA is the folder of real checkpoints and corpora. Twins called ``…-outliers`` compute the same function in float32:
+some channels behind each norm are made larger, and the weights that meet them smaller.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
+
+from edgegen.bundle import Bundle
+from edgegen.llm import open_runner
+from edgegen.options import EngineOptions
+from edgegen.tokenizer import Tokenizer
+from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import Scheme
+
+WINDOW = 256
+STORIES, CASED = "corpora/tinystories_4MB.txt", "corpora/tinystories_cased_197k.txt"
+MODELS = {
+    "gpt2": ("models/gpt2-stories-0.9m", STORIES),
+    "qwen2": ("models/qwen2-stories-0.9m", STORIES),
+    "neox": ("models/neox-stories-1.1m", STORIES),
+    "260K": ("models/stories260K", CASED),
+    "260K-outliers": ("models/stories260K-outliers", CASED),
+    "stories": (str(Path(__file__).parents[1] / "models/stories"), CASED),
+}
+SCHEMES: dict[str, tuple[Scheme, bool]] = {
+    "int8 --fast": ("int8", True),
+    "int8": ("int8", False),
+    "int4 --fast": ("int4", True),
+    "int4": ("int4", False),
+}
+_TAKERS = {  # norm → the matrices that meet it, and the axis of their inputs
+    "gpt2": ({"ln_1": ["attn.c_attn"], "ln_2": ["mlp.c_fc"]}, 0),
+    "qwen2": (
+        {
+            "input_layernorm": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+            "post_attention_layernorm": ["mlp.gate_proj", "mlp.up_proj"],
+        },
+        1,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one bundle against the float32 one, on the same text."""
+
+    kl: float
+    top1: float
+    perplexity: float
+    bits: float
+    seconds: float
+
+
+def plant_outliers(source: Path, target: Path, channels: int = 6, factor: float = 40.0) -> None:
+    """The same function with ``channels`` of each norm up to ``factor`` times as large."""
+    shutil.copytree(source, target)
+    takers, axis = _TAKERS[json.loads((source / "config.json").read_text())["model_type"]]
+    tensors = load_file(target / "model.safetensors")
+    rng = np.random.default_rng(0)
+    for name in sorted(tensors):
+        parent, _, norm = name.removesuffix(".weight").rpartition(".")
+        if norm not in takers or not name.endswith(".weight"):
+            continue
+        scale = np.ones(len(tensors[name]), np.float32)
+        scale[rng.permutation(len(scale))[:channels]] = rng.uniform(factor / 4, factor, channels)
+        for own in (name, name.replace(".weight", ".bias")):
+            if own in tensors:
+                tensors[own] = tensors[own] * scale
+        for taker in takers[norm]:
+            weight = f"{parent}.{taker}.weight"
+            tensors[weight] = tensors[weight] / (scale if axis else scale[:, None])
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+
+
+def windows(bundle: Bundle, text: Path, tokens: int) -> NDArray[np.int64]:
+    """Ids [n, WINDOW] from the end of a text."""
+    tokenizer = Tokenizer.from_file(bundle.file("tokenizer.json"))
+    tail = text.read_text(encoding="utf-8")[-tokens * 6 :]
+    ids = tokenizer.encode(tail, add_special_tokens=False)[-tokens:]
+    return np.array(ids[: len(ids) // WINDOW * WINDOW], np.int64).reshape(-1, WINDOW)
+
+
+def log_probabilities(bundle: Bundle, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """float32 [n, WINDOW, vocab]."""
+    runner, result = open_runner(bundle, EngineOptions()), list[NDArray[np.float32]]()
+    cache = runner.new_cache()
+    cache.reserve(1, WINDOW)
+    for window in ids:
+        cache.truncate(0, 0)
+        logits = runner.decode(cache, window[None])[0].astype(np.float64)
+        logits -= logits.max(axis=-1, keepdims=True)
+        result.append((logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))).astype(np.float32))
+    return np.array(result)
+
+
+def compare(p: NDArray[np.float32], q: NDArray[np.float32], ids: NDArray[np.int64]) -> tuple[float, float, float]:
+    """Mean KL in nats, top-1 agreement, and the relative change of the perplexity."""
+    kl = float((np.exp(p) * (p - q)).sum(axis=-1).mean())
+    top1 = float((p.argmax(axis=-1) == q.argmax(axis=-1)).mean())
+    following = ids[:, 1:, None]
+    nll = [float(-np.take_along_axis(x[:, :-1], following, axis=-1).mean()) for x in (p, q)]
+    return kl, top1, float(np.exp(nll[1] - nll[0]) - 1)
+
+
+def measure(checkpoint: Path, text: Path, folder: Path, schemes: list[str], tokens: int) -> dict[str, Cost]:
+    """Export ``checkpoint`` under each of ``schemes`` into ``folder``, and what that costs."""
+    exact, _ = export(str(checkpoint), folder / "fp32", scheme="fp32")
+    ids = windows(exact, text, tokens)
+    p, costs = log_probabilities(exact, ids), dict[str, Cost]()
+    for number, scheme in enumerate(schemes):
+        begin = time.perf_counter()
+        chosen, fast = SCHEMES[scheme]
+        bundle, _ = export(str(checkpoint), folder / str(number), scheme=chosen, fast=fast)
+        seconds = time.perf_counter() - begin
+        bits = bundle.manifest.quantization.bits_per_weight
+        costs[scheme] = Cost(*compare(p, log_probabilities(bundle, ids), ids), bits, seconds)
+    return costs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What quantization costs small trained models.")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--models", nargs="*", default=[*MODELS, "gpt2-outliers", "qwen2-outliers"])
+    parser.add_argument("--schemes", nargs="*", default=list(SCHEMES))
+    parser.add_argument("--tokens", type=int, default=20480)
+    args = parser.parse_args()
+    print("| model | scheme | bits | KL | top-1 | perplexity | export s |\n|---|---|---|---|---|---|---|")
+    for name in args.models:
+        planted = name not in MODELS and name.endswith("-outliers")
+        path, text = MODELS[name.removesuffix("-outliers") if planted else name]
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint = args.data / path
+            if planted:
+                plant_outliers(checkpoint, Path(folder, "planted"))
+                checkpoint = Path(folder, "planted")
+            for scheme, cost in measure(checkpoint, args.data / text, Path(folder), args.schemes, args.tokens).items():
+                print(
+                    f"| {name} | {scheme} | {cost.bits:.2f} | {cost.kl:.6f} | {cost.top1:.1%} | "
+                    f"{cost.perplexity:+.3%} | {cost.seconds:.1f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""calibrate(): weights smoothed and quantized layer by layer, on what each layer takes when the model runs.
+
+What a layer takes is what it takes in the unquantized model: to run the layers before it quantized costs twice the time
+and measured no better. In memory are one layer's weights and Hessians, and hidden states of the calibration text.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.board import trim_memory
+from edgegen.errors import ExportError, UsageError
+from edgegen.manifest import EMBEDDINGS, MatrixFormat, Quantization
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.config import DecoderConfig
+from edgegen_export.parameters import fused_name, fused_weight
+from edgegen_export.quantize.activations import SMALLEST, bearable_format
+from edgegen_export.quantize.allocation import Upgrade, chosen
+from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.quantize.blockwise import block_size_for, stored_bits
+from edgegen_export.quantize.gptq import gptq
+from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
+from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
+from edgegen_export.reference import LayerRun, LayerwiseReference
+from edgegen_export.sensitivity import Sensitivity
+
+ROWS = 2
+"""Rows of the calibration text that are run together."""
+
+SAMPLES = 8
+"""Inputs kept of each run, to see what rounding them costs."""
+
+PROBE_ROWS = 2
+"""Rows on which the sensitivity of matrices is measured."""
+
+LAYER_BITS = 5.0
+"""Bits per weight of the layers' matrices, unless a budget is given."""
+
+_HEAD_ROWS = 4096
+"""Rows of the head on which the rounding of its inputs is judged."""
+
+Floats = NDArray[np.float32]
+Modules = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Tensors for the graphs, the recipe with what was decided, and what the user should know of it."""
+
+    tensors: dict[str, LazyTensor]
+    recipe: Quantization
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """Of what one matrix takes: the greatest magnitude of each channel, some of it, and ``x.T @ x`` where wanted."""
+
+    hessian: Floats | None
+    largest: Floats
+    samples: list[Floats] = field(default_factory=list[Floats])
+
+    @classmethod
+    def of(cls, columns: int, hessian: bool) -> "_Inputs":
+        return cls(np.zeros((columns, columns), np.float32) if hessian else None, np.zeros(columns, np.float32))
+
+    def add(self, x: Floats) -> None:
+        np.maximum(self.largest, np.abs(x).max(axis=0), out=self.largest)
+        self.samples.append(x[:: max(1, len(x) // SAMPLES)].copy())
+        if self.hessian is not None:
+            self.hessian += x.T @ x
+
+    def divide(self, factors: Floats) -> None:
+        self.largest /= factors
+        for sample in self.samples:
+            sample /= factors
+        if self.hessian is not None:
+            self.hessian /= factors
+            self.hessian /= factors[:, None]
+
+
+def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
+    """The matrices of a layer, experts left out, by fused name: the modules of each."""
+    attn, mlp = f"layers.{layer}.attn", f"layers.{layer}.mlp"
+    matrices: list[Modules] = [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
+    if not config.experts:
+        matrices += [(f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",), (f"{mlp}.down",)]
+    return {fused_name(modules): modules for modules in matrices}
+
+
+def calibrate(
+    tensors: Mapping[str, LazyTensor],
+    config: DecoderConfig,
+    reference: LayerwiseReference,
+    ids: NDArray[np.int64],
+    recipe: Quantization,
+    store: BlockStore,
+    budget: float | None,
+    on_layer: Callable[[int, int], None],
+) -> Calibrated:
+    """Smooth ``tensors`` for ids [rows, t]; where the recipe says GPTQ, quantize the layers' matrices into ``store``,
+    and choose those that get 8 bits instead. A matrix whose inputs cannot be rounded in such blocks gets smaller ones,
+    or none.
+
+    ``budget``: bits per weight, of all matrices; by default as many as leave the layers' ``LAYER_BITS``.
+    ``on_layer`` hears how many layers of how many are done.
+
+    Raises:
+        UsageError: the budget is less than what the formats take.
+        ExportError: the model's hidden states are not finite.
+    """
+    result, formats, layers = dict(tensors), dict[str, MatrixFormat](), range(config.num_layers)
+    matrices = {name: modules for i in layers for name, modules in layer_matrices(config, i).items()}
+    probe = Sensitivity(reference, ids[:PROBE_ROWS]) if recipe.method == "gptq" else None
+    spare = _spare_bits(tensors, matrices, recipe, budget) if probe else 0
+    states = [reference.embed(ids[start : start + ROWS]) for start in range(0, len(ids), ROWS)]
+    for layer in layers:
+        of_layer = layer_matrices(config, layer)
+        with reference.layer(layer, ids.shape[1], list(of_layer)) as run:
+            inputs, states = _watched(run, states, hessians=probe is not None)
+            if probe:
+                probe.advance(run)
+        smooth = _smoothed(result, layer_pairs(config, layer), of_layer, inputs, recipe.smoothing)
+        result |= smooth
+        for name, modules in of_layer.items():
+            seen, weight = inputs.pop(name), fused_weight(result, modules).read()
+            form = bearable_format(np.concatenate(seen.samples), weight, recipe.format_of(name)) or FLOATS
+            if form != recipe.format_of(name):
+                formats[name] = form
+            if probe and form != FLOATS:
+                rounded = _quantized(result, modules, weight, form, seen, store)
+                with reference.layer(layer, ids.shape[1], changed=smooth | rounded) as run:
+                    probe.branch(name, run)
+        trim_memory()
+        on_layer(layer + 1, config.num_layers)
+    head, form = _head(result, config, reference, states, recipe)
+    result |= head
+    if form != recipe.embedding:
+        formats["embed" if config.tied_head else "head"] = form
+    if probe:
+        formats |= _upgraded(result, matrices, recipe, formats, probe, spare)
+    recipe = replace(recipe, exceptions=recipe.exceptions | formats)
+    kept = [name for name, form in formats.items() if form == FLOATS]
+    return Calibrated(result, recipe, tuple(_left_in_floats(name) for name in kept))
+
+
+def _left_in_floats(name: str) -> str:
+    return f"{name} stays in 32-bit floats: what it takes has outliers that 8 bits cannot hold beside the rest"
+
+
+def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tuple[dict[str, _Inputs], list[Floats]]:
+    """What each tapped matrix takes, and the states after the layer."""
+    inputs, after = dict[str, _Inputs](), list[Floats]()
+    for x in states:
+        y, tapped = run.tapped(x)
+        after.append(y)
+        _refuse_not_finite(y, *tapped.values())
+        for name, array in tapped.items():
+            if name not in inputs:
+                inputs[name] = _Inputs.of(array.shape[1], hessians)
+            inputs[name].add(array)
+    return inputs, after
+
+
+def _refuse_not_finite(*arrays: Floats) -> None:
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ExportError("the checkpoint itself, unquantized, gives logits that are not finite: it is broken.")
+
+
+def _smoothed(
+    tensors: Mapping[str, LazyTensor],
+    pairs: Sequence[Pair],
+    matrices: Mapping[str, Modules],
+    inputs: Mapping[str, _Inputs],
+    alpha: float,
+) -> dict[str, LazyTensor]:
+    """The tensors of a layer that smoothing changes; ``inputs`` become those of the smoothed matrices."""
+    changed: dict[str, LazyTensor] = {}
+    for pair in pairs if alpha else ():
+        taking = [name for name, modules in matrices.items() if modules[0] in pair.takers]
+        done = smoothed({**tensors, **changed}, pair, inputs[taking[0]].largest, alpha)
+        changed |= done.tensors
+        for name in taking:
+            inputs[name].divide(done.factors)
+    return changed
+
+
+def _head(
+    tensors: Mapping[str, LazyTensor],
+    config: DecoderConfig,
+    reference: LayerwiseReference,
+    states: Sequence[Floats],
+    recipe: Quantization,
+) -> tuple[dict[str, LazyTensor], MatrixFormat]:
+    """The tensors that smoothing the final norm changes, and the format of the head."""
+    pair, name = head_pair(config), "embed.weight" if config.tied_head else "head.weight"
+    inputs = _Inputs.of(tensors[name].shape[1], hessian=False)
+    changed, factors = dict[str, LazyTensor](), np.ones(1, np.float32)
+    if pair and recipe.smoothing:
+        largest = np.max([np.abs(reference.final(x, projected=False)).max(axis=(0, 1)) for x in states], axis=0)
+        _refuse_not_finite(largest)
+        done = smoothed(tensors, pair, largest, recipe.smoothing)
+        changed = done.tensors
+        factors = done.factors if name.removesuffix(".weight") in pair.takers else factors
+    for x in states:
+        hidden = reference.final(x)
+        _refuse_not_finite(hidden)
+        inputs.add(hidden.reshape(-1, hidden.shape[-1]))
+    inputs.divide(factors)
+    matrix = changed.get(name, tensors[name])
+    rows = matrix.rows(0, min(_HEAD_ROWS, matrix.shape[0]))
+    form = bearable_format(np.concatenate(inputs.samples), rows, recipe.embedding)
+    return changed, form or replace(recipe.embedding, block_size=SMALLEST)
+
+
+def _quantized(
+    tensors: Mapping[str, LazyTensor],
+    modules: Modules,
+    weight: Floats,
+    form: MatrixFormat,
+    inputs: _Inputs,
+    store: BlockStore,
+) -> dict[str, LazyTensor]:
+    """Quantize the matrix ``weight`` of ``modules`` into ``store``; returns their weights as they then are."""
+    assert inputs.hessian is not None
+    block_size = block_size_for(weight.shape[1], form.block_size)
+    blocks = gptq(weight, inputs.hessian, form.bits, block_size, symmetric=form.symmetric)
+    store.put(fused_name(modules), blocks)
+    values, changed, start = LazyTensor.from_array(blocks.values()), dict[str, LazyTensor](), 0
+    for module in modules:
+        stop = start + tensors[f"{module}.weight"].shape[0]
+        changed[f"{module}.weight"] = values.take(start, stop)
+        start = stop
+    return changed
+
+
+def _spare_bits(
+    tensors: Mapping[str, LazyTensor], matrices: Mapping[str, Modules], recipe: Quantization, budget: float | None
+) -> float:
+    """How many bits the budget leaves for more of them than the recipe's formats take.
+
+    Raises:
+        UsageError: it leaves none.
+    """
+    shapes = {name: fused_weight(tensors, modules).shape for name, modules in matrices.items()}
+    used = sum(stored_bits(shape, recipe.format_of(name)) for name, shape in shapes.items())
+    weights = sum(map(math.prod, shapes.values()))
+    if budget is None:
+        return max(0.0, LAYER_BITS * weights - used)
+    for name, tensor in tensors.items():
+        module = name.removesuffix(".weight")
+        if module in EMBEDDINGS or module in recipe.exceptions:
+            used += stored_bits(tensor.shape, recipe.format_of(module))
+            weights += math.prod(tensor.shape)
+    if budget * weights < used:
+        raise UsageError(
+            f"a bits budget of {budget:g} cannot be kept: in 4 bits, with the embedding in 8, this model takes "
+            f"{math.ceil(100 * used / weights) / 100} per weight; give that or more"
+        )
+    return budget * weights - used
+
+
+def _upgraded(
+    tensors: Mapping[str, LazyTensor],
+    matrices: Mapping[str, Modules],
+    recipe: Quantization,
+    formats: Mapping[str, MatrixFormat],
+    probe: Sensitivity,
+    spare: float,
+) -> dict[str, MatrixFormat]:
+    """The matrices that get 8 bits, as far as they are spared; ``formats``: the exceptions so far."""
+    upgrades, better = dict[str, Upgrade](), dict[str, MatrixFormat]()
+    for name, divergence in probe.divergences().items():
+        shape, form = fused_weight(tensors, matrices[name]).shape, formats.get(name, recipe.format_of(name))
+        # Blocks that had to be smaller must be so with more bits too.
+        smaller = form.block_size < recipe.format_of(name).block_size
+        better[name] = replace(EIGHT_BITS, block_size=form.block_size) if smaller else EIGHT_BITS
+        upgrades[name] = Upgrade(divergence, stored_bits(shape, better[name]) - stored_bits(shape, form))
+    return {name: better[name] for name in chosen(upgrades, spare)}

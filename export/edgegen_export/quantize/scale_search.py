@@ -1,0 +1,53 @@
+"""The scales of blocks that cost least: a search over clipping points, each refined by least squares."""
+
+import numpy as np
+
+from edgegen_export.quantize.blockwise import Floats, as_stored, middle
+
+_SHRINKS = np.linspace(1.0, 0.7, 11, dtype=np.float32)
+_TINY = np.float32(np.finfo(np.float32).tiny) * np.float32(127)
+
+
+def search_scales(groups: Floats, importance: Floats, bits: int, *, symmetric: bool) -> tuple[Floats, Floats]:
+    """Scale and zero (a whole number in the range of the codes) of each row of ``groups`` [m, block].
+
+    Of those tried they have the least ``Σ importance · (weight - rounded)²``, ``importance`` being [block]; then the
+    scale is rounded as it is stored.
+    """
+    levels, half = np.float32(2**bits - 1), np.full(len(groups), middle(bits), np.float32)
+    high, low = np.maximum(groups.max(axis=1), 0), np.minimum(groups.min(axis=1), 0)
+    best = _Best(groups, importance, levels)
+    for shrink in _SHRINKS:
+        if symmetric:
+            largest: Floats = np.maximum(high, -low) * np.where(high >= -low, np.float32(-1), np.float32(1))
+            best.consider(largest * (shrink / half), half)  # on code 0, one step farther away than the last
+            best.consider(-largest * (shrink / (half - 1)), half)
+        else:
+            scale = (high - low) * (shrink / levels)
+            zero = np.rint(-low * shrink / np.where(scale < _TINY, 1, scale))  # both ends clipped alike
+            best.consider(scale, np.clip(zero, 0, levels))
+    return as_stored(best.scale), best.zero
+
+
+class _Best:
+    """The best scale and zero so far."""
+
+    def __init__(self, groups: Floats, importance: Floats, levels: np.float32) -> None:
+        self._groups, self._importance, self._levels = groups, importance, levels
+        self._cost = np.full(len(groups), np.inf, np.float32)
+        self.scale = np.ones(len(groups), np.float32)
+        self.zero = np.zeros(len(groups), np.float32)
+
+    def consider(self, scale: Floats, zero: Floats) -> None:
+        scale = np.where(np.abs(scale) < _TINY, np.float32(1), scale)
+        steps = np.clip(np.rint(self._groups / scale[:, None]), -zero[:, None], (self._levels - zero)[:, None])
+        weighted = steps * self._importance
+        below = np.einsum("mb,mb->m", weighted, steps)
+        above = np.einsum("mb,mb->m", weighted, self._groups)
+        # The scale that suits these steps best, and what is then left of Σ importance · weight².
+        refined = above / np.where(below > 0, below, 1)
+        scale = np.where((below > 0) & (np.abs(refined) >= _TINY), refined, scale)
+        cost = scale * (scale * below - 2 * above)
+        better = cost < self._cost
+        self._cost = np.where(better, cost, self._cost)
+        self.scale, self.zero = np.where(better, scale, self.scale), np.where(better, zero, self.zero)
