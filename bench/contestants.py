@@ -33,6 +33,13 @@ CONTESTANTS = {
     for contestant in (
         Contestant("edgegen", "bench.peers.edgegen", "edgegen int8", "pip install edgegen"),
         Contestant(
+            "edgegen-int8-kv",
+            "bench.peers.edgegen",
+            "edgegen int8, int8 keys and values",
+            "pip install edgegen",
+            "int8-kv",
+        ),
+        Contestant(
             "edgegen-fp32",
             "bench.peers.edgegen",
             "edgegen fp32",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgegen.bundle import Bundle
+    from edgegen.cancellation import CancelToken
     from edgegen.chat import ChatTemplate, Conversation
     from edgegen.errors import (
         BundleError,
@@ -32,24 +33,32 @@ if TYPE_CHECKING:
         UsageError,
         VerificationError,
     )
-    from edgegen.llm import LLM, GenerationChunk, GenerationResult, TextStream, Timings
+    from edgegen.llm import LLM
+    from edgegen.logprobs import TokenLogprob
     from edgegen.options import EngineOptions, GenerationOptions
+    from edgegen.results import GenerationChunk, GenerationResult, Timings
+    from edgegen.scores import Perplexity, Score
     from edgegen.store import BundleStore
+    from edgegen.stream import TextStream
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Bundle": "bundle",
     "BundleStore": "store",
+    "CancelToken": "cancellation",
     "ChatTemplate": "chat",
     "Conversation": "chat",
     "EngineOptions": "options",
-    "GenerationChunk": "llm",
+    "GenerationChunk": "results",
     "GenerationOptions": "options",
-    "GenerationResult": "llm",
+    "GenerationResult": "results",
     "LLM": "llm",
-    "TextStream": "llm",
-    "Timings": "llm",
+    "Perplexity": "scores",
+    "Score": "scores",
+    "TextStream": "stream",
+    "Timings": "results",
+    "TokenLogprob": "logprobs",
 }
 
 __all__ = [
@@ -58,6 +67,7 @@ __all__ = [
     "BundleError",
     "BundleNotFoundError",
     "BundleStore",
+    "CancelToken",
     "ChatTemplate",
     "ChatTemplateError",
     "CheckpointError",
@@ -74,10 +84,13 @@ __all__ = [
     "LogitsError",
     "ManifestError",
     "OptionError",
+    "Perplexity",
     "PromptTooLongError",
+    "Score",
     "TensorError",
     "TextStream",
     "Timings",
+    "TokenLogprob",
     "UnsupportedModelError",
     "UsageError",
     "VerificationError",

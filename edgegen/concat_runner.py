@@ -24,6 +24,7 @@ class ConcatRunner:
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size
         self.max_context = max_context
+        self.switch = graphs.switch
         self._graphs = graphs
         self._variant = variant
         layers = variant.kv.layers

@@ -28,7 +28,7 @@ def number(
         return []
     bounds = [f"{'above' if above else 'at least'} {low:g}"] if low > -math.inf else []
     bounds += [f"{'below' if below else 'at most'} {high:g}"] if high < math.inf else []
-    limits = " and ".join(bounds) or "finite"
+    limits = " and ".join(bounds if finite else ["finite", *bounds]) or "finite"
     if len(bounds) == 2 and not above and not below:
         limits = f"between {low:g} and {high:g}"
     return [f"{name}: must be {limits}, found {shortened(value)}"]
@@ -48,3 +48,11 @@ def token_ids(name: str, value: object, *, least: int = 0) -> list[str]:
         if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < 2**31:
             return [f"{name}: a token id is a whole number from 0 to 2147483647, found {shortened(token_id)}"]
     return [f"{name}: at least {least} token id expected, found none"] if len(ids) < least else []
+
+
+def functions(name: str, value: object) -> list[str]:
+    """Nothing for a tuple of functions."""
+    if not isinstance(value, tuple):
+        return [f"{name}: a list of functions expected, found {shortened(value)}"]
+    others = [v for v in cast(tuple[object, ...], value) if not callable(v)]
+    return [f"{name}: a function expected, found {shortened(other)}" for other in others]

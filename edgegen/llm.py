@@ -1,117 +1,35 @@
 """LLM: a bundle, ready to generate from Python."""
 
-import secrets
-from collections import deque
-from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field, replace
-from operator import index
+from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle import Bundle
+from edgegen.cancellation import CancelToken
 from edgegen.chat import ChatTemplate, Conversation, Message
-from edgegen.constraint import ConstraintCompiler, ConstraintWatch, Grammar, RowConstraint, read_response_format
 from edgegen.engine import Engine
-from edgegen.errors import PromptTooLongError, UsageError
-from edgegen.logits import LogitsPipeline
+from edgegen.engine_thread import EngineThread
+from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
 from edgegen.ort_session import PairedSession, TwoSessions, require_version
+from edgegen.perplexity import PerplexityMeter, Progress
+from edgegen.request import Request
+from edgegen.request_builder import Prompt, RequestBuilder
+from edgegen.results import GenerationResult
 from edgegen.runners import Runner, make_runner
-from edgegen.sampler import Sampler
-from edgegen.sequence import Sequence, SequenceGroup
-from edgegen.stopping import FinishReason, TextWatcher
+from edgegen.scores import Perplexity, Score
+from edgegen.scoring import Scorer, is_several
 from edgegen.store import DEFAULT_MODEL, BundleStore
-from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
-
-Prompt = str | Ids[int]
-"""A text, or the token ids it would have."""
+from edgegen.stream import TextStream
+from edgegen.tokenizer import Tokenizer
 
 Messages = Ids[Message] | Conversation
 """What has been said: messages with a ``role`` and a ``content``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Seconds and tokens of one request.
-
-    ``prompt_seconds``: from the start of its first step to its first token; ``decode_seconds``: from then to its last.
-    """
-
-    prompt_tokens: int
-    prompt_seconds: float
-    decode_tokens: int
-    decode_seconds: float
-
-    @property
-    def prompt_tokens_per_second(self) -> float:
-        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
-
-    @property
-    def decode_tokens_per_second(self) -> float:
-        """Tokens after the first, over the time they took."""
-        return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationChunk:
-    """A piece of a streamed answer: final text, the ids since the last chunk, and, in the last, why it ended.
-
-    Text can lag behind its ids: part of a character or of a possible stop string is held back.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationResult:
-    """A whole answer.
-
-    ``matched``: the stop string or end-of-sequence id that ended it; ``seed``: the one drawn with, if any.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: FinishReason
-    matched: str | int | None
-    seed: int | None
-    timings: Timings
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A group, the text of its sequence, and the chunks that wait for their reader."""
-
-    group: SequenceGroup
-    watcher: TextWatcher
-    seed: int | None
-    chunks: deque[GenerationChunk] = field(default_factory=deque[GenerationChunk])
-
-    @property
-    def sequence(self) -> Sequence:
-        return self.group.sequences[0]
-
-    def result(self, text: str) -> GenerationResult:
-        """The answer so far; the group has ended. Raises what made it fail, if something did."""
-        sequence, finish = self.sequence, self.sequence.finish
-        if sequence.error is not None:
-            raise sequence.error
-        assert finish is not None
-        generated = sequence.generated
-        timings = Timings(
-            prompt_tokens=sequence.prompt_length,
-            prompt_seconds=max(0.0, sequence.first_token - sequence.started),
-            decode_tokens=max(0, len(generated) - 1),
-            decode_seconds=max(0.0, sequence.last_token - sequence.first_token) if generated else 0.0,
-        )
-        return GenerationResult(text, tuple(generated), finish.reason, finish.matched, self.seed, timings)
-
-
 class LLM:
-    """A model of one bundle. Requests from several threads are served in the order of arrival."""
+    """A model of one bundle; may be used from any thread. Requests are served in the order of arrival."""
 
     def __init__(
         self, bundle: Bundle, tokenizer: Tokenizer | None, runner: Runner[Any], options: EngineOptions
@@ -120,15 +38,19 @@ class LLM:
         self.tokenizer = tokenizer
         self.max_context = bundle.manifest.model.max_context
         config = bundle.json(bundle.manifest.generation_config)
-        self.generation_options = GenerationOptions.from_config(config)
+        self.generation_options = GenerationOptions.from_config(config, self.max_context)
         bos = config.get("bos_token_id")
         known = isinstance(bos, int) and 0 <= bos < bundle.manifest.model.vocab_size
-        self._bos_token_id: int | None = bos if known else None
         self._chat_template: ChatTemplate | None = None
-        self._compiler: ConstraintCompiler | None = None
-        self._engine = Engine(runner, options.prefill_chunk)
-        self._requests: dict[Sequence, _Request] = {}
-        self._lock = Lock()
+        self._builder = RequestBuilder(
+            tokenizer,
+            bundle.manifest.model.vocab_size,
+            self.max_context,
+            eos_token_ids=self.generation_options.eos_token_id or (),
+            bos_token_id=bos if known else None,
+        )
+        self._scorer = Scorer(self._builder, self.max_context)
+        self._thread = EngineThread(Engine(runner, options.prefill_chunk))
 
     @classmethod
     def load(
@@ -140,6 +62,7 @@ class LLM:
             BundleNotFoundError: nothing under that name or path.
             ManifestError: its ``edgegen.json`` is malformed.
             VerificationError: a file is missing or damaged; ONNX Runtime never sees it.
+            UsageError: the bundle has no variant as ``options`` ask for.
         """
         options = options or EngineOptions()
         bundle = Bundle.open(BundleStore().resolve(model))
@@ -155,55 +78,71 @@ class LLM:
 
     @overload
     def generate(
-        self, prompt: Prompt, options: GenerationOptions | None = None, **overrides: Unpack[GenerationOverrides]
+        self,
+        prompt: Prompt,
+        options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
+        **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult: ...
 
     @overload
     def generate(
-        self, prompt: list[str], options: GenerationOptions | None = None, **overrides: Unpack[GenerationOverrides]
+        self,
+        prompt: list[str],
+        options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
+        **overrides: Unpack[GenerationOverrides],
     ) -> list[GenerationResult]: ...
 
     def generate(
         self,
         prompt: Prompt | list[str],
         options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult | list[GenerationResult]:
         """The whole answer to a prompt, or to each of a list of texts.
 
         ``options`` replaces the bundle's own; keyword arguments override either, as in
-        ``generate("Once", max_new_tokens=40, temperature=0.8)``.
+        ``generate("Once", max_new_tokens=40, temperature=0.8)``. With ``num_return_sequences`` the result is the first
+        answer, and has the ``others``. Once ``cancel`` is cancelled, what there is by then is the result.
 
         Raises:
             OptionError: an option is unknown, wrong, or contradicts another.
+            ConstraintError: a grammar, schema or expression is broken, or cannot be enforced.
             PromptTooLongError: the prompt does not fit the model's context.
+            LogitsError: no token can be chosen: the model's logits are NaN or infinite, or all tokens are masked.
+            UsageError: the prompt cannot be encoded, or the caller is a function that this model calls.
         """
-        chosen = (options or self.generation_options).override(overrides)
+        chosen = self._chosen(options, overrides)
         if _is_batch(prompt):
-            requests = [self._request(text, chosen) for text in prompt]
-            try:
-                for request in requests:
-                    self._add(request)
-                return [self._finish(request) for request in requests]
-            finally:
-                for request in requests:  # after an error or Ctrl-C, nobody waits for the rest
-                    self._cancel(request)
-        request = self._request(cast(Prompt, prompt), chosen)
-        self._add(request)
-        return self._finish(request)
+            return self._finish([self._builder.build(text, chosen) for text in prompt], cancel)
+        return self._finish([self._builder.build(cast(Prompt, prompt), chosen)], cancel)[0]
 
     def stream(
-        self, prompt: Prompt, options: GenerationOptions | None = None, **overrides: Unpack[GenerationOverrides]
-    ) -> "TextStream":
-        """The answer in pieces, as it is made; arguments and errors are those of :meth:`generate`."""
-        request = self._request(prompt, (options or self.generation_options).override(overrides))
-        self._add(request)
-        return self._open_stream(request)
+        self,
+        prompt: Prompt,
+        options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
+        **overrides: Unpack[GenerationOverrides],
+    ) -> TextStream:
+        """The answer in pieces, as it is made: ``for chunk in stream``, or ``async for``.
+
+        Arguments and errors are those of :meth:`generate`. The chunks of several answers come mixed.
+        """
+        request = self._builder.build(prompt, self._chosen(options, overrides))
+        return self._stream(request, cancel)
 
     def chat(
         self,
         conversation: Messages,
         options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult:
         """The assistant's answer to a conversation: a list of messages, or a :class:`~edgegen.Conversation`.
@@ -216,20 +155,85 @@ class LLM:
             ConversationError: the messages are malformed, or the template refuses them.
             OptionError, PromptTooLongError: as :meth:`generate`.
         """
-        request = self._chat_request(conversation, options, overrides)
-        self._add(request)
-        return self._finish(request)
+        return self._finish([self._chat_request(conversation, options, overrides)], cancel)[0]
 
     def stream_chat(
         self,
         conversation: Messages,
         options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
-    ) -> "TextStream":
+    ) -> TextStream:
         """The answer in pieces, as it is made; arguments and errors are those of :meth:`chat`."""
-        request = self._chat_request(conversation, options, overrides)
-        self._add(request)
-        return self._open_stream(request)
+        return self._stream(self._chat_request(conversation, options, overrides), cancel)
+
+    @overload
+    def score(
+        self, context: Prompt, continuation: Prompt, *, top_logprobs: int = 0, cancel: CancelToken | None = None
+    ) -> Score: ...
+
+    @overload
+    def score(
+        self,
+        context: Prompt,
+        continuation: list[str] | list[list[int]],
+        *,
+        top_logprobs: int = 0,
+        cancel: CancelToken | None = None,
+    ) -> list[Score]: ...
+
+    def score(
+        self,
+        context: Prompt,
+        continuation: Prompt | list[str] | list[list[int]],
+        *,
+        top_logprobs: int = 0,
+        cancel: CancelToken | None = None,
+    ) -> Score | list[Score]:
+        """How likely the model finds a continuation of ``context``, or each of a list of them.
+
+        Both are texts, or both token ids. Texts are tokenized together, as lm-evaluation-harness does it: white space
+        at the end of the context belongs to the continuation, and so does a token that reaches over the border. An
+        empty context is the model's beginning-of-sequence id. Several continuations share the context's computation.
+        ``top_logprobs``: of each place's likeliest tokens, keep so many. Once ``cancel`` is cancelled, what there is by
+        then is the result (:attr:`Score.complete`).
+
+        Raises:
+            UsageError: a continuation is empty or no text or ids, or ids are outside the vocabulary.
+            PromptTooLongError: context and continuation do not fit the model's context together.
+            LogitsError: the model's logits are NaN or infinite.
+        """
+        several = is_several(continuation)
+        scoring = self._scorer.build(context, continuation if several else [cast(Prompt, continuation)], top_logprobs)
+        self._finish(scoring.requests, cancel)
+        scores = scoring.scores()
+        return scores if several else scores[0]
+
+    def perplexity(
+        self,
+        text: Prompt,
+        *,
+        window: int | None = None,
+        stride: int | None = None,
+        on_progress: Progress | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Perplexity:
+        """How well the model foresees a text of any length, or its ids.
+
+        A window of ``window`` tokens (the model's context, 2048 at most) slides over the text by ``stride`` tokens
+        (half a window); each token but the text's first is scored once, with at least ``window - stride`` tokens before
+        it once there are as many. The first is none of the text's own where the tokenizer begins a text with one.
+        ``on_progress`` is told after each window how many tokens are scored, and of how many. Once ``cancel`` is
+        cancelled, what there is by then is the result (:attr:`Perplexity.complete`).
+
+        Raises:
+            UsageError: the text has less than two tokens, or is none.
+            OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
+            LogitsError: the model's logits are NaN or infinite.
+        """
+        meter = PerplexityMeter(self._builder.read(text, "the text"), self.max_context, window, stride)
+        return meter.measure(lambda request: self._finish([request], cancel)[0], on_progress)
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -238,21 +242,6 @@ class LLM:
             self._chat_template = ChatTemplate.from_bundle(self.bundle)
         return self._chat_template
 
-    def _chat_request(
-        self, conversation: Messages, options: GenerationOptions | None, overrides: GenerationOverrides
-    ) -> _Request:
-        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
-        if self.tokenizer is None:
-            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
-        chosen = (options or self.generation_options).override(overrides)
-        template = self.chat_template
-        end = template.end_of_turn(self.tokenizer)
-        if chosen.eos_token_id is None or chosen.eos_token_id == self.generation_options.eos_token_id:
-            known = self.generation_options.eos_token_id or ()
-            chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
-        chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        return self._request(template.encode(said, self.tokenizer), chosen)
-
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
 
@@ -260,188 +249,73 @@ class LLM:
             UsageError: neither text nor ids, a text without a tokenizer, an empty prompt without such an id, or ids
                 outside the vocabulary.
         """
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise UsageError("this bundle has no tokenizer: give the prompt as a list of token ids.")
-            try:
-                prompt.encode()
-            except UnicodeEncodeError as error:
-                raise UsageError(f"the prompt is no Unicode text: character {error.start} is half of one.") from None
-            ids = self.tokenizer.encode(prompt)
-        else:
-            try:
-                ids = [index(token) for token in prompt]
-            except TypeError:
-                raise UsageError("a prompt is a text or a list of token ids.") from None
-        vocabulary = self.bundle.manifest.model.vocab_size
-        outside = [token for token in ids if not 0 <= token < vocabulary]
-        if outside:
-            raise UsageError(f"token id {outside[0]} of the prompt is outside the model's vocabulary of {vocabulary}.")
-        if not ids:
-            if self._bos_token_id is None:
-                raise UsageError(
-                    "the prompt is empty, and this model has no token to begin a text with: give some text."
-                )
-            ids = [self._bos_token_id]
-        return ids
+        return self._builder.encode(prompt)
 
-    def _request(self, prompt: Prompt, options: GenerationOptions) -> _Request:
-        ids = self.encode(prompt)
-        # The last token generated is never fed back, so it needs no room.
-        room = self.max_context - len(ids) + 1
-        if room < 1:
-            raise PromptTooLongError(
-                f"the prompt has {len(ids)} tokens, but this model's context is {self.max_context}: shorten it."
-            )
-        if options.stop_strings and self.tokenizer is None:
-            raise UsageError("stop_strings need a tokenizer, and this bundle has none.")
-        seed = (secrets.randbits(63) if options.seed is None else options.seed) if options.do_sample else None
-        eos = self.generation_options.eos_token_id if options.eos_token_id is None else options.eos_token_id
-        detokenizer = StreamingDetokenizer(self.tokenizer, prompt_ids=ids) if self.tokenizer else None
-        max_new_tokens = min(options.max_new_tokens, room)
-        options.check_vocabulary(self.bundle.manifest.model.vocab_size)
-        constraint = self._constraint(options, eos or (), len(ids))
-        watcher = TextWatcher(detokenizer, options.stop_strings, eos or ())
-        sequence = Sequence(
-            ids=ids,
-            prompt_length=len(ids),
-            max_new_tokens=max_new_tokens,
-            pipeline=LogitsPipeline.from_settings(
-                options,
-                do_sample=bool(options.do_sample),
-                eos_token_ids=eos or (),
-                max_new_tokens=max_new_tokens,
-                seed=seed or 0,
-                first=[constraint] if constraint else [],
-            ),
-            sampler=Sampler(seed=seed or 0, do_sample=bool(options.do_sample)),
-            watch=ConstraintWatch(watcher, constraint).watch if constraint else watcher.watch,
-            use_cache=options.use_cache,
-        )
-        return _Request(SequenceGroup([sequence]), watcher, seed)
-
-    def _constraint(self, options: GenerationOptions, eos: Ids[int], prompt_length: int) -> RowConstraint | None:
-        """What the text must be, ready for one sequence; compiled once for each constraint."""
-        if isinstance(options.grammar, str):
-            constraint = Grammar(options.grammar)
-        else:
-            constraint = read_response_format(options.response_format if options.grammar is None else options.grammar)
-        if constraint is None:
-            return None
+    def _chat_request(
+        self, conversation: Messages, options: GenerationOptions | None, overrides: GenerationOverrides
+    ) -> Request:
+        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
         if self.tokenizer is None:
-            raise UsageError("a constraint needs a tokenizer, and this bundle has none.")
-        if self._compiler is None:
-            self._compiler = ConstraintCompiler(self.tokenizer, self.bundle.manifest.model.vocab_size)
-        return RowConstraint(self._compiler.compile(constraint).start(eos), prompt_length)
+            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
+        chosen = self._chosen(options, overrides)
+        template = self.chat_template
+        end = template.end_of_turn(self.tokenizer)
+        if chosen.eos_token_id is None or chosen.eos_token_id == self.generation_options.eos_token_id:
+            known = self.generation_options.eos_token_id or ()
+            chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
+        chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
+        return self._builder.build(template.encode(said, self.tokenizer), chosen)
 
-    def _add(self, request: _Request) -> None:
-        with self._lock:
-            self._requests[request.sequence] = request
-            self._engine.add(request.group)
-
-    def _cancel(self, request: _Request) -> None:
-        # Without the lock: this may run in a finalizer, at any moment of any thread.
-        request.group.cancel()
-        self._requests.pop(request.sequence, None)
-
-    def _finish(self, request: _Request) -> GenerationResult:
-        stream = self._open_stream(request)
-        for _ in stream:
-            pass
-        return stream.result
-
-    def _open_stream(self, request: _Request) -> "TextStream":
-        return TextStream(request, self._advance, self._cancel)
-
-    def _advance(self, request: _Request) -> GenerationChunk | None:
-        """The next chunk of ``request``; steps, which may serve others first, until there is one."""
-        while not request.chunks:
-            with self._lock:
-                if request.chunks:  # another thread has stepped for us while we waited
-                    break
-                if request.sequence.error is not None:
-                    raise request.sequence.error
-                if request.group.finished:
-                    return None
-                self._step()
-        return request.chunks.popleft()
-
-    def _step(self) -> None:
-        for update in self._engine.step():
-            sequence = update.sequence
-            request = self._requests.get(sequence)
-            if request is None or sequence.error is not None:  # cancelled meanwhile, or failed
-                self._requests.pop(sequence, None)
-                continue
-            if sequence.finish is not None:
-                self._requests.pop(sequence, None)
-                if sequence.finish.reason == "length":
-                    # What the end releases may turn out to hold a stop string.
-                    sequence.finish = request.watcher.finish() or sequence.finish
-            reason = sequence.finish.reason if sequence.finish else None
-            request.chunks.append(GenerationChunk(request.watcher.take_text(), update.new_ids, reason))
-
-
-class TextStream(Iterator[GenerationChunk]):
-    """The chunks of one answer. ``result`` is there once it has ended; ``close`` (or leaving ``with``) cancels it."""
-
-    def __init__(
-        self,
-        request: _Request,
-        advance: Callable[[_Request], GenerationChunk | None],
-        cancel: Callable[[_Request], None],
-    ) -> None:
-        self._request = request
-        self._advance = advance
-        self._cancel = cancel
-        self._text: list[str] = []
-
-    def __next__(self) -> GenerationChunk:
-        try:
-            chunk = self._advance(self._request)
-        except BaseException:
-            self.close()  # Ctrl-C or a failed step: this request ends, the model stays usable
-            raise
-        if chunk is None:
-            raise StopIteration
-        self._text.append(chunk.text)
-        return chunk
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Cancel what is left; does nothing after the end."""
-        if not self._request.group.finished:
-            self._cancel(self._request)
-
-    @property
-    def text(self) -> str:
-        """The text given out so far."""
-        return "".join(self._text)
-
-    @property
-    def result(self) -> GenerationResult:
+    def _chosen(self, options: object, overrides: GenerationOverrides) -> GenerationOptions:
         """
         Raises:
-            UsageError: the answer has not ended yet.
+            UsageError: ``options`` are none.
+            OptionError: an override is wrong.
         """
-        if not self._request.group.finished:
-            raise UsageError("the stream has not ended: read it to its end, or close it, before asking for its result.")
-        unread = [chunk.text for chunk in self._request.chunks]
-        return self._request.result("".join([*self._text, *unread]))
+        if options is None:
+            return self.generation_options.override(overrides)
+        if not isinstance(options, GenerationOptions):
+            raise UsageError(f"options must be GenerationOptions, not {type(options).__name__}: give others by name.")
+        return options.override(overrides)
+
+    def _finish(self, requests: Ids[Request], token: CancelToken | None) -> list[GenerationResult]:
+        """Run to the end; after an error or Ctrl-C nobody waits for the rest."""
+        try:
+            for request in requests:
+                self._submit(request, token)
+            for request in requests:
+                if isinstance(error := request.mail.take(), BaseException):
+                    raise error
+            return [request.result() for request in requests]
+        finally:
+            for request in requests:
+                if not request.finished:
+                    self._cancel(request)
+
+    def _stream(self, request: Request, token: CancelToken | None) -> TextStream:
+        request.streamed = True
+        stream = TextStream(request, self._cancel)
+        self._submit(request, token)
+        return stream
+
+    def _submit(self, request: Request, token: object) -> None:
+        if token is not None and not isinstance(token, CancelToken):
+            raise UsageError(f"cancel must be a CancelToken, not {type(token).__name__}.")
+        request.token = token
+        if token is not None:
+            token.attach(request, lambda: self._cancel(request))
+        self._thread.submit(request.group)
+
+    def _cancel(self, request: Request) -> None:
+        """May run in a finalizer, at any moment of any thread."""
+        self._thread.cancel(request.group)
+        request.end()
 
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
-    """The runner of the bundle's first variant, its weights loaded."""
-    require_version(bundle.manifest.minimum_onnxruntime)
-    variant = bundle.variant
+    """The runner of the variant that ``options`` ask for, its weights loaded."""
+    variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
+    require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     if options.sessions == "pair":
         graphs = PairedSession(bundle.file(variant.pair), variant.contract, options.threads)
     else:

@@ -6,7 +6,7 @@ from reprlib import repr as shortened
 from typing import Any, cast
 
 from edgegen.errors import OptionError, one_or_list
-from edgegen.faults import boolean, number, token_ids
+from edgegen.faults import boolean, functions, number, token_ids
 
 TokenSequence = tuple[int, ...]
 """Token ids in a row."""
@@ -131,7 +131,18 @@ class LogitsSettings:
         Raises:
             OptionError: token ids of these settings are not below ``size``; all of them are listed.
         """
-        used: dict[str, set[int]] = {
+        faults = [
+            f"{name}: token id {token_id} is outside the model's vocabulary of {size}"
+            for name, ids in self._token_ids().items()
+            for token_id in sorted(ids)
+            if token_id >= size
+        ]
+        if faults:
+            raise OptionError(one_or_list(faults))
+
+    def _token_ids(self) -> dict[str, set[int]]:
+        """The ids that must be the vocabulary's, by option."""
+        return {
             "logit_bias": set(self.logit_bias),
             "sequence_bias": {i for ids in self.sequence_bias for i in ids},
             "bad_words_ids": {i for ids in self.bad_words_ids for i in ids},
@@ -141,14 +152,6 @@ class LogitsSettings:
             "forced_bos_token_id": set() if self.forced_bos_token_id is None else {self.forced_bos_token_id},
             "forced_eos_token_id": set(self.forced_eos_token_id),
         }
-        faults = [
-            f"{name}: token id {token_id} is outside the model's vocabulary of {size}"
-            for name, ids in used.items()
-            for token_id in sorted(ids)
-            if token_id >= size
-        ]
-        if faults:
-            raise OptionError(one_or_list(faults))
 
     def _faults(self) -> list[str]:
         return [*self._range_faults(), *self._list_faults()]
@@ -195,7 +198,7 @@ class LogitsSettings:
             *_decay("exponential_decay_length_penalty", self.exponential_decay_length_penalty),
             *token_ids("suppress_tokens", self.suppress_tokens),
             *token_ids("begin_suppress_tokens", self.begin_suppress_tokens),
-            *_functions("logits_processor", self.logits_processor),
+            *functions("logits_processor", self.logits_processor),
         ]
 
     def _contradictions(self) -> list[str]:
@@ -268,10 +271,3 @@ def _decay(name: str, value: object) -> list[str]:
         *number(f"the start of {name}", start, int, 0),
         *number(f"the factor of {name}", factor, float, 0, above=True),
     ]
-
-
-def _functions(name: str, value: object) -> list[str]:
-    if not isinstance(value, tuple):
-        return [f"{name}: a list of functions expected, found {shortened(value)}"]
-    others = [v for v in cast(tuple[object, ...], value) if not callable(v)]
-    return [f"{name}: a function expected, found {shortened(other)}" for other in others]

@@ -1,12 +1,14 @@
 """GenerationOptions and EngineOptions: frozen, validated, under Hugging Face's names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from reprlib import repr as shortened
 from typing import Any, Literal, TypedDict
 
 from edgegen.errors import OptionError, did_you_mean, one_or_list
-from edgegen.faults import boolean, number, token_ids
+from edgegen.faults import boolean, functions, number, token_ids
 from edgegen.logits_settings import CUTOFFS, LogitsFunction, LogitsSettings, several
+from edgegen.manifest import KVDtype
 
 DEFAULT_TOP_K = 50
 
@@ -28,17 +30,49 @@ SAMPLING_OPTIONS = (
 )
 """Options that only matter when tokens are drawn: any of them asks for that."""
 
-UNSUPPORTED = {"guidance_scale": "guidance by a negative prompt is not supported yet: leave it out"}
-"""Settings that the pipeline knows and no request can ask for."""
+_INSTEAD = {
+    "num_beam_groups": "diverse beam search is not supported: use num_beams, or num_return_sequences with sampling",
+    "diversity_penalty": "diverse beam search is not supported: use num_beams, or num_return_sequences with sampling",
+    "constraints": "constrained beam search is not supported: say what the text must be with grammar",
+    "force_words_ids": "constrained beam search is not supported: say what the text must be with grammar",
+    "penalty_alpha": "contrastive search is not supported: use top_k, or repetition_penalty",
+    "dola_layers": "decoding by contrasting layers (DoLa) is not supported: leave it out",
+    "prompt_lookup_num_tokens": "prompt lookup is not supported yet: leave it out",
+    "assistant_model": "assisted generation is not supported yet: leave it out",
+    "n": "several answers are num_return_sequences here",
+    "stop": "texts that end the answer are stop_strings here",
+    "json_schema": "a schema goes into response_format, as {'type': 'json_schema', 'json_schema': {'schema': …}}",
+    "regex": "an expression to keep to goes into grammar, as edgegen.constraint.Regex(…)",
+    "choices": "texts to choose from go into grammar, as edgegen.constraint.Choice.of([…])",
+}
+"""What others have and edgegen does not, or not by that name, with what to use in its place."""
 
-CALLER_ONLY = ("logits_processor", "response_format", "grammar")
+CALLER_ONLY = ("logits_processor", "response_format", "grammar", "negative_prompt", "stopping_criteria")
 """Options that no file has and that are no plain values."""
+
+HUGGING_FACE_MAX_LENGTH = 20
+"""The ``max_length`` that transformers writes into every file; nobody means it."""
+
+StoppingFunction = Callable[[Any], Any]
+"""``function(ids) -> bool``: ids int64 ``[T]`` of prompt and answer, read-only; true ends the text."""
+
+
+EarlyStopping = bool | Literal["never"]
+"""As in transformers."""
+
+MOST_TOP_LOGPROBS = 20
+"""Alternatives that may be asked for at each position, as in OpenAI's API."""
+
+MOST_ROWS = 64
+"""Beams, and answers to one prompt: each is a row of the model's batch and has keys and values of its own."""
 
 
 class GenerationOverrides(TypedDict, total=False):
     """The keyword arguments of ``generate`` and ``stream``: any field of :class:`GenerationOptions`."""
 
     max_new_tokens: int
+    max_length: int | None
+    max_time: float | None
     do_sample: bool
     temperature: float
     top_k: int
@@ -75,12 +109,24 @@ class GenerationOverrides(TypedDict, total=False):
     suppress_tokens: Sequence[int]
     begin_suppress_tokens: Sequence[int]
     logits_processor: Sequence[LogitsFunction]
+    guidance_scale: float
+    negative_prompt: str | Sequence[int] | None
+    num_beams: int
+    length_penalty: float
+    early_stopping: EarlyStopping
+    num_return_sequences: int
+    logprobs: bool
+    top_logprobs: int
     renormalize_logits: bool
     response_format: Any
     grammar: Any
     seed: int | None
     eos_token_id: int | list[int] | tuple[int, ...] | None
     stop_strings: str | list[str] | tuple[str, ...] | None
+    stop_token_ids: int | Sequence[int] | None
+    stop_regex: str | None
+    include_stop_str_in_output: bool
+    stopping_criteria: StoppingFunction | Sequence[StoppingFunction] | None
     use_cache: bool
 
 
@@ -92,11 +138,27 @@ class GenerationOptions(LogitsSettings):
 
     Attributes:
         max_new_tokens: most tokens to generate; clipped to what the model's context leaves.
+        max_length: most tokens of prompt and answer together; the smaller of both limits counts.
+        max_time: seconds after which the text ends with the token that is being made.
         do_sample: draw from the distribution; otherwise the most likely token is taken each time (greedy). None, which
             is resolved at once: if any option of sampling is not at its default.
         seed: same seed, same text, on the same bundle and machine; None draws a new seed per request.
+        negative_prompt: with ``guidance_scale``, what to move away from; None is the last token of the prompt.
+        num_beams: beams of a beam search, which draws nothing; 1 is none.
+        length_penalty: a beam's score is divided by its length to this power; above 0 favours long answers.
+        early_stopping: whether a beam search ends with as many answers as beams; False once a better one is unlikely,
+            "never" once it is impossible.
+        num_return_sequences: how many answers: drawn anew each, or the best of the beams; where a grammar or a mask
+            leaves fewer beams, there are fewer answers.
+        logprobs: keep the log-probability of each token, as the model gives it.
+        top_logprobs: keep those of the likeliest tokens of each place as well, up to 20 of them; asks for ``logprobs``.
         eos_token_id: ids that end a text, or one such id; none with (), the bundle's own with None.
         stop_strings: texts that end the generation; they are not part of the result.
+        stop_token_ids: more ids that end a text, beside ``eos_token_id``; one such id may stand for itself.
+        stop_regex: a regular expression that ends the generation where it first matches, likewise no part of the
+            result. It is Python's, without lookaround, backreferences, conditional, atomic and possessive parts.
+        include_stop_str_in_output: the result ends with the stop string, or what the expression matched.
+        stopping_criteria: functions of the caller's own, ``function(ids) -> bool``, asked after each token.
         response_format: what the text must be, as OpenAI's API says it (``{"type": "json_object"}``, ``json_schema``),
             a pydantic model class, or a constraint (:mod:`edgegen.constraint`).
         grammar: a Lark or GBNF grammar that the text must keep to, or a constraint.
@@ -104,11 +166,24 @@ class GenerationOptions(LogitsSettings):
     """
 
     max_new_tokens: int = 256
+    max_length: int | None = None
+    max_time: float | None = None
     do_sample: bool | None = None
     top_k: int = DEFAULT_TOP_K
     seed: int | None = None
+    negative_prompt: Any = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+    num_return_sequences: int = 1
+    logprobs: bool = False
+    top_logprobs: int = 0
     eos_token_id: tuple[int, ...] | None = None
     stop_strings: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    stop_regex: str | None = None
+    include_stop_str_in_output: bool = False
+    stopping_criteria: tuple[StoppingFunction, ...] = ()
     response_format: Any = None
     grammar: Any = None
     use_cache: bool = True
@@ -117,7 +192,8 @@ class GenerationOptions(LogitsSettings):
         LogitsSettings._normalize(self)
         if self.eos_token_id is not None:
             object.__setattr__(self, "eos_token_id", several(self.eos_token_id))
-        object.__setattr__(self, "stop_strings", several(self.stop_strings))
+        for name in ("stop_strings", "stop_token_ids", "stopping_criteria"):
+            object.__setattr__(self, name, several(getattr(self, name)))
         if self.do_sample is None:
             asked = any(getattr(self, f.name) != f.default for f in fields(self) if f.name in SAMPLING_OPTIONS)
             object.__setattr__(self, "do_sample", asked)
@@ -125,38 +201,76 @@ class GenerationOptions(LogitsSettings):
             object.__setattr__(self, "do_sample", False)
         if self.mirostat and self.top_k == DEFAULT_TOP_K:
             object.__setattr__(self, "top_k", 0)  # the default gives way, a value of the caller's own contradicts
+        if self.top_logprobs:
+            object.__setattr__(self, "logprobs", True)
 
     def _faults(self) -> list[str]:
         return [
             *LogitsSettings._faults(self),
-            *number("max_new_tokens", self.max_new_tokens, int, 1),
+            *self._stopping_faults(),
             *([] if self.seed is None else number("seed", self.seed, int, 0, 2**64 - 1)),
-            *token_ids("eos_token_id", self.eos_token_id or ()),
-            *(fault for name in ("do_sample", "use_cache") for fault in boolean(name, getattr(self, name))),
-            *(fault for text in self.stop_strings for fault in _stop_string(text)),
+            *number("num_beams", self.num_beams, int, 1, MOST_ROWS),
+            *number("length_penalty", self.length_penalty, float, -20, 20),
+            *_early_stopping(self.early_stopping),
+            *number("num_return_sequences", self.num_return_sequences, int, 1, MOST_ROWS),
+            *number("top_logprobs", self.top_logprobs, int, 0, MOST_TOP_LOGPROBS),
+            *(fault for name in ("do_sample", "logprobs", "use_cache") for fault in boolean(name, getattr(self, name))),
             *(
                 ["response_format and grammar both say what the text must be: leave one out"]
                 if self.response_format is not None and self.grammar is not None
                 else []
             ),
-            *(
-                f"{f.name}: {UNSUPPORTED[f.name]}"
-                for f in fields(self)
-                if f.name in UNSUPPORTED and getattr(self, f.name) != f.default
-            ),
         ]
+
+    def _stopping_faults(self) -> list[str]:
+        return [
+            *number("max_new_tokens", self.max_new_tokens, int, 1),
+            *([] if self.max_length is None else number("max_length", self.max_length, int, 1)),
+            *([] if self.max_time is None else number("max_time", self.max_time, float, 0, above=True)),
+            *token_ids("eos_token_id", self.eos_token_id or ()),
+            *(fault for text in self.stop_strings for fault in _stop_string(text)),
+            *token_ids("stop_token_ids", self.stop_token_ids),
+            *_stop_regex(self.stop_regex),
+            *boolean("include_stop_str_in_output", self.include_stop_str_in_output),
+            *functions("stopping_criteria", self.stopping_criteria),
+        ]
+
+    def _token_ids(self) -> dict[str, set[int]]:
+        return LogitsSettings._token_ids(self) | {"stop_token_ids": set(self.stop_token_ids)}
+
+    def _contradictions(self) -> list[str]:
+        faults = LogitsSettings._contradictions(self)
+        if self.negative_prompt is not None and self.guidance_scale == 1:
+            faults.append("negative_prompt is for guidance: give a guidance_scale above 1 with it, or leave it out")
+        if self.num_beams > 1:
+            if self.do_sample:
+                faults.append("num_beams: a beam search draws nothing: leave it, or the options of sampling, out")
+            if self.guidance_scale != 1:
+                faults.append("num_beams: guidance goes with sampling or greedy: leave it, or guidance_scale, out")
+            if self.logprobs:
+                faults.append("num_beams: log-probabilities are kept of single answers: leave it, or logprobs, out")
+            if self.num_return_sequences > self.num_beams:
+                faults.append(f"num_return_sequences: there are no more answers than the {self.num_beams} num_beams")
+        elif self.num_return_sequences > 1 and not self.do_sample:
+            faults.append("num_return_sequences: without sampling or num_beams all answers would be the same")
+        return faults
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with ``changes``, as a caller means them.
 
-        Any sampling option implies ``do_sample=True``, but ``temperature=0`` is greedy. ``mirostat`` switches off what
-        it stands in for, but for what the caller asks for beside it.
+        Any sampling option implies ``do_sample=True``, but ``temperature=0`` is greedy. Sampling takes the place of
+        beams, and ``num_beams`` that of sampling. ``max_length`` without ``max_new_tokens`` is the only limit.
+        ``mirostat`` switches off what it stands in for, but for what the caller asks for beside it.
 
         Raises:
             OptionError: a name is unknown, a value is wrong, or ``do_sample=False`` stands beside a sampling option.
         """
         known = [f.name for f in fields(self)]
-        unknown = [f"{name!r} is not an option{did_you_mean(name, known)}" for name in changes if name not in known]
+        unknown = [
+            f"{name}: {_INSTEAD[name]}" if name in _INSTEAD else f"{name!r} is not an option{did_you_mean(name, known)}"
+            for name in changes
+            if name not in known
+        ]
         if unknown:
             raise OptionError(one_or_list(unknown))
         values = dict(changes)
@@ -165,25 +279,47 @@ class GenerationOptions(LogitsSettings):
             if values.get("do_sample") is False:
                 raise OptionError(f"do_sample=False contradicts {', '.join(given)}: leave one or the other out")
             values["do_sample"] = True
+        # Of beams and sampling, what these options already say gives way to what is asked for now.
+        if values.get("do_sample") is True:
+            values.setdefault("num_beams", 1)
+        elif values.get("num_beams") not in (None, 1):
+            values.setdefault("do_sample", False)
+        if not number("max_length", values.get("max_length"), int, 1):
+            values.setdefault("max_new_tokens", values["max_length"])  # or the default for new ones would count
         if values.get("mirostat"):
             values = {**CUTOFFS, **values}
         return replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """The options in effect as plain JSON values, by name; those that are none are left out."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*UNSUPPORTED, *CALLER_ONLY)}
-        return values | {"sequence_bias": [[list(ids), bias] for ids, bias in self.sequence_bias.items()]}
+        """The options in effect as plain JSON values, by name; those that are none are left out.
+
+        A bias of minus infinity, which JSON has not, is the text ``"-inf"``.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in CALLER_ONLY}
+        return values | {
+            "logit_bias": {token_id: _bias(bias) for token_id, bias in self.logit_bias.items()},
+            "sequence_bias": [[list(ids), _bias(bias)] for ids, bias in self.sequence_bias.items()],
+        }
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "GenerationOptions":
+    def from_config(cls, config: Mapping[str, Any], max_context: int | None = None) -> "GenerationOptions":
         """From a ``generation_config.json``: the keys that are options here; all others are left alone.
 
-        As everywhere else, a file that does not say ``do_sample`` means greedy.
+        As everywhere else, a file that does not say ``do_sample`` means greedy. A ``max_length`` that nobody chose, or
+        of the model's context, ``max_context``, limits nothing.
         """
-        known = {f.name for f in fields(cls)} - UNSUPPORTED.keys() - set(CALLER_ONLY)
+        known = {f.name for f in fields(cls)} - set(CALLER_ONLY)
         given: dict[str, Any] = {"do_sample": False}
         given |= {name: value for name, value in config.items() if name in known and value is not None}
-        return cls(**given)
+        if given.get("num_beams", 1) != 1:
+            given["do_sample"] = False
+        options = cls(**given)
+        length = options.max_length
+        if length == HUGGING_FACE_MAX_LENGTH or (
+            length is not None and max_context is not None and length >= max_context
+        ):
+            return replace(options, max_length=None)
+        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,23 +330,50 @@ class EngineOptions:
         threads: threads of ONNX Runtime; None is one per physical core, which is the fastest.
         prefill_chunk: most prompt tokens per step; smaller chunks need less memory.
         sessions: ``pair`` shares one packed copy of the weights, ``two`` opens a session per graph.
+        kv: how keys and values are kept: ``float32``, or ``int8`` in a quarter of the memory, with which a text does
+            not depend on how its computation was cut; None is what the bundle prefers (its first variant).
     """
 
     threads: int | None = None
     prefill_chunk: int = 128
     sessions: Literal["pair", "two"] = "pair"
+    kv: KVDtype | None = None
 
     def __post_init__(self) -> None:
         faults = [
             *([] if self.threads is None else number("threads", self.threads, int, 1, 1024)),
             *number("prefill_chunk", self.prefill_chunk, int, 2),
             *([] if self.sessions in ("pair", "two") else [f"sessions: 'pair' or 'two', not {self.sessions!r}"]),
+            *([] if self.kv in (None, "float32", "int8") else [f"kv: 'float32' or 'int8', not {self.kv!r}"]),
         ]
         if faults:
             raise OptionError(one_or_list(faults))
+
+
+def _bias(value: float) -> float | str:
+    return "-inf" if value == float("-inf") else value
 
 
 def _stop_string(value: object) -> list[str]:
     if not isinstance(value, str):
         return [f"stop_strings: text expected, found {value!r}"]
     return [] if value else ["stop_strings: an empty string would stop at once"]
+
+
+def _early_stopping(value: object) -> list[str]:
+    known = isinstance(value, bool) or (isinstance(value, str) and value == "never")
+    return [] if known else [f"early_stopping: True, False or 'never' expected, found {shortened(value)}"]
+
+
+def _stop_regex(pattern: object) -> list[str]:
+    if pattern is None:
+        return []
+    if not isinstance(pattern, str):
+        return [f"stop_regex: text expected, found {shortened(pattern)}"]
+    from edgegen.stopping import StopRegex  # with all that a model needs, which options do not
+
+    try:
+        StopRegex.of(pattern)
+    except OptionError as error:
+        return [f"stop_regex: {error}"]
+    return []

@@ -36,11 +36,26 @@ class Buffer:
         self.ortvalue: Any = cast(Any, ort.OrtValue).ortvalue_from_numpy(array)
 
 
+class RunSwitch:
+    """Ends the runs of some bindings from another thread: those under way fail within a millisecond or two."""
+
+    def __init__(self) -> None:
+        self.run_options: Any = cast(Any, ort).RunOptions()
+
+    def interrupt(self) -> None:
+        """Fail every run, until ``resume``."""
+        self.run_options.terminate = True
+
+    def resume(self) -> None:
+        self.run_options.terminate = False
+
+
 class Binding:
     """Inputs and outputs of one graph bound to buffers; kept alive between runs, changed where something changed."""
 
-    def __init__(self, session: Any, fixed: Mapping[str, Buffer]) -> None:
+    def __init__(self, session: Any, fixed: Mapping[str, Buffer], switch: "RunSwitch | None" = None) -> None:
         self._session = session
+        self._switch = switch or RunSwitch()
         self._io = session.io_binding()
         self._kept: dict[str, Buffer] = {}
         for name, buffer in fixed.items():
@@ -56,11 +71,14 @@ class Binding:
 
     def run(self) -> None:
         """Run the graph over what is bound; outputs are in their buffers when this returns."""
-        self._session.run_with_iobinding(self._io)
+        self._session.run_with_iobinding(self._io, self._switch.run_options)
 
 
 class GraphPair(Protocol):
-    """A variant's two graphs, ready to be bound and run."""
+    """A variant's two graphs, ready to be bound and run; ``switch`` ends their runs."""
+
+    @property
+    def switch(self) -> RunSwitch: ...
 
     def binding(self, phase: Phase) -> Binding:
         """A new, empty binding for one of the graphs."""
@@ -71,6 +89,7 @@ class PairedSession:
     """Both graphs as branches of one ``If`` in one session."""
 
     def __init__(self, pair: Path, contract: GraphContract, threads: int | None = None) -> None:
+        self.switch = RunSwitch()
         self._session = open_session(pair, threads)
         self._contract = contract
 
@@ -79,13 +98,14 @@ class PairedSession:
         if phase == "decode":
             # The pair's inputs are those of both graphs; the branch that runs does not read this one.
             fixed[self._contract.logits_indices] = Buffer(np.zeros(1, np.int64))
-        return Binding(self._session, fixed)
+        return Binding(self._session, fixed, self.switch)
 
 
 class TwoSessions:
     """Each graph in a session of its own."""
 
     def __init__(self, prefill: Path, decode: Path, threads: int | None = None) -> None:
+        self.switch = RunSwitch()
         # Idle threads of one session would spin on the cores that the other needs.
         self._sessions: dict[Phase, Any] = {
             "prefill": open_session(prefill, threads, keep_spinning=False),
@@ -93,22 +113,23 @@ class TwoSessions:
         }
 
     def binding(self, phase: Phase) -> Binding:
-        return Binding(self._sessions[phase], {})
+        return Binding(self._sessions[phase], {}, self.switch)
 
 
-def require_version(minimum: str) -> None:
+def require_version(minimum: str, what: str = "this bundle") -> None:
     """
     Raises:
-        BundleError: the installed ONNX Runtime is older than a bundle needs.
+        BundleError: the installed ONNX Runtime is older than ``what`` needs.
     """
-    if _numbers(ort.__version__) < _numbers(minimum):
+    if version_numbers(ort.__version__) < version_numbers(minimum):
         raise BundleError(
-            f"this bundle needs ONNX Runtime {minimum} or newer, and {ort.__version__} is installed: "
+            f"{what} needs ONNX Runtime {minimum} or newer, and {ort.__version__} is installed: "
             "run `pip install -U onnxruntime`."
         )
 
 
-def _numbers(version: str) -> list[int]:
+def version_numbers(version: str) -> list[int]:
+    """For comparing versions."""
     return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 

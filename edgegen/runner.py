@@ -23,6 +23,7 @@ class ModelRunner:
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size
         self.max_context = max_context
+        self.switch = graphs.switch
         self._graphs = graphs
         self._variant = variant
         self._steps: dict[Phase, _Step] = {}

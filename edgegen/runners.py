@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgegen.concat_runner import ConcatRunner
 from edgegen.errors import UsageError
 from edgegen.manifest import CacheKind, GraphVariant
-from edgegen.ort_session import GraphPair
+from edgegen.ort_session import GraphPair, RunSwitch
 from edgegen.runner import Logits, ModelRunner
 
 
@@ -55,10 +55,14 @@ C = TypeVar("C", bound=Cache)
 
 
 class Runner(Protocol[C]):
-    """Token ids in, logits out, over caches of its own kind ``C``. Logits are valid until the next call."""
+    """Token ids in, logits out, over caches of its own kind ``C``. Logits are valid until the next call.
+
+    ``switch`` fails a run from another thread; what it had appended to the cache is not counted.
+    """
 
     vocab_size: int
     max_context: int
+    switch: RunSwitch
 
     @property
     def cache_kind(self) -> CacheKind: ...

@@ -15,6 +15,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -239,6 +240,12 @@ class StreamingDetokenizer:
         """What was held back, an incomplete character as U+FFFD. Nothing may be pushed after this."""
         return self._give_out(self._stream.finish())
 
+    def fork(self) -> Self:
+        """For another sequence that has the same ids so far."""
+        fork = copy(self)
+        fork._stream, fork._pieces = self._stream.fork(), [*self._pieces]
+        return fork
+
     @property
     def text(self) -> str:
         """All text given out so far."""
@@ -256,6 +263,7 @@ class StreamingDetokenizer:
 class _TextStream(Protocol):
     def push(self, token_id: int, token: str) -> str: ...
     def finish(self) -> str: ...
+    def fork(self) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +279,7 @@ class _SpelledText:
 
     def __init__(self, spelling: _Spelling, prompt: Iterable[str]) -> None:
         self._spell = spelling.spell
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._utf8 = _utf8_decoder()
         self._at_start = spelling.drops_first_space
         self._overlap = 0
         for token in prompt:
@@ -284,6 +292,12 @@ class _SpelledText:
 
     def finish(self) -> str:
         return self._settle(self._utf8.decode(b"", final=True))
+
+    def fork(self) -> Self:
+        fork = copy(self)
+        fork._utf8 = _utf8_decoder()
+        fork._utf8.setstate(self._utf8.getstate())
+        return fork
 
     def _settle(self, text: str) -> str:
         if self._at_start and text:
@@ -314,10 +328,19 @@ class _WindowedText:
     def finish(self) -> str:
         return self._pending_text() if self._pending else ""
 
+    def fork(self) -> Self:
+        fork = copy(self)
+        fork._before, fork._pending = [*self._before], [*self._pending]
+        return fork
+
     def _pending_text(self) -> str:
         before = self._backend.decode(self._before, skip_special_tokens=False)
         whole = self._backend.decode([*self._before, *self._pending], skip_special_tokens=False)
         return whole[len(before) :]
+
+
+def _utf8_decoder() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")("replace")
 
 
 _DROP_FIRST_SPACE = {"type": "Strip", "content": " ", "start": 1, "stop": 0}

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class EdgegenModel(Model):
-    def __init__(self, bundle: Path, threads: int) -> None:
+    def __init__(self, bundle: Path, threads: int, *, int8_kv: bool) -> None:
         from edgegen.llm import LLM
         from edgegen.options import EngineOptions
 
-        self._options = EngineOptions(threads=threads)
+        self._options = EngineOptions(threads=threads, kv="int8" if int8_kv else "float32")
         self._llm = LLM.load(bundle, options=self._options)
         self._stream: TextStream | None = None
 
@@ -48,7 +48,7 @@ class Edgegen(Peer):
         importlib.import_module("edgegen.llm")
 
     def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
-        return EdgegenModel(folder / "bundle", threads)
+        return EdgegenModel(folder / "bundle", threads, int8_kv=variant == "int8-kv")
 
 
 if __name__ == "__main__":

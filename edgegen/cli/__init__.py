@@ -20,6 +20,7 @@ VERBS = {
     "info": "Show what a bundle is.",
     "list": "List the bundles you can name.",
     "rm": "Delete a bundle from the store.",
+    "score": "Say how likely a model finds a text.",
     "verify": "Check a bundle's files against its manifest.",
 }
 
@@ -83,7 +84,9 @@ def run(argv: Sequence[str]) -> int:
     except EdgegenError as error:
         click.echo(f"edgegen: error: {error}", err=True)
         return 2 if isinstance(error, UsageError) else 1
-    except (KeyboardInterrupt, click.Abort):
+    except click.Abort:  # click has ended the line that the terminal wrote ^C into
+        return 130
+    except KeyboardInterrupt:
         click.echo(err=True)
         return 130
     except BrokenPipeError:

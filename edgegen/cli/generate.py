@@ -4,21 +4,29 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from edgegen.board import peak_memory
+from edgegen.cli.answer_flags import answer_flags, given_answer_flags
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
+from edgegen.cli.logprob_record import logprob_record
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
+from edgegen.cli.stopping_flags import given_stops, stopping_flags
+from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
 from edgegen.store import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from edgegen.llm import LLM, GenerationResult, TextStream
+    from edgegen.llm import LLM
+    from edgegen.results import GenerationResult
+    from edgegen.stream import TextStream
+
+_BETWEEN = "---\n"
+"""Between the answers, where there are several."""
 
 _DEFAULTS = GenerationOptions()
 
@@ -36,15 +44,22 @@ _DEFAULTS = GenerationOptions()
 @click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
 @click.option("--seed", type=int, help="Same seed, same text.  [random]")
 @sampling_flags
+@answer_flags
 @constraint_flags
 @click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
 @click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
 @click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
+@stopping_flags
 @click.option("--no-use-cache", is_flag=True, help="Rebuild the KV cache at every step (slow, for debugging).")
 @click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
 @click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{EngineOptions().prefill_chunk}]")
 @click.option(
     "--sessions", type=click.Choice(["pair", "two"]), help="One shared copy of the weights, or a session per graph."
+)
+@click.option(
+    "--kv",
+    type=click.Choice(["float32", "int8"]),
+    help="Keys and values in 32-bit floats, or in a quarter of the memory.  [what the bundle prefers: float32]",
 )
 @click.option("--print-options", is_flag=True, help="Print the options in effect, as JSON, and generate nothing.")
 @click.option("--echo", is_flag=True, help="Print the prompt before its continuation.")
@@ -69,6 +84,7 @@ def command(
     threads: int | None,
     prefill_chunk: int | None,
     sessions: str | None,
+    kv: str | None,
     print_options: bool,
     echo: bool,
     as_json: bool,
@@ -84,6 +100,8 @@ def command(
     text = "" if print_options else read_prompt(prompt, prompt_file)
     overrides = {
         **given_flags(),
+        **given_answer_flags(),
+        **given_stops(),
         "grammar": given_constraint(),
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -96,10 +114,11 @@ def command(
         "eos_token_id": eos_token_id or None,
         "use_cache": False if no_use_cache else None,
     }
-    engine = {"threads": threads, "prefill_chunk": prefill_chunk, "sessions": sessions}
+    engine = {"threads": threads, "prefill_chunk": prefill_chunk, "sessions": sessions, "kv": kv}
     # Wrong values are told before the model is loaded.
     given = cast(GenerationOverrides, _given(overrides))
-    GenerationOptions().override(given)
+    if GenerationOptions().override(given).logprobs and not as_json and not print_options:
+        raise UsageError("log-probabilities are shown with --json only: add it, or leave them out.")
     engine_options = EngineOptions(**_given(engine))
 
     from edgegen.llm import LLM
@@ -107,21 +126,23 @@ def command(
     begin = perf_counter()
     llm = LLM.load(model, options=engine_options)
     load_seconds = perf_counter() - begin
+    chosen = llm.generation_options.override(given)
     if print_options:
-        click.echo(json.dumps(llm.generation_options.override(given).to_json(), indent=1))
+        click.echo(json.dumps(chosen.to_json(), indent=1))
         return
+    several = chosen.num_return_sequences > 1
     with _open(llm, text, system, given) if chat else llm.stream(text, **given) as stream:
-        if as_json:
-            for _ in stream:
-                pass
-        else:
+        if not as_json and not several:
             _print_text(text if echo else "", (chunk.text for chunk in stream))
-        result = stream.result
+        result = stream.wait()
     if as_json:
-        timings = asdict(result.timings) | {"load_seconds": load_seconds}
-        record = {k: v for k, v in asdict(result).items() if k != "timings"}
         prompt_text = {"prompt": text} if echo else {}
-        click.echo(json.dumps({**prompt_text, **record, "timings": timings}, ensure_ascii=False))
+        choices = {"choices": [_record(choice) for choice in result.choices]} if several else {}
+        timings = asdict(result.timings) | {"load_seconds": load_seconds}
+        click.echo(json.dumps({**prompt_text, **_record(result), **choices, "timings": timings}, ensure_ascii=False))
+    elif several:
+        for n, choice in enumerate(result.choices):
+            _print_text((_BETWEEN if n else "") + (text if echo else ""), [choice.text])
     if stats:
         click.echo(_stats(result, load_seconds), err=True)
 
@@ -132,6 +153,23 @@ def _open(llm: "LLM", text: str, system: str | None, given: GenerationOverrides)
         click.echo("edgegen: note: this model has no chat template: a plain transcript is used.", err=True)
     said = [{"role": "system", "content": system}] if system is not None else []
     return llm.stream_chat([*said, {"role": "user", "content": text}], **given)
+
+
+def _record(result: "GenerationResult") -> dict[str, Any]:
+    """An answer as JSON has it; of what may be asked for, only what was."""
+    record: dict[str, Any] = {
+        "text": result.text,
+        "token_ids": result.token_ids,
+        "finish_reason": result.finish_reason,
+        "stopped_by": result.stopped_by,
+        "matched": result.matched,
+        "seed": result.seed,
+    }
+    if result.score is not None:
+        record["score"] = result.score
+    if result.logprobs:
+        record["logprobs"] = [logprob_record(entry) for entry in result.logprobs]
+    return record
 
 
 def _stats(result: "GenerationResult", load_seconds: float) -> str:
@@ -166,22 +204,9 @@ def read_prompt(argument: str | None, file: str | None) -> str:
         except UnicodeEncodeError:
             raise UsageError("the prompt on the command line is not UTF-8 text.") from None
         return argument or ""
-    if source == "-":
-        if argument is None and file is None and sys.stdin.isatty():
-            raise UsageError("no prompt: give it as an argument, with -f FILE, or through a pipe.")
-        data = sys.stdin.buffer.read()
-    else:
-        try:
-            data = Path(source).read_bytes()
-        except OSError as error:
-            raise UsageError(f"cannot read the prompt file {source}: {error.strerror}.") from None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        where = "standard input" if source == "-" else source
-        raise UsageError(
-            f"the prompt in {where} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}."
-        ) from None
+    if argument is None and file is None and sys.stdin.isatty():
+        raise UsageError("no prompt: give it as an argument, with -f FILE, or through a pipe.")
+    text = read_text(source, "prompt")
     # A shell's pipe ends in a newline that nobody meant; a model would go on after it as after a paragraph.
     return text.removesuffix("\n").removesuffix("\r") if source == "-" else text
 

@@ -22,6 +22,8 @@ class RowConstraint:
     it what was drawn, taken back or drawn again, and rows that share one stay right.
     """
 
+    certain = True
+
     def __init__(self, state: ConstraintState, prompt_length: int) -> None:
         self.state = state
         self._prompt_length = prompt_length
@@ -70,8 +72,10 @@ class ConstraintWatch:
         self._answer: list[int] = []
 
     def watch(self, new_ids: Sequence[int]) -> StopMatch | None:
-        """As ``TextWatcher.watch``; a stop string at the end of a complete text comes first."""
+        """As ``TextWatcher.watch``; a stop at the end of a complete text comes first."""
         if match := self._watcher.watch(new_ids):
             return match
         self._answer += new_ids
-        return (self._watcher.finish() or StopMatch("stop", None)) if self._row.is_complete(self._answer) else None
+        if not self._row.is_complete(self._answer):
+            return None
+        return self._watcher.finish() or StopMatch("stop", None, "grammar")

@@ -14,7 +14,7 @@ from edgegen.logits.min_length import MinLength, MinNewTokens
 from edgegen.logits.min_p import MinP
 from edgegen.logits.mirostat import Mirostat
 from edgegen.logits.no_repeat_ngram import NoRepeatNGram
-from edgegen.logits.normalization import Renormalization
+from edgegen.logits.normalization import Renormalization, log_softmax
 from edgegen.logits.pipeline import LogitsPipeline
 from edgegen.logits.processor import LogitsContext, LogitsProcessor
 from edgegen.logits.remove_invalid_values import RemoveInvalidValues
@@ -64,4 +64,5 @@ __all__ = [
     "TypicalP",
     "Xtc",
     "guide",
+    "log_softmax",
 ]

@@ -77,7 +77,10 @@ class Candidates:
     def keep_from(self, weights: NDArray[np.float32], least: float) -> Self:
         """Only the tokens of at least weight ``least``, or else the likeliest; ``weights`` are :meth:`weights`."""
         kept = np.flatnonzero(weights >= least)
-        return self.keep(kept if kept.size else np.flatnonzero(self.logits == self.logits.max()))
+        if not kept.size:
+            kept = np.flatnonzero(self.logits == self.logits.max())
+        # What is no number equals nothing; one of them stays, to be noticed when a token is chosen.
+        return self.keep(kept if kept.size else np.array([self.logits.argmax()]))
 
     def best(self) -> int:
         """The index of the highest logit, the lowest id's of equals.
@@ -85,6 +88,8 @@ class Candidates:
         Raises:
             LogitsError: a logit is NaN or plus infinity, or all are minus infinity.
         """
+        if not self.logits.size:
+            _check_highest(-math.inf)
         index = int(self.logits.argmax())  # the first NaN's, where there is one
         _check_highest(float(self.logits[index]))
         return index
@@ -102,7 +107,7 @@ class Candidates:
         Raises:
             LogitsError: as ``best``.
         """
-        highest = float(self.logits.max())
+        highest = float(self.logits.max(initial=-math.inf))
         _check_highest(highest)
         with np.errstate(over="ignore"):  # a masked logit near the lowest float may become minus infinity
             weights = self.logits - np.float32(highest)

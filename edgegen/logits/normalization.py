@@ -19,5 +19,6 @@ class Renormalization:
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """``[N]`` float32, a new array; NaN throughout where a logit is no number."""
-    shifted = logits - logits.max()
+    with np.errstate(invalid="ignore"):  # infinity less itself
+        shifted = logits - logits.max()
     return shifted - np.float32(math.log(np.exp(shifted).sum()))

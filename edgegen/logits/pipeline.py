@@ -72,13 +72,16 @@ class LogitsPipeline:
     ) -> Self:
         """``first``, and then the processors these settings ask for, in order; the defaults ask for none.
 
+        Only guidance, which compares whole rows, goes before ``first``.
+
         ``do_sample=False`` leaves out those of sampling. ``eos_token_ids`` are what least lengths mask and the decay
         makes likelier, ``max_new_tokens`` is where the end is forced, ``seed`` decides XTC.
 
         Raises:
             OptionError: a value is out of its range.
         """
-        processors = [*first, *_at_every_step(settings, eos_token_ids, max_new_tokens)]
+        guidance = [Guidance(settings.guidance_scale)] if settings.guidance_scale != 1.0 else []
+        processors = [*guidance, *first, *_at_every_step(settings, eos_token_ids, max_new_tokens)]
         if do_sample:
             processors += _when_sampling(settings, seed)
         if settings.renormalize_logits:
@@ -105,8 +108,6 @@ class LogitsPipeline:
 def _at_every_step(
     settings: LogitsSettings, eos: Collection[int], max_new_tokens: int | None
 ) -> Iterator[LogitsProcessor]:
-    if settings.guidance_scale != 1.0:
-        yield Guidance(settings.guidance_scale)
     if settings.logit_bias:
         yield SequenceBias({(token_id,): bias for token_id, bias in settings.logit_bias.items()})
     if settings.sequence_bias:

@@ -17,6 +17,7 @@ from edgegen.bundle import Bundle
 from edgegen.cli import run
 from edgegen.cli.generate import read_prompt
 from edgegen.cli.sampling_flags import FLAGS
+from edgegen.cli.stopping_flags import FLAGS as STOPPING_FLAGS
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.options import GenerationOptions
@@ -109,7 +110,7 @@ class TestJson:
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.count(b"\n") == 1
         record = json.loads(done.stdout)
-        assert set(record) == {"text", "token_ids", "finish_reason", "matched", "seed", "timings"}
+        assert set(record) == {"text", "token_ids", "finish_reason", "stopped_by", "matched", "seed", "timings"}
         assert (record["text"], record["finish_reason"], record["seed"]) == (answer, "length", 3)
         assert len(record["token_ids"]) == 8
         timings = record["timings"]
@@ -206,19 +207,27 @@ def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode:
         said = process.stdout.read(5)  # flushed as it is made: it comes before the end
     else:
         said = b""
-        time.sleep(0.5)
+        time.sleep(1.5)
     process.send_signal(signal.SIGINT)
     begin = time.perf_counter()
     rest, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert time.perf_counter() - begin < 2
-    assert errors.strip() == b""
+    assert errors == b"\n"
     if mode == "text":
         whole = LLM.load(int8_bundle.path).generate("Once upon a time", max_new_tokens=400, eos_token_id=259).text
         assert whole.encode().startswith(said + rest)
         assert len(said + rest) < len(whole.encode())
     else:
         assert rest == b""
+
+
+def test_a_single_answer_where_several_were_asked_for_is_printed(edgegen: Edgegen, model: str) -> None:
+    """A choice of one leaves a beam search but one answer."""
+    arguments = ("generate", "-m", model, "Zoë", "--choice", "ab", "--num-beams", "3", "--num-return-sequences", "2")
+    done = edgegen(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"ab\n", b"")
+    assert [choice["text"] for choice in json.loads(edgegen(*arguments, "--json").stdout)["choices"]] == ["ab"]
 
 
 class TestInProcess:
@@ -274,6 +283,7 @@ class TestInProcess:
             (["--temperature", "0"], {}),
             (["--no-do-sample"], {}),
             (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2", "--sessions", "two"], {}),
+            (["--kv", "float32"], {}),
         ]:
             values: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": [7, 9], **overrides}
             eos = ["--eos-token-id", "7", "--eos-token-id", "9"]
@@ -301,6 +311,11 @@ class TestSamplingFlags:
         shown = json.loads(done.stdout)
         assert (shown["min_p"], shown["dry_multiplier"], shown["do_sample"]) == (0.1, 0.8, True)
         assert shown["logit_bias"] == {"5": -2.0}
+
+    def test_a_token_forbidden_by_its_bias_is_json_too(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "--print-options", "--logit-bias", "5=-inf")
+        shown = json.loads(done.stdout, parse_constant=pytest.fail)
+        assert shown["logit_bias"] == {"5": "-inf"}
 
     def test_flags_reach_the_choice_of_tokens(self, edgegen: Edgegen, model: str) -> None:
         done = edgegen("generate", "-m", model, "-n", "6", "--temperature", "0", "--logit-bias", "65=100", "Zoë")
@@ -340,6 +355,39 @@ class TestSamplingFlags:
         assert done.returncode == 2
         assert b"min_p: must be between 0 and 1" in done.stderr
         assert b"typical_p: must be above 0" in done.stderr
+
+
+class TestStoppingFlags:
+    """Each is an option of :class:`GenerationOptions`, under its name."""
+
+    def test_are_options_in_effect(self, edgegen: Edgegen, model: str) -> None:
+        ids = ("--stop-token-ids", "5", "--stop-token-ids", "6")
+        limits = ("--max-length", "50", "--max-time", "2.5")
+        given = (*ids, *limits, "--stop-regex", "a|b", "--include-stop-str-in-output")
+        done = edgegen("generate", "-m", model, "--print-options", *given)
+        assert (done.returncode, done.stderr) == (0, b"")
+        shown = json.loads(done.stdout)
+        assert (shown["stop_token_ids"], shown["max_length"], shown["max_time"]) == ([5, 6], 50, 2.5)
+        assert (shown["stop_regex"], shown["include_stop_str_in_output"], shown["do_sample"]) == ("a|b", True, False)
+
+    def test_are_off_where_nothing_is_said(self, edgegen: Edgegen, model: str) -> None:
+        shown = json.loads(edgegen("generate", "-m", model, "--print-options").stdout)
+        plain = GenerationOptions().to_json()
+        for name, _, text in STOPPING_FLAGS:
+            assert shown[name] == json.loads(json.dumps(plain[name]))
+            assert text.endswith(".")
+
+    def test_everything_wrong_is_told_before_the_model_is_loaded(self, edgegen: Edgegen) -> None:
+        done = edgegen(
+            "generate", "-m", "nowhere", "--stop-regex", "a(", "--max-time", "-1", "--max-length", "0", "Zoë"
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.decode() == (
+            "edgegen: error: 3 problems:\n"
+            "  - max_length: must be at least 1, found 0\n"
+            "  - max_time: must be above 0, found -1.0\n"
+            "  - stop_regex: 'a(' is no regular expression: missing ), unterminated subpattern at position 1\n"
+        )
 
 
 class TestChat:

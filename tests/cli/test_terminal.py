@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgegen.bundle import Bundle
 from tests.cli.conftest import COMMAND
 
 if sys.platform == "win32":
@@ -47,3 +48,13 @@ def test_an_export_shows_a_bar_that_goes_away(checkpoint: Path, tmp_path: Path) 
 def test_a_quiet_export_shows_none(checkpoint: Path, tmp_path: Path) -> None:
     code, _, seen = at_a_terminal("export", str(checkpoint), "-q", "-o", str(tmp_path / "out"))
     assert (code, seen) == (0, b"")
+
+
+def test_perplexity_shows_a_bar_and_the_time_left(int8_bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("Once upon a time. " * 300)
+    code, out, seen = at_a_terminal("score", "-m", str(int8_bundle.path), "-f", str(tmp_path / "text"), "--json")
+    assert code == 0
+    assert out.startswith(b'{"perplexity": ')
+    assert b"0%" in seen
+    assert b" left" in seen
+    assert "█" not in seen.decode().split("\r")[-1]

@@ -54,12 +54,13 @@ class TestShared:
             (["generate", "a", "--top-k", "x"], "'x' is not a valid integer."),
             (["generate", "a", "b"], "Got unexpected extra argument (b)"),
             (["export"], "Missing argument 'SOURCE'."),
-            (["export", "a", "--int8", "--fp32"], "--int8 and --fp32 contradict each other: leave one out."),
+            (["export", "a", "--int8", "--fp32"], "--int8 and --fp32 contradict each other: give one."),
             (["export", "a", "--adapter", "b", "--adapter", "c"], "'--adapter': give one, not 2: b, c."),
             (["rm"], "Missing argument 'NAMES...'."),
             (["list", "a"], "Got unexpected extra argument (a)"),
             (["info", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
             (["generate", "a", "--sessions", "3"], "'3' is not one of 'pair', 'two'."),
+            (["generate", "a", "--kv", "int4"], "'int4' is not one of 'float32', 'int8'."),
         ],
     )
     def test_a_command_that_cannot_be_right_is_told_and_ends_with_2(
@@ -171,6 +172,19 @@ class TestInfo:
         for part in ("tiny-int8", "gpt2, ", "3 layers", "vocabulary 260", "512 tokens", "int8, 8-bit blocks", "top-1"):
             assert part in out
         assert err == ""
+
+    def test_tells_of_its_variants(self, capsys: Capture, model: str) -> None:
+        assert run(["info", model]) == 0
+        out = capsys.readouterr().out
+        assert "int8 (float32 keys and values, 1.5 KiB per token), int8-kv-int8 (int8 keys and values, 0.4 KiB" in out
+        assert "with int8 KV  top-1 agreement" in out
+        assert run(["info", model, "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert [(v["kv_dtype"], v["kv_bytes_per_token"], v["minimum_onnxruntime"]) for v in facts["variants"]] == [
+            ("float32", 2 * 3 * 64 * 4, "1.23.2"),
+            ("int8", 2 * 3 * 64, "1.27.0"),
+        ]
+        assert facts["parity"]["kv_int8"]["mean_kl"] >= 0
 
     def test_computes_memory_by_the_formula(self, capsys: Capture, model: str) -> None:
         assert run(["info", model, "--context", "100", "--json"]) == 0

@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import signal
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import edgegen.tokenizer
@@ -22,13 +26,14 @@ from edgegen.manifest import (
     KVLayer,
     KVSpec,
     Manifest,
+    MatrixFormat,
     Model,
     Phase,
     Quantization,
     Source,
 )
 from edgegen.options import EngineOptions
-from edgegen.ort_session import Binding, Buffer
+from edgegen.ort_session import Binding, Buffer, RunSwitch
 from edgegen.runner import ModelRunner
 from tests.byte_level import LETTER_OF_BYTE
 from tests.checkpoint.layouts import write_gpt2
@@ -60,6 +65,8 @@ def write_checkpoint(folder: Path) -> Path:
     )
 
 
+FLOATS = MatrixFormat(bits=32, block_size=0, symmetric=True, accuracy_level=0)
+
 NextId = Callable[[list[int]], int]
 
 
@@ -73,12 +80,32 @@ class FakeGraphs:
         self.next_id = next_id
         self.vocab_size = vocab_size
         self.runs: list[tuple[Phase, int]] = []
+        self.switch = RunSwitch()
         self.before_run: Callable[[], None] = lambda: None
         self.after_run: Callable[[], None] = lambda: None
         self.before_binding: Callable[[], None] = lambda: None
 
     def binding(self, phase: Phase) -> Binding:
         return FakeBinding(self, phase)
+
+    def logits(self, ids: list[int]) -> NDArray[np.float32]:
+        """Behind ``ids``, which are what the cache holds."""
+        logits = np.full(self.vocab_size, -9, np.float32)
+        logits[self.next_id(ids)] = 9
+        return logits
+
+
+class RandomGraphs(FakeGraphs):
+    """Give every text a random distribution of its own: choices branch, and any of them shows in all that follow."""
+
+    def __init__(self, seed: int = 0, *, spread: float = 2.0, vocab_size: int = VOCAB_SIZE) -> None:
+        super().__init__(digest_of, vocab_size=vocab_size)
+        self.seed = seed
+        self.spread = spread
+
+    def logits(self, ids: list[int]) -> NDArray[np.float32]:
+        random = np.random.default_rng([self.seed, len(ids), *ids])
+        return random.normal(0, self.spread, self.vocab_size).astype(np.float32)
 
 
 class FakeBinding(Binding):
@@ -98,6 +125,8 @@ class FakeBinding(Binding):
 
     def run(self) -> None:
         self.graphs.before_run()
+        if self.graphs.switch.run_options.terminate:
+            raise RuntimeError("the run was ended")
         a, ids = self.arrays, self.arrays["input_ids"]
         rows, tokens = ids.shape
         assert a["total"] == a["position_ids"].max() + 1 <= a["past.key"].shape[2]
@@ -109,8 +138,7 @@ class FakeBinding(Binding):
             for at, token in enumerate(wanted):
                 end = int(a["position_ids"][row, token]) + 1
                 assert (keys[:end] == values[:end]).all()
-                a["logits"][row, at] = -9
-                a["logits"][row, at, self.graphs.next_id(keys[:end].astype(int).tolist())] = 9
+                a["logits"][row, at] = self.graphs.logits(keys[:end].astype(int).tolist())
         self.graphs.runs.append((self.phase, tokens))
         self.graphs.after_run()
 
@@ -144,6 +172,7 @@ def fake_variant() -> GraphVariant:
         linear="matmul",
         activation_dtype="float32",
         device="cpu",
+        minimum_onnxruntime="1.23.2",
         kv=KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, (layer,)),
         contract=GraphContract(),
         rotary=(),
@@ -180,9 +209,8 @@ def write_fake_bundle(
         folder="v1",
         source=Source("folder", "fake"),
         model=Model("gpt2", 1000, 1, 1, VOCAB_SIZE, max_context),
-        quantization=Quantization("fp32", 32, 0, 0),
+        quantization=Quantization("fp32", FLOATS, FLOATS),
         variants=(fake_variant(),),
-        minimum_onnxruntime="1.23.2",
         tokenizer="tokenizer.json" if tokenizer else None,
         generation_config="generation_config.json",
         parity="parity.json",
@@ -211,8 +239,13 @@ def fake_llm(
     )
 
 
+def interrupt_main_thread() -> None:
+    """Ctrl-C, as a terminal sends it: it wakes the main thread up."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
 class InterruptAt:
-    """Something to be called, which Ctrl-C meets at its ``left``-th call."""
+    """Something to be called in the engine's thread; at its ``left``-th call, Ctrl-C reaches the main thread."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -220,7 +253,21 @@ class InterruptAt:
     def __call__(self) -> None:
         self.left -= 1
         if self.left == 0:
-            raise KeyboardInterrupt
+            interrupt_main_thread()
+            time.sleep(0.05)
+
+
+class FailAt:
+    """Something to be called, which raises ``error`` at its ``left``-th call."""
+
+    def __init__(self, left: int, error: BaseException) -> None:
+        self.left = left
+        self.error = error
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
 
 
 def random_ids(count: int, seed: int = 0) -> list[int]:

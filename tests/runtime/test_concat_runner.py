@@ -13,7 +13,7 @@ from edgegen.runner import Logits, ModelRunner
 from edgegen.runners import make_runner, require_in_place
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup
-from tests.runtime.models import FakeGraphs, InterruptAt, digest_of, fake_variant
+from tests.runtime.models import FailAt, FakeGraphs, digest_of, fake_variant
 from tests.toy_decoder import POSITIONS, VOCABULARY, ToyGraphs, toy_logits, toy_variant, toy_weights
 
 WEIGHTS = toy_weights()
@@ -99,7 +99,7 @@ def test_an_interrupted_run_is_not_counted(graphs: ToyGraphs) -> None:
     runner = ConcatRunner(graphs, toy_variant(), VOCABULARY, POSITIONS)
     cache = runner.new_cache()
     runner.prefill(cache, 0, IDS[:3])
-    graphs.after_run = InterruptAt(1)
+    graphs.after_run = FailAt(1, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         runner.prefill(cache, 0, IDS[3:6])
     assert cache.lengths.tolist() == [3]
@@ -139,20 +139,16 @@ def test_rows_of_a_group_get_what_each_would_get_alone(prompts: list[list[int]],
 
 @pytest.mark.parametrize("place", ["before_run", "after_run"])
 @pytest.mark.parametrize("at", range(1, 8))
-def test_an_interrupted_step_is_done_again(graphs: ToyGraphs, at: int, place: str) -> None:
+def test_a_failed_step_leaves_the_next_request_alone(graphs: ToyGraphs, at: int, place: str) -> None:
     engine = Engine(ConcatRunner(graphs, toy_variant(), VOCABULARY, POSITIONS), prefill_chunk=4)
-    group = SequenceGroup([sequence(IDS[:6], 5), sequence(IDS[6:9], 5)])
-    engine.add(group)
-    interrupt = InterruptAt(at)
-    setattr(graphs, place, interrupt)
-    interrupts = 0
-    while not group.finished:
-        try:
-            engine.step()
-        except KeyboardInterrupt:
-            interrupts += 1
-    assert interrupts == 1
-    assert [one.generated for one in group] == [greedy(IDS[:6], 5), greedy(IDS[6:9], 5)]
+    first, second = (SequenceGroup([sequence(IDS[:6], 5), sequence(IDS[6:9], 5)]) for _ in range(2))
+    engine.add(first)
+    engine.add(second)
+    setattr(graphs, place, FailAt(at, RuntimeError("the graph failed")))
+    while not second.finished:
+        engine.step()
+    assert any(str(one.error) == "the graph failed" for one in first)
+    assert [one.generated for one in second] == [greedy(IDS[:6], 5), greedy(IDS[6:9], 5)]
 
 
 # Which runner.

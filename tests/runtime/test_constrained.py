@@ -71,6 +71,11 @@ def test_what_cannot_be_enforced_is_refused_before_anything_runs(llm: LLM) -> No
     assert llm.generate("Zoë", max_new_tokens=2).token_ids  # the model stays usable
 
 
+def test_a_grammar_that_is_none_is_refused_by_its_own_name(llm: LLM) -> None:
+    with pytest.raises(ConstraintError, match="grammar is the text of a grammar or a constraint, not int; schemas and"):
+        llm.generate("x", grammar=5)
+
+
 def test_a_constraint_needs_a_tokenizer(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     (checkpoint / "tokenizer.json").unlink()

@@ -152,10 +152,13 @@ def test_the_process_does_not_grow_over_hundreds_of_steps(int8_bundle: Bundle) -
     runner.prefill(cache, 0, random_ids(20))
     for _ in range(60):
         runner.decode(cache, ids)
-    before = resident_kilobytes()
-    for _ in range(400):
-        runner.decode(cache, ids)
-    # One copy of the keys and values at this length would be more than this.
-    allowed = 256
-    assert allowed < 460 * int8_bundle.variant.kv.bytes_per_token / 1024
-    assert resident_kilobytes() - before <= allowed
+    growths: list[int] = []
+    for _ in range(3):
+        before = resident_kilobytes()
+        for _ in range(130):
+            runner.decode(cache, ids)
+        growths.append(resident_kilobytes() - before)
+    # What leaks, leaks in every part; what other tests have left behind may come and go in one.
+    allowed = 86
+    assert allowed < 80 * int8_bundle.variant.kv.bytes_per_token / 1024  # one copy of the keys and values, early on
+    assert min(growths) <= allowed, growths

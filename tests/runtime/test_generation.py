@@ -80,6 +80,15 @@ def test_a_cache_that_grew_gives_the_ids_of_one_that_had_room(bundle: Bundle) ->
     assert ids(grown, long) == ids(roomy, long)
 
 
+@CHOICES
+def test_int8_keys_and_values_go_on_alike_however_they_came_about(bundle: Bundle, choice: dict[str, Any]) -> None:
+    options = [EngineOptions(threads=1, kv="int8", prefill_chunk=size) for size in (128, 2, 37)]
+    first, *others = (LLM.load(bundle.path, options=option) for option in options)
+    expected = ids(first, choice)
+    assert [ids(llm, choice) for llm in others] == [expected] * 2
+    assert ids(first, {**choice, "use_cache": False}) == expected
+
+
 class TestSeeds:
     def test_the_same_seed_gives_the_same_text_streamed_or_not_now_or_later(self, llm: LLM) -> None:
         result = llm.generate(PROMPT, **SAMPLED)

@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,18 @@ class CacheMachine(RuleBasedStateMachine):
 
 CacheMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestEveryOperationAgainstLists = CacheMachine.TestCase
+
+
+def test_an_int8_cache_is_a_quarter_of_it_and_moves_what_it_holds() -> None:
+    cache = KVCache(replace(SPEC, dtype="int8"), 1000)
+    cache.reserve(2, 10)
+    append(cache, 0, [-100.0, 7.0, 120.0])
+    cache.reserve(2, 100)
+    cache.fork(0, 1)
+    assert (read(cache, 0), read(cache, 1)) == ([-100, 7, 120], [-100, 7, 120])
+    assert {array.dtype for array in arrays(cache)} == {np.dtype(np.int8)}
+    assert cache.nbytes == 2 * 128 * POSITION_BYTES // 4
+    assert cache.copied_bytes == 9 * POSITION_BYTES // 4  # three positions of two slots, and of the fork
 
 
 def test_an_empty_cache_has_no_memory() -> None:

@@ -21,6 +21,7 @@ from tests.runtime.models import (
     EOS,
     THE,
     VOCAB_SIZE,
+    FailAt,
     FakeGraphs,
     InterruptAt,
     NextId,
@@ -90,6 +91,11 @@ class TestOptions:
             llm.stream("a", **wrong)
         assert graphs.runs == []
 
+    def test_of_another_kind_are_refused(self, llm: LLM, graphs: FakeGraphs) -> None:
+        with pytest.raises(UsageError, match="options must be GenerationOptions, not dict: give others by name"):
+            llm.generate(PROMPT, {"max_new_tokens": 3})  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert not graphs.runs
+
     def test_greedy_results_have_no_seed_and_sampled_ones_say_theirs(self, llm: LLM) -> None:
         assert llm.generate("a", max_new_tokens=1).seed is None
         assert llm.generate("a", max_new_tokens=1, temperature=0, seed=5).seed is None
@@ -121,7 +127,7 @@ class TestPrompts:
             llm.generate(ids)
         assert graphs.runs == []
 
-    @pytest.mark.parametrize("prompt", [None, 5, 1.5, [1.5], [None], [[1, 2]], ("a", "b")])
+    @pytest.mark.parametrize("prompt", [b"ab", None, 5, 1.5, [1.5], [None], [[1, 2]], ("a", "b")])
     def test_what_is_neither_text_nor_ids_is_refused(self, llm: LLM, prompt: Any) -> None:
         with pytest.raises(UsageError, match="a text or a list of token ids"):
             llm.generate(prompt)
@@ -143,7 +149,7 @@ class TestPrompts:
         assert (result.token_ids, result.text) == (ANSWER[:7], "")
         with pytest.raises(UsageError, match="no tokenizer"):
             llm.generate("text")
-        with pytest.raises(UsageError, match="stop_strings need a tokenizer"):
+        with pytest.raises(UsageError, match="stop_strings needs a tokenizer"):
             llm.generate(PROMPT, stop_strings="x")
 
 
@@ -213,6 +219,10 @@ class TestEnds:
         assert answering(65, EOS, THE, END, 65).generate([1], max_new_tokens=5).text == "A theENDA"
 
 
+def assert_true(value: bool) -> None:
+    assert value
+
+
 def read(stream: TextStream) -> list[str]:
     return [chunk.text for chunk in stream]
 
@@ -256,7 +266,8 @@ class TestStreams:
         again = llm.generate([1], max_new_tokens=limit, stop_strings=stops, eos_token_id=EOS)
         assert (again.text, again.token_ids) == (result.text, result.token_ids)
 
-    def test_the_result_is_there_only_at_the_end(self, llm: LLM) -> None:
+    def test_the_result_is_there_only_at_the_end(self, llm: LLM, graphs: FakeGraphs) -> None:
+        graphs.before_run = lambda: time.sleep(0.05)
         stream = llm.stream(PROMPT, max_new_tokens=3)
         with pytest.raises(UsageError, match="has not ended"):
             _ = stream.result
@@ -266,7 +277,8 @@ class TestStreams:
         list(stream)
         assert stream.result.token_ids == ANSWER[:3]
 
-    def test_a_closed_stream_has_what_was_made_until_then(self, llm: LLM) -> None:
+    def test_a_closed_stream_has_what_was_made_until_then(self, llm: LLM, graphs: FakeGraphs) -> None:
+        graphs.before_run = lambda: time.sleep(0.05)
         stream = llm.stream(PROMPT, max_new_tokens=9)
         next(stream)
         next(stream)
@@ -308,9 +320,11 @@ class TestTimings:
         timings = llm.generate(PROMPT, max_new_tokens=1).timings
         assert (timings.decode_tokens, timings.decode_seconds, timings.decode_tokens_per_second) == (0, 0.0, 0.0)
 
-    def test_of_a_request_cancelled_before_its_turn_are_zero(self, llm: LLM) -> None:
-        stream = llm.stream(PROMPT)
+    def test_of_a_request_cancelled_before_its_turn_are_zero(self, llm: LLM, graphs: FakeGraphs) -> None:
+        graphs.before_run = lambda: time.sleep(0.05)
+        first, stream = llm.stream([1], max_new_tokens=2), llm.stream(PROMPT)
         stream.close()
+        list(first)
         timings = stream.result.timings
         assert (timings.prompt_seconds, timings.decode_tokens, timings.decode_seconds) == (0.0, 0, 0.0)
 
@@ -334,9 +348,8 @@ class TestSeveralRequests:
     def test_are_served_in_the_order_of_arrival(self, graphs: FakeGraphs, llm: LLM) -> None:
         first, second = (llm.stream(random_ids(n), max_new_tokens=3) for n in (5, 6))
         next(second)
-        assert graphs.runs == [("prefill", 5), ("decode", 1), ("decode", 1), ("prefill", 6)]
+        assert graphs.runs[:4] == [("prefill", 5), ("decode", 1), ("decode", 1), ("prefill", 6)]
         assert [chunk.token_ids[0] for chunk in first] == list(answer_of(digest_of, random_ids(5), 3))
-        assert len(graphs.runs) == 4
 
     def test_from_several_threads_get_what_they_would_get_alone(self, llm: LLM, graphs: FakeGraphs) -> None:
         interval = sys.getswitchinterval()
@@ -364,7 +377,7 @@ class TestSeveralRequests:
             assert text == result.text
             assert result.finish_reason == "length"
 
-    def test_closing_a_stream_while_another_thread_steps_for_it_hurts_nobody(self, llm: LLM) -> None:
+    def test_closing_a_stream_at_any_moment_hurts_nobody(self, llm: LLM) -> None:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         failures: list[BaseException] = []
@@ -405,7 +418,7 @@ class TestCancelling:
             next(stream)
         runs = len(graphs.runs)
         llm.generate([1], max_new_tokens=1)
-        assert len(graphs.runs) == runs + 1
+        assert len(graphs.runs) <= runs + 2  # one may have been under way
 
     def test_by_forgetting_the_stream(self, llm: LLM, graphs: FakeGraphs) -> None:
         stream = llm.stream(PROMPT)
@@ -415,7 +428,7 @@ class TestCancelling:
         gc.collect()
         runs = len(graphs.runs)
         assert llm.generate(PROMPT, max_new_tokens=1).token_ids == ANSWER[:1]
-        assert len(graphs.runs) == runs + 3  # the chunks of one prompt
+        assert len(graphs.runs) <= runs + 3 + 1  # the chunks of one prompt, and what was under way
 
     @pytest.mark.parametrize("place", ["before_run", "after_run"])
     @pytest.mark.parametrize("at", [1, 2, 4, 6])
@@ -425,35 +438,27 @@ class TestCancelling:
             llm.generate(random_ids(30), max_new_tokens=50)
         runs = len(graphs.runs)
         assert llm.generate(PROMPT, max_new_tokens=30).token_ids == fresh(tmp_path).token_ids
-        assert len(graphs.runs) == runs + 3 + 29
+        assert len(graphs.runs) <= runs + 1 + 3 + 29
 
     def test_an_interrupt_ends_a_whole_list(self, llm: LLM, graphs: FakeGraphs) -> None:
         """What nobody waits for any more must not delay the next request."""
-
-        def interrupt() -> None:
-            graphs.after_run = lambda: None
-            raise KeyboardInterrupt
-
-        graphs.after_run = interrupt
+        graphs.after_run = InterruptAt(2)
         with pytest.raises(KeyboardInterrupt):
-            llm.generate(["a", "b", "c"], max_new_tokens=50)
-        runs = len(graphs.runs)
-        llm.generate("d", max_new_tokens=1)
-        assert len(graphs.runs) == runs + 1
+            llm.generate(["a", *("bbb" for _ in range(50))], max_new_tokens=50)
+        llm.generate("dd", max_new_tokens=1)
+        assert graphs.runs.count(("prefill", 3)) < 25
 
-    def test_an_interrupt_of_one_stream_does_not_hurt_the_one_it_stepped_for(
-        self, llm: LLM, graphs: FakeGraphs
-    ) -> None:
+    def test_an_interrupt_of_one_stream_does_not_hurt_the_others(self, llm: LLM, graphs: FakeGraphs) -> None:
+        ready = threading.Event()
+        graphs.before_run, graphs.after_run = lambda: assert_true(ready.wait(10)), InterruptAt(6)
         first, second = (llm.stream(PROMPT, max_new_tokens=10) for _ in range(2))
-        next(first)
 
-        def interrupt() -> None:
-            graphs.after_run = lambda: None
-            raise KeyboardInterrupt
-
-        graphs.after_run = interrupt
-        with pytest.raises(KeyboardInterrupt):
+        def read_second() -> None:
+            ready.set()
             next(second)
+
+        with pytest.raises(KeyboardInterrupt):
+            read_second()
         list(first)
         assert first.result.token_ids == ANSWER[:10]
         assert list(second) == []
@@ -466,30 +471,19 @@ class TestCancelling:
 
 
 class TestFailures:
-    def test_reach_only_their_own_caller(self, llm: LLM, graphs: FakeGraphs) -> None:
+    @pytest.mark.parametrize("error", [RuntimeError("the graph failed"), BaseException("a library's panic")], ids=repr)
+    def test_reach_only_their_own_caller(self, llm: LLM, graphs: FakeGraphs, error: BaseException) -> None:
+        graphs.before_run = FailAt(6, error)
         first, second = (llm.stream(PROMPT, max_new_tokens=10) for _ in range(2))
-        next(first)
-
-        def fail() -> None:
-            graphs.before_run = lambda: None
-            raise RuntimeError("the graph failed")
-
-        graphs.before_run = fail
-        assert next(second).token_ids == ANSWER[:1]  # it steps for the first, whose failure is not its own
-        with pytest.raises(RuntimeError, match="the graph failed"):
+        assert next(second).token_ids == ANSWER[:1]
+        with pytest.raises(type(error), match=str(error)):
             list(first)
         list(second)
         assert second.result.token_ids == ANSWER[:10]
 
     def test_leave_what_was_made_before_to_be_read(self, llm: LLM, graphs: FakeGraphs) -> None:
+        graphs.before_run = FailAt(6, RuntimeError("the graph failed"))
         first, second = (llm.stream(PROMPT, max_new_tokens=10) for _ in range(2))
-
-        def fail_at_the_fifth() -> None:
-            if len(graphs.runs) == 5:
-                graphs.before_run = lambda: None
-                raise RuntimeError("the graph failed")
-
-        graphs.before_run = fail_at_the_fifth
         next(second)
         got: list[int] = []
         with pytest.raises(RuntimeError, match="the graph failed"):
@@ -498,14 +492,15 @@ class TestFailures:
 
     def test_in_a_list_end_the_list(self, llm: LLM, graphs: FakeGraphs) -> None:
         def fail() -> None:
-            graphs.before_run = lambda: None
+            graphs.before_run = lambda: time.sleep(0.02)  # so that the caller has a second to give up the rest
             raise RuntimeError("the graph failed")
 
         graphs.before_run = fail
         with pytest.raises(RuntimeError, match="the graph failed"):
-            llm.generate(["a", "b", "c"], max_new_tokens=50)
-        llm.generate("d", max_new_tokens=1)
-        assert len(graphs.runs) == 1
+            llm.generate(["a", *("bbb" for _ in range(50))], max_new_tokens=50)
+        graphs.before_run = lambda: None
+        llm.generate("dd", max_new_tokens=1)
+        assert graphs.runs.count(("prefill", 3)) < 50
 
 
 class TestProcessors:

@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from edgegen.errors import OptionError, UsageError
-from edgegen.options import SAMPLING_OPTIONS, UNSUPPORTED, EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options import SAMPLING_OPTIONS, EngineOptions, GenerationOptions, GenerationOverrides
 
 DEFAULTS = GenerationOptions()
 
@@ -112,7 +113,7 @@ def test_one_stop_string_is_not_its_letters(written: Any) -> None:
 
 
 def test_a_file_may_say_more_than_edgegen_knows_and_null() -> None:
-    config = {"num_beams": 4, "top_k": None, "temperature": 0.6, "do_sample": True, "bos_token_id": 1}
+    config = {"num_beam_groups": 4, "top_k": None, "temperature": 0.6, "do_sample": True, "bos_token_id": 1}
     assert GenerationOptions.from_config(config) == GenerationOptions(temperature=0.6, do_sample=True)
 
 
@@ -129,7 +130,8 @@ def test_options_cannot_be_changed_in_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"threads": 0}, {"threads": 1.5}, {"threads": 10**9}, {"prefill_chunk": 1}, {"sessions": "three"}]
+    "wrong",
+    [{"threads": 0}, {"threads": 1.5}, {"threads": 10**9}, {"prefill_chunk": 1}, {"sessions": "three"}, {"kv": "int4"}],
 )
 def test_wrong_engine_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
@@ -142,7 +144,7 @@ def test_an_option_error_is_a_usage_error_and_a_value_error() -> None:
 
 
 def test_keyword_arguments_and_options_are_the_same() -> None:
-    assert set(GenerationOverrides.__annotations__) == {f.name for f in fields(GenerationOptions)} - UNSUPPORTED.keys()
+    assert set(GenerationOverrides.__annotations__) == {f.name for f in fields(GenerationOptions)}
 
 
 def test_every_sampling_option_asks_for_sampling() -> None:
@@ -169,10 +171,32 @@ def test_mirostat_takes_the_place_of_what_cuts_off() -> None:
     assert GenerationOptions(mirostat=2).top_k == 0
 
 
-def test_what_is_not_supported_yet_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="guidance_scale: guidance by a negative prompt is not supported yet"):
-        DEFAULTS.override({"guidance_scale": 1.5})
-    assert GenerationOptions.from_config({"guidance_scale": 1.5}).guidance_scale == 1.0
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("num_beam_groups", "diverse beam search is not supported: use num_beams, or num_return_sequences"),
+        ("diversity_penalty", "diverse beam search is not supported"),
+        ("constraints", "constrained beam search is not supported: say what the text must be with grammar"),
+        ("force_words_ids", "constrained beam search is not supported"),
+        ("penalty_alpha", "contrastive search is not supported: use top_k"),
+        ("dola_layers", "DoLa"),
+        ("assistant_model", "assisted generation is not supported yet"),
+        ("prompt_lookup_num_tokens", "prompt lookup is not supported yet"),
+    ],
+)
+def test_what_only_transformers_has_is_refused_by_name(name: str, instead: str) -> None:
+    with pytest.raises(OptionError, match=f"{name}: .*{re.escape(instead)}"):
+        DEFAULTS.override({name: 2})
+
+
+def test_beams_do_not_draw_whatever_a_file_says_of_drawing() -> None:
+    own = GenerationOptions.from_config({"do_sample": True, "temperature": 0.7})
+    assert own.override({"num_beams": 3}).do_sample is False
+    assert GenerationOptions.from_config({"do_sample": True, "num_beams": 3}).do_sample is False
+    with pytest.raises(
+        OptionError, match="num_beams: a beam search draws nothing: leave it, or the options of sampling, out"
+    ):
+        own.override({"num_beams": 3, "temperature": 0.5})
 
 
 def test_options_in_effect_are_plain_json() -> None:
@@ -184,3 +208,96 @@ def test_options_in_effect_are_plain_json() -> None:
     assert shown["max_new_tokens"] == 256
     assert "logits_processor" not in shown
     assert GenerationOptions(**shown | {"logit_bias": options.logit_bias}) == replace(options, logits_processor=())
+
+
+class TestStopping:
+    def test_one_of_a_kind_may_stand_for_itself(self) -> None:
+        options = DEFAULTS.override({"stop_token_ids": 5, "stopping_criteria": len, "stop_strings": "x"})
+        assert (options.stop_token_ids, options.stopping_criteria, options.stop_strings) == ((5,), (len,), ("x",))
+        options = DEFAULTS.override({"stop_token_ids": [5, 6], "stopping_criteria": [len, any]})
+        assert (options.stop_token_ids, options.stopping_criteria) == ((5, 6), (len, any))
+        assert DEFAULTS.override({"stop_token_ids": None, "stopping_criteria": None}) == DEFAULTS
+
+    def test_everything_wrong_is_told_at_once(self) -> None:
+        wrong: dict[str, Any] = {
+            "max_length": 0,
+            "max_time": 0,
+            "stop_token_ids": [1, "2"],
+            "stop_regex": "a(?=b)",
+            "include_stop_str_in_output": "yes",
+            "stopping_criteria": [len, "len"],
+        }
+        with pytest.raises(OptionError) as caught:
+            DEFAULTS.override(wrong)
+        assert str(caught.value) == (
+            "6 problems:\n"
+            "  - max_length: must be at least 1, found 0\n"
+            "  - max_time: must be above 0, found 0\n"
+            "  - stop_token_ids: a token id is a whole number from 0 to 2147483647, found '2'\n"
+            "  - stop_regex: 'a(?=b)' has lookahead or lookbehind, which cannot be told while text arrives: "
+            "say it without\n"
+            "  - include_stop_str_in_output: True or False expected, found 'yes'\n"
+            "  - stopping_criteria: a function expected, found 'len'"
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *(("max_length", value) for value in (-1, 1.0, True, "9", math.inf)),
+            *(("max_time", value) for value in (-1, 0.0, math.nan, math.inf, True, "9")),
+            *(("stop_token_ids", value) for value in ("5", -1, [2**31], [[1]], True)),
+            *(("stop_regex", value) for value in (5, ["a"], "", "a*", "(", b"a")),
+            *(("include_stop_str_in_output", value) for value in (None, 1)),
+            *(("stopping_criteria", value) for value in (5, [None], {"a": len})),
+        ],
+    )
+    def test_a_wrong_value_is_refused_by_name(self, name: str, value: Any) -> None:
+        with pytest.raises(OptionError, match=f"^{name}: "):
+            GenerationOptions(**{name: value})
+
+    def test_ids_outside_the_vocabulary_are_told_with_all_others(self) -> None:
+        options = GenerationOptions(stop_token_ids=(3, 96, 97), suppress_tokens=(100,))
+        with pytest.raises(OptionError) as caught:
+            options.check_vocabulary(96)
+        assert str(caught.value) == (
+            "3 problems:\n"
+            "  - suppress_tokens: token id 100 is outside the model's vocabulary of 96\n"
+            "  - stop_token_ids: token id 96 is outside the model's vocabulary of 96\n"
+            "  - stop_token_ids: token id 97 is outside the model's vocabulary of 96"
+        )
+        options.check_vocabulary(101)
+
+    @pytest.mark.parametrize(
+        ("length", "context", "meant"),
+        [
+            (20, 1024, None),
+            (21, 1024, 21),
+            (1023, 1024, 1023),
+            (1024, 1024, None),
+            (2048, 1024, None),
+            (2048, None, 2048),
+        ],
+    )
+    def test_a_files_max_length_counts_if_somebody_chose_it(
+        self, length: int, context: int | None, meant: int | None
+    ) -> None:
+        assert GenerationOptions.from_config({"max_length": length}, context).max_length == meant
+
+    def test_a_callers_max_length_always_counts(self) -> None:
+        assert GenerationOptions(max_length=20).max_length == DEFAULTS.override({"max_length": 20}).max_length == 20
+
+    def test_a_file_may_say_everything_but_functions(self) -> None:
+        config = {
+            "stop_strings": ["x"],
+            "max_time": 2.5,
+            "stop_token_ids": [4],
+            "stop_regex": "a",
+            "stopping_criteria": 5,
+        }
+        options = GenerationOptions.from_config(config)
+        assert options == GenerationOptions(stop_strings=("x",), max_time=2.5, stop_token_ids=(4,), stop_regex="a")
+
+    def test_functions_are_no_json(self) -> None:
+        shown = GenerationOptions(stopping_criteria=(len,), stop_regex="a").to_json()
+        assert "stopping_criteria" not in shown
+        assert shown["stop_regex"] == "a"

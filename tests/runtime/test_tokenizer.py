@@ -273,6 +273,17 @@ class TestStreamingDetokenizer:
         check_stream(kind, some_ids(draw, kind), some_ids(draw, kind), skip=skip)
 
     @settings(deadline=None)
+    @given(draw=st.data(), at=st.integers(0, 6))
+    def test_a_fork_goes_on_as_if_it_were_alone(self, kind: Tokenizer, draw: st.DataObject, at: int) -> None:
+        ids, others = some_ids(draw, kind), some_ids(draw, kind)
+        one = StreamingDetokenizer(kind)
+        begun = "".join([one.push(i) for i in ids[:at]])
+        other = one.fork()
+        for branch, rest in ((one, others), (other, ids[at:])):
+            text = begun + "".join([branch.push(i) for i in rest]) + branch.finish()
+            assert text == branch.text == kind.decode(ids[:at] + rest)
+
+    @settings(deadline=None)
     @given(text=st.text(max_size=30))
     def test_never_shows_half_a_character(self, kind: Tokenizer, text: str) -> None:
         ids = kind.encode(text)

@@ -178,16 +178,16 @@ def test_the_same_seed_gives_the_same_ids(gpt2: Vocabulary) -> None:
 
 def test_stop_strings_end_a_constrained_text_too(gpt2: Vocabulary) -> None:
     answer = generate(FakeModel(gpt2, 1), Regex("aaa(bcd)?bbb!"), stop_strings=["bbb"])
-    assert answer.finish == StopMatch("stop", "bbb")
+    assert answer.finish == StopMatch("stop", "bbb", "stop_strings")
     assert answer.text in ("aaa", "aaabcd")
 
 
 def test_a_stop_string_at_the_end_of_a_complete_text(gpt2: Vocabulary) -> None:
     answer = generate(FakeModel(gpt2, 1), Regex("aaabb"), stop_strings=["bb", "bbc"])
-    assert (answer.text, answer.finish) == ("aaa", StopMatch("stop", "bb"))
+    assert (answer.text, answer.finish) == ("aaa", StopMatch("stop", "bb", "stop_strings"))
 
 
 def test_a_complete_text_ends_at_once(gpt2: Vocabulary) -> None:
     answer = generate(FakeModel(gpt2, 1), Choice(("no", "yes")))
-    assert answer.finish == StopMatch("stop", None)
+    assert answer.finish == StopMatch("stop", None, "grammar")
     assert not set(answer.ids) & set(gpt2.eos)

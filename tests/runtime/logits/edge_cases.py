@@ -107,7 +107,9 @@ CASES = (
     EdgeCase("an n-gram longer than the text", {"no_repeat_ngram_size": 10**6}, FIVE, ALL, ids=(1, 1, 1)),
     EdgeCase("DRY without a text", {"dry_multiplier": 1.0}, FIVE, ALL, ids=()),
     EdgeCase("DRY, base below 1", {"dry_base": 0.9}, error="dry_base: must be at least 1"),
-    EdgeCase("guidance without numbers", {"guidance_scale": NAN}, error="guidance_scale: must be at least 0"),
+    EdgeCase(
+        "guidance without numbers", {"guidance_scale": NAN}, error="guidance_scale: must be finite and at least 0"
+    ),
     EdgeCase("guidance", {"guidance_scale": 2.0}, TWO, {0, 1}, unconditional=(1.0, 0.0)),
     EdgeCase("guidance by a broken row", {"guidance_scale": 2.0}, TWO, error=ONE_BROKEN, unconditional=(NAN, 0.0)),
     # tokens that must or must not be

@@ -1,0 +1,158 @@
+"""``edgegen score``: how likely a model finds a text, a file or continuations of a context."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgegen.cli.logprob_record import finite_or_null, logprob_record
+from edgegen.cli.text_source import read_text
+from edgegen.errors import UsageError
+from edgegen.options import EngineOptions
+from edgegen.store import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from edgegen.llm import LLM
+    from edgegen.manifest import KVDtype
+    from edgegen.scores import Perplexity, Score
+
+
+@click.command("score")
+@click.argument("context", required=False)
+@click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
+@click.option("-c", "--continuation", multiple=True, help="Text that may follow CONTEXT; may be repeated.")
+@click.option("-f", "--file", help="Perplexity of a file's text; - is standard input.")
+@click.option("--window", type=int, help="With -f: tokens the model sees at once.  [its context, 2048 at most]")
+@click.option("--stride", type=int, help="With -f: tokens from a window to the next.  [half a window]")
+@click.option("--top-logprobs", type=int, help="With -c and --json: of each place's likeliest tokens, so many.")
+@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
+@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    context: str | None,
+    model: str,
+    continuation: tuple[str, ...],
+    file: str | None,
+    window: int | None,
+    stride: int | None,
+    top_logprobs: int | None,
+    threads: int | None,
+    kv: "KVDtype | None",
+    as_json: bool,
+) -> None:
+    """Score continuations (-c) of CONTEXT, likeliest first, or the whole text of a file (-f).
+
+    CONTEXT may be empty (""), or - for standard input. White space at its end counts as the continuation's. Of a file,
+    every token but the first is scored once, in windows that slide over it.
+
+    Log-probabilities are natural logarithms, and a text's is the sum over its tokens. Perplexity is e to the mean
+    negative log-probability of a token: 1 for what is certain, the vocabulary's size for blind guessing.
+    """
+    if fault := _fault(context, continuation, file, window, stride, top_logprobs, as_json):
+        raise UsageError(fault)
+    options = EngineOptions(threads=threads, kv=kv)
+    text = read_text(file, "text") if file is not None else _context(context or "")
+    if file is not None and not text:
+        raise UsageError(f"{'standard input' if file == '-' else file} is empty: there is nothing to score.")
+
+    from edgegen.llm import LLM
+
+    llm = LLM.load(model, options=options)
+    if file is not None:
+        perplexity = _measure(llm, text, window, stride)
+        click.echo(json.dumps(perplexity_record(perplexity)) if as_json else _facts(perplexity))
+        return
+    scores = llm.score(text, [*continuation], top_logprobs=top_logprobs or 0)
+    if as_json:
+        records = [score_record(one, score) for one, score in zip(continuation, scores, strict=True)]
+        click.echo(json.dumps({"scores": records}, ensure_ascii=False))
+        return
+    click.echo("log-prob  per token  tokens  greedy  continuation")
+    for one, score in sorted(zip(continuation, scores, strict=True), key=lambda pair: -pair[1].logprob):
+        click.echo(_row(one, score))
+
+
+def _fault(
+    context: str | None,
+    continuations: tuple[str, ...],
+    file: str | None,
+    window: int | None,
+    stride: int | None,
+    top_logprobs: int | None,
+    as_json: bool,
+) -> str:
+    """What is wrong with the command, whatever the model."""
+    if file is not None:
+        if context is not None or continuations:
+            return "give a file (-f), or CONTEXT with continuations (-c), not both."
+        return "--top-logprobs goes with continuations (-c): leave it out." if top_logprobs is not None else ""
+    if context is None and not continuations:
+        return "nothing to score: give CONTEXT with continuations (-c), or a file (-f)."
+    if context is None:
+        return 'a continuation needs CONTEXT before it: give it, or "" for none.'
+    if not continuations:
+        return "nothing to score behind CONTEXT: give continuations with -c, or a whole text with -f."
+    if window is not None or stride is not None:
+        return "--window and --stride go with a file (-f): leave them out."
+    if top_logprobs is not None and not as_json:
+        return "--top-logprobs is shown with --json only: add it, or leave it out."
+    return ""
+
+
+def _context(argument: str) -> str:
+    if argument != "-":
+        return argument
+    # A shell's pipe ends in a newline that nobody meant.
+    return read_text("-", "context").removesuffix("\n").removesuffix("\r")
+
+
+def _measure(llm: "LLM", text: str, window: int | None, stride: int | None) -> "Perplexity":
+    """With a bar on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        return llm.perplexity(text, window=window, stride=stride)
+    from tqdm import tqdm
+
+    with tqdm(leave=False, bar_format="{desc}{bar:30} {percentage:3.0f}%  {remaining} left") as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return llm.perplexity(text, window=window, stride=stride, on_progress=show)
+
+
+def perplexity_record(found: "Perplexity") -> dict[str, Any]:
+    return {
+        "perplexity": finite_or_null(found.perplexity),
+        "nll_per_token": finite_or_null(found.nll_per_token),
+        "tokens": found.tokens,
+        "window": found.window,
+        "stride": found.stride,
+    }
+
+
+def _facts(found: "Perplexity") -> str:
+    return (
+        f"   perplexity  {found.perplexity:.6g}\n"
+        f"nll per token  {found.nll_per_token:.6g} nats\n"
+        f"       tokens  {found.tokens}, in windows of {found.window} with stride {found.stride}"
+    )
+
+
+def score_record(continuation: str, score: "Score") -> dict[str, Any]:
+    return {
+        "continuation": continuation,
+        "logprob": finite_or_null(score.logprob),
+        "perplexity": finite_or_null(score.perplexity),
+        "is_greedy": score.is_greedy,
+        "token_ids": score.token_ids,
+        "logprobs": [logprob_record(entry) for entry in score.logprobs],
+    }
+
+
+def _row(continuation: str, score: "Score") -> str:
+    tokens = len(score.token_ids)
+    greedy = "yes" if score.is_greedy else "no"
+    shown = json.dumps(continuation, ensure_ascii=False)
+    return f"{score.logprob:8.3f}  {score.logprob / tokens:9.3f}  {tokens:6}  {greedy:6}  {shown}"
