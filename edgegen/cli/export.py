@@ -10,8 +10,8 @@ import click
 from edgegen.store import BundleStore
 
 if TYPE_CHECKING:
+    from edgegen_export.construction import Via
     from edgegen_export.parity import ParityReport
-    from edgegen_export.pipeline import Via
     from edgegen_export.quantize.recipe import Scheme
 
 

@@ -120,7 +120,8 @@ def calibrate(
     for layer in layers:
         of_layer = layer_matrices(config, layer)
         with reference.layer(layer, ids.shape[1], list(of_layer)) as run:
-            inputs, states = _watched(run, states, hessians=probe is not None)
+            todo = probe is not None and not all(map(store.has, of_layer))
+            inputs, states = _watched(run, states, hessians=todo)
             if probe:
                 probe.advance(run)
         smooth = _smoothed(result, layer_pairs(config, layer), of_layer, inputs, recipe.smoothing)
@@ -224,11 +225,14 @@ def _quantized(
     inputs: _Inputs,
     store: BlockStore,
 ) -> dict[str, LazyTensor]:
-    """Quantize the matrix ``weight`` of ``modules`` into ``store``; returns their weights as they then are."""
-    assert inputs.hessian is not None
-    block_size = block_size_for(weight.shape[1], form.block_size)
-    blocks = gptq(weight, inputs.hessian, form.bits, block_size, symmetric=form.symmetric)
-    store.put(fused_name(modules), blocks)
+    """Quantize the matrix ``weight`` of ``modules`` into ``store``, unless it is there from an earlier try; returns
+    their weights as they then are."""
+    blocks = store.get(fused_name(modules))
+    if blocks is None:
+        assert inputs.hessian is not None
+        block_size = block_size_for(weight.shape[1], form.block_size)
+        blocks = gptq(weight, inputs.hessian, form.bits, block_size, symmetric=form.symmetric)
+        store.put(fused_name(modules), blocks)
     values, changed, start = LazyTensor.from_array(blocks.values()), dict[str, LazyTensor](), 0
     for module in modules:
         stop = start + tensors[f"{module}.weight"].shape[0]

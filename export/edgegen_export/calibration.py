@@ -19,6 +19,7 @@ from edgegen.tokenizer import Tokenizer
 TOKENS, FEW_TOKENS = 8192, 2048
 """For Hessians, and for magnitudes alone."""
 LENGTH = 256
+SAMPLED = "sampled from the model"
 _ROWS = 16
 _CACHE_BYTES = 64 << 20
 _REPORTS = 20
@@ -94,7 +95,7 @@ def sample_text(
         for done in _sample(runner, part, first, boundaries):
             if done == length or done % max(1, length * rows // (_REPORTS * together)) == 0:
                 on_progress(first * length + done * len(part), ids.size)
-    return CalibrationText(ids, "sampled from the model")
+    return CalibrationText(ids, SAMPLED)
 
 
 def _sample(runner: Runner[Any], ids: Ids, seed: int, boundaries: Boundaries) -> Iterator[int]:

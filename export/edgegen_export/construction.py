@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,10 @@ MINIMUM_FOR_EXPERTS = "1.31.0"
 """Older ones turn all weights of the experts they use back to float32 for each step: ten times as slow."""
 
 
+Via = Literal["edgegen", "optimum"]
+"""Who makes the graphs: edgegen of the blocks of a family, or optimum by tracing the model."""
+
+
 class Calibrate(Protocol):
     """Prepares tensors for quantization, on ids [rows, t]; see :func:`calibrated_weights.calibrate`."""
 
@@ -41,6 +45,7 @@ class Calibrate(Protocol):
 class Construction:
     """``build(kv, params, phase, prefix)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
 
+    ``identity``: what its function depends on besides ``tensors``.
     ``kv``: the cache in float32. ``kv_scales(tensors, ids)``: what its keys and values are divided by in int8, those of
     ``tensors`` on ids [windows, t], as tensors for the graphs; None where the graphs take no such cache.
     ``calibrate``: how the tensors are prepared for quantization, where that is known.
@@ -56,6 +61,7 @@ class Construction:
     hidden_size: int
     vocab_size: int
     max_context: int
+    identity: str = ""
     minimum_onnxruntime: str = MINIMUM_ONNXRUNTIME
     rotary: tuple[RotaryTable, ...] = ()
     kv_scales: Callable[[Mapping[str, LazyTensor], NDArray[np.int64]], dict[str, LazyTensor]] | None = None

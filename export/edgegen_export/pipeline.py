@@ -2,20 +2,19 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import ModelProto
 
 import edgegen
 from edgegen.bundle import Bundle
-from edgegen.errors import BundleError, UsageError, one_or_list
+from edgegen.errors import UsageError
 from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
@@ -31,7 +30,6 @@ from edgegen.manifest import (
 from edgegen.ort_session import require_version, version_numbers
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.calibrated_weights import calibrate
-from edgegen_export.calibration import FEW_TOKENS, TOKENS, Boundaries, CalibrationText, read_text, sample_text
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
 from edgegen_export.checkpoint.companions import is_paper
 from edgegen_export.checkpoint.weight_files import read_json_object
@@ -42,9 +40,9 @@ from edgegen_export.construction import (
     MINIMUM_FOR_WINDOWS,
     MINIMUM_ONNXRUNTIME,
     Construction,
+    Via,
 )
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
-from edgegen_export.draft import draft_runner
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
@@ -53,13 +51,14 @@ from edgegen_export.graph import GraphBuilder, join_pair
 from edgegen_export.kv_scales import kv_scales
 from edgegen_export.parameters import Parameters, StoredParameters
 from edgegen_export.parity import ParityReport, measure_parity
-from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import Blocks
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
+from edgegen_export.preparation import Prepared, QuantizationOptions, prepare
+from edgegen_export.progress import Progress, Silent
+from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.reference import LayerwiseReference
-from edgegen_export.sample_text import read_tokenizer, sample_ids
+from edgegen_export.sample_text import sample_ids
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
 from edgegen_export.trace import check_traceable
+from edgegen_export.unfinished import Unfinished
 from edgegen_export.via_optimum import trace_model
 from edgegen_export.writer import BundleWriter, refuse_wrong_target
 
@@ -73,37 +72,6 @@ GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
 INT8_KV_TOLERANCE = 0.01
 """Divergence in nats that an int8 cache may add unmentioned."""
-
-LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
-"""Bits per weight that can be asked for; what 4 bits take at least is said when it is known."""
-
-Via = Literal["edgegen", "optimum"]
-
-
-class Progress(Protocol):
-    """Hears how an export goes on."""
-
-    def stage(self, text: str) -> None:
-        """A new stage begins."""
-        ...
-
-    def advance(self, done: int, total: int) -> None:
-        """So much of the stage is done: parameters written, positions compared."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Something the user should know."""
-        ...
-
-
-class Silent:
-    """No progress."""
-
-    def stage(self, text: str) -> None: ...
-
-    def advance(self, done: int, total: int) -> None: ...
-
-    def warn(self, text: str) -> None: ...
 
 
 def export(
@@ -142,7 +110,8 @@ def export(
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
-    _refuse_contradictions(scheme, fast, calibration, bits_budget, via)
+    options = QuantizationOptions(scheme, fast, calibration, bits_budget)
+    options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     if via == "optimum" and adapter is not None:
         raise UsageError("optimum traces the model without its adapter: leave --via optimum or --adapter out")
@@ -169,7 +138,10 @@ def export(
         checkpoint = merge_adapter(checkpoint, update, names, tied_head=config.tied_head, warn=progress.warn)
     tokenizer = tokenizer_files(checkpoint)  # refused, if at all, before the long part
 
-    with BundleWriter(target, force=force) as writer:
+    with (
+        BundleWriter(target, force=force) as writer,
+        Unfinished(target, writer.scratch(), progress.warn) as unfinished,
+    ):
         if via == "optimum":
             construction = trace_model(checkpoint.path, writer.scratch(), ROUNDED[scheme], max_context, progress.stage)
         else:
@@ -182,34 +154,17 @@ def export(
             progress.warn(warning)
         for name, data in {**tokenizer, **_papers(checkpoint)}.items():
             writer.add(name, data)
-        recipe = (ROUNDED if fast or not construction.calibrate else CALIBRATED)[scheme]
-        if recipe.linear.bits < EIGHT_BITS.bits and construction.experts:
-            recipe = replace(recipe, exceptions=dict.fromkeys(construction.experts, EIGHT_BITS))
-            progress.warn("the matrices of the experts are stored in 8 bits: their operator is not used with fewer")
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         ids, origin = sample_ids(vocabulary, construction.vocab_size, construction.max_context, progress.warn)
-        prepared, text = _nothing, ids
-        if construction.calibrate and recipe.calibrates:
-            tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
-            own = _calibration_text(writer, construction, calibration, vocabulary, tokens, settings, progress)
-            recipe = replace(recipe, calibration=own.source, calibration_tokens=own.ids.size)
-            store = BlockStore(writer.scratch())
-            progress.stage("quantizing" if recipe.method == "gptq" else "smoothing")
-            calibrated = construction.calibrate(own.ids, recipe, store, bits_budget, progress.advance)
-            construction, recipe = replace(construction, tensors=calibrated.tensors), calibrated.recipe
-            prepared, text = store.get, own.ids[: max(1, FEW_TOKENS // own.ids.shape[1])]
-            for warning in calibrated.warnings:
-                progress.warn(warning)
-        scales = _int8_scales(construction, text, progress)
-        kvs = (construction.kv, *([replace(construction.kv, dtype="int8")] if scales else []))
+        prepared = prepare(construction, options, unfinished, writer.scratch(), vocabulary, settings, ids, progress)
         progress.stage(f"writing {scheme} weights")
-        graphs, recipe = _write_weights(writer, construction, kvs, scales, recipe, prepared, progress)
+        graphs, recipe = _write_weights(writer, prepared, progress)
         for name, graph in graphs.items():
             writer.add(name, graph)
         writer.add(GENERATION_CONFIG, _to_json(settings))
 
         name = target.absolute().name
-        manifest = _manifest(name, writer, checkpoint, construction, kvs, recipe, TOKENIZER in tokenizer)
+        manifest = _manifest(name, writer, checkpoint, prepared, recipe, TOKENIZER in tokenizer)
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
         report = measure_parity(draft, construction.reference, ids, origin, progress.advance)
@@ -221,26 +176,6 @@ def export(
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
-
-
-def _refuse_contradictions(
-    scheme: Scheme, fast: bool, calibration: Path | None, bits_budget: float | None, via: Via
-) -> None:
-    """
-    Raises:
-        UsageError: options that cannot go together; all of them are listed.
-    """
-    calibrates, problems = CALIBRATED[scheme].calibrates and not fast and via == "edgegen", list[str]()
-    if scheme == "int4" and via == "optimum":
-        problems.append("optimum's graphs are stored in 8 bits or in floats: leave int4 or --via optimum out")
-    if calibration is not None and not calibrates:
-        problems.append("a calibration text is of no use to plain rounding: leave it, or --fast, --fp32, --via out")
-    if bits_budget is not None and (scheme != "int4" or not calibrates):
-        problems.append("a bits budget is for int4 without --fast")
-    elif bits_budget is not None and not LEAST_BUDGET <= bits_budget <= MOST_BUDGET:
-        problems.append(f"a bits budget lies between {LEAST_BUDGET} and {MOST_BUDGET}, not at {bits_budget:g}")
-    if problems:
-        raise UsageError(one_or_list(problems))
 
 
 def _minimum_onnxruntime(config: DecoderConfig) -> str:
@@ -276,6 +211,7 @@ def _of_blocks(
         if config.experts
         else (),
         kv_scales=lambda tensors, ids: kv_scales(tensors, config, kv, ids),
+        identity=repr(config),
         parameters=_parameters(bound),
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
@@ -297,59 +233,13 @@ def _context(config: DecoderConfig, wanted: int | None) -> int:
     return wanted or config.max_positions
 
 
-def _nothing(module: str) -> None:
-    """No matrix is quantized beforehand."""
-
-
-def _calibration_text(
-    writer: BundleWriter,
-    construction: Construction,
-    file: Path | None,
-    vocabulary: Path | None,
-    tokens: int,
-    settings: Mapping[str, Any],
-    progress: Progress,
-) -> CalibrationText:
-    """The text of ``file``, or what the model says itself.
-
-    Raises:
-        UsageError: the file cannot be used.
-    """
-    if file is not None:
-        if vocabulary is None:
-            raise UsageError("a calibration text needs a tokenizer, and the checkpoint has none: leave the text out")
-        tokenizer = read_tokenizer(vocabulary)
-        return read_text(file, tokenizer, construction.vocab_size, construction.max_context, tokens)
-    progress.stage("sampling text to calibrate on")
-    with draft_runner(construction, writer.scratch(), lambda _: None) as runner:
-        boundaries = Boundaries.of(settings, construction.vocab_size)
-        return sample_text(runner, construction.kv.bytes_per_token, boundaries, tokens, progress.advance)
-
-
-def _int8_scales(construction: Construction, ids: NDArray[np.int64], progress: Progress) -> dict[str, LazyTensor]:
-    """Scales for an int8 cache, or none where there is to be no such variant."""
-    if construction.kv_scales is None:
-        return {}
-    progress.stage("calibrating int8 keys and values")
-    try:
-        return construction.kv_scales(construction.tensors, ids)
-    except BundleError as error:
-        progress.warn(f"the bundle gets no variant with int8 keys and values: {error}")
-        return {}
-
-
 def _write_weights(
-    writer: BundleWriter,
-    construction: Construction,
-    kvs: Sequence[KVSpec],
-    scales: Mapping[str, LazyTensor],
-    recipe: Quantization,
-    prepared: Callable[[str], Blocks | None],
-    progress: Progress,
+    writer: BundleWriter, prepared: Prepared, progress: Progress
 ) -> tuple[dict[str, bytes], Quantization]:
     """Write every weight once; the graphs that use them, for each kind of cache, serialized, by file name, and what the
     weights cost."""
-    tensors = {**construction.tensors, **scales}
+    construction, recipe = prepared.construction, prepared.recipe
+    tensors = {**construction.tensors, **prepared.scales}
     total, done = _parameters(tensors), 0
 
     def on_tensor(elements: int) -> None:
@@ -358,9 +248,9 @@ def _write_weights(
         progress.advance(done, total)
 
     sink = writer.weights(WEIGHTS)
-    params = StoredParameters(tensors, recipe, sink, on_tensor, prepared)
+    params = StoredParameters(tensors, recipe, sink, on_tensor, prepared.blocks)
     graphs: dict[str, ModelProto] = {}
-    for kv in kvs:
+    for kv in prepared.kvs:
         build = partial(construction.build, kv, params)
         prefill, decode = build("prefill", "").model(WEIGHTS), build("decode", "").model(WEIGHTS)
         both = build("prefill", "prefill/"), build("decode", "decode/")
@@ -376,11 +266,11 @@ def _manifest(
     name: str,
     writer: BundleWriter,
     checkpoint: Checkpoint,
-    construction: Construction,
-    kvs: Sequence[KVSpec],
+    prepared: Prepared,
     recipe: Quantization,
     has_tokenizer: bool,
 ) -> Manifest:
+    construction = prepared.construction
     return Manifest(
         format_version=FORMAT_VERSION,
         name=name,
@@ -388,7 +278,7 @@ def _manifest(
         source=checkpoint.source,
         model=_describe(checkpoint, construction),
         quantization=recipe,
-        variants=tuple(_variant(recipe, construction, kv) for kv in kvs),
+        variants=tuple(_variant(recipe, construction, kv) for kv in prepared.kvs),
         tokenizer=TOKENIZER if has_tokenizer else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from edgegen.errors import ExportError
 from edgegen.manifest import MANIFEST_NAME, FileEntry, Manifest
+from edgegen_export.unfinished import UNFINISHED
 
 PAGE = 4096
 SMALL = 64
@@ -174,7 +175,7 @@ def refuse_wrong_target(target: Path, *, force: bool) -> None:
     if any(p.name == MANIFEST_NAME for p in entries):
         if not force:
             raise ExportError(f"{target} already holds a bundle; replace it with --force, or give another -o.")
-    elif any(not (p.name.startswith(".partial-") or _is_version(p)) for p in entries):
+    elif any(not (p.name.startswith((".partial-", UNFINISHED)) or _is_version(p)) for p in entries):
         raise ExportError(f"{target} holds other files and no bundle; give -o a new or an empty folder.")
 
 

@@ -12,7 +12,8 @@ from edgegen.llm import open_runner
 from edgegen.manifest import KVDtype
 from edgegen.options import EngineOptions
 from edgegen.runners import Cache, Runner
-from edgegen_export.pipeline import Silent, export
+from edgegen_export.pipeline import export
+from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
 
 Ids = NDArray[np.int64]

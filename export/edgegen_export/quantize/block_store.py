@@ -20,12 +20,14 @@ class BlockStore:
         np.savez(draft, codes=blocks.codes, scales=blocks.scales, zeros=zeros, form=form)
         draft.replace(self._path(module))
 
+    def has(self, module: str) -> bool:
+        return self._path(module).exists()
+
     def get(self, module: str) -> Blocks | None:
         """The matrix, or None where there is none."""
-        path = self._path(module)
-        if not path.exists():
+        if not self.has(module):
             return None
-        with np.load(path) as arrays:
+        with np.load(self._path(module)) as arrays:
             bits, columns = arrays["form"].tolist()
             zeros = arrays["zeros"]
             return Blocks(arrays["codes"], arrays["scales"], zeros if zeros.size else None, bits, columns)
