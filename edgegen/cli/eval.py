@@ -14,6 +14,7 @@ from edgegen.bundle import Bundle
 from edgegen.cli.logprob_record import finite_or_null
 from edgegen.cli.text_source import read_text
 from edgegen.errors import BundleError, EdgegenError, UsageError, one_or_list
+from edgegen.faults import number
 from edgegen.options import EngineOptions
 from edgegen.questions import Records, read_pairs, read_questions
 from edgegen.store import DEFAULT_MODEL, BundleStore
@@ -43,7 +44,7 @@ class Row:
 @click.option("--text", "text_file", metavar="FILE", help="Perplexity of a file's text; - is standard input.")
 @click.option("--choices", "choices_file", metavar="FILE", help="Multiple choice: ctx, endings and label in each line.")
 @click.option("--pairs", "pairs_file", metavar="FILE", help="Pairs: sentence_good and sentence_bad in each line.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many questions and pairs.  [all]")
+@click.option("--limit", type=int, help="Only the first so many questions and pairs.  [all]")
 @click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
 @click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -69,12 +70,14 @@ def command(
     check = _Check()
     options = check.attempt(lambda: EngineOptions(threads=threads, kv=kv))
     text = check.text(text_file)
-    questions = check.records(choices_file, "choices", read_questions)[:limit]
-    pairs = check.records(pairs_file, "pairs", read_pairs)[:limit]
+    questions = check.records(choices_file, "choices", read_questions)
+    pairs = check.records(pairs_file, "pairs", read_pairs)
     if text_file is None and choices_file is None and pairs_file is None:
         check.faults.append("nothing to test: give a text (--text), questions (--choices) or pairs (--pairs).")
-    if limit is not None and choices_file is None and pairs_file is None:
-        check.faults.append("--limit goes with --choices and --pairs: leave it out.")
+    if limit is not None:
+        check.faults += number("limit", limit, int, 1)
+        if choices_file is None and pairs_file is None:
+            check.faults.append("--limit goes with --choices and --pairs: leave it out.")
     for name in names:
         check.bundle(name, kv)
     check.finish()
@@ -83,8 +86,8 @@ def command(
 
     tests: list[Evaluation] = [
         *([Reading(text)] if text else []),
-        *([MultipleChoice(questions)] if questions else []),
-        *([MinimalPairs(pairs)] if pairs else []),
+        *([MultipleChoice(questions[:limit])] if questions else []),
+        *([MinimalPairs(pairs[:limit])] if pairs else []),
     ]
     rows = _rows([_measured(name, tests, options) for name in names])
     if as_json:
