@@ -149,10 +149,11 @@ def test_the_harness_finds_with_edgegen_what_it_finds_with_its_own_model(ran: Ra
         for (logprob, greedy), (expected, known) in zip(ran.answers(task), hf.answers(task), strict=True):
             assert float(logprob) == pytest.approx(float(expected), abs=2e-3)
             assert greedy == known
-    assert ran.answers("answers") == hf.answers("answers")
+    # ``hf`` decodes an answer by itself, and SentencePiece then drops the space between it and the prompt.
+    assert [text.lstrip() for text in ran.answers("answers")] == [text.lstrip() for text in hf.answers("answers")]
     if llm.encode("a")[0] != llm.encode("")[0]:  # or ``hf`` also predicts the token that the tokenizer begins with
         for found, expected in zip(ran.answers("text"), hf.answers("text"), strict=True):
-            assert float(found[0]) == pytest.approx(float(expected[0]), abs=1e-2)
+            assert float(found) == pytest.approx(float(expected), abs=1e-2)
 
 
 def test_edgegen_eval_finds_what_the_harness_finds(ran: Ran, llm: LLM, tasks: Path) -> None:
@@ -176,4 +177,4 @@ def test_perplexity_is_of_the_harness_log_probability(ran: Ran, llm: LLM, texts:
     ids, begin = llm.encode(texts[0]), llm.encode("")
     if ids[0] != begin[0]:
         nats -= llm.score(begin, ids[:1]).logprob
-    assert nats == pytest.approx(-float(ran.answers("text")[0][0]), abs=2e-3)
+    assert nats == pytest.approx(-float(ran.answers("text")[0]), abs=2e-3)
