@@ -120,6 +120,8 @@ class Comparison:
             yield self._bundle_row("edgegen int8, int8 KV", int8, judge, "int8")
         yield from files.values()
         yield self._bundle_row("edgegen int4", self._export("int4", "int4"), judge)
+        if judge is None:
+            return  # with a budget the size is what was asked for
         weights, least = matrices(floats)
         others = tensor_bytes(exact) - 4 * weights
         budgets = {max(least, 8 * (row.size.weights - others) / weights) for row in files.values() if row.size}
