@@ -27,8 +27,13 @@ SIZES = {
     "bos_token_id": VOCAB - 1,
     "eos_token_id": VOCAB - 1,
 }
-LLAMA: dict[str, Any] = {**SIZES, "num_key_value_heads": KEYS, "rms_norm_eps": 1e-6, "rope_theta": 5000.0}
-LLAMA |= {"tie_word_embeddings": True}
+LLAMA: dict[str, Any] = {
+    **SIZES,
+    "num_key_value_heads": KEYS,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 5000.0,
+    "tie_word_embeddings": True,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": LLAMA | {"model_type": "llama"},
     "qwen2": LLAMA | {"model_type": "qwen2"},
