@@ -12,7 +12,7 @@ from edgegen.manifest import MatrixFormat, Quantization
 from edgegen_export.calibrated_weights import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
-from edgegen_export.parameters import fused_weight
+from edgegen_export.parameters import expert_weights
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
 
@@ -33,26 +33,42 @@ def repacking(
     """``recipe`` for ``tensors`` (by our names), some of which may be quantized already.
 
     Matrices of the bits that the recipe's scheme asks for are repacked; where none is, the recipe stays as it was.
-    ``experts``: modules of matrices of experts, whose operator takes blocks without zeros.
+    ``experts``: modules of matrices of experts.
     """
-    of_layers = {name: modules for i in range(config.num_layers) for name, modules in layer_matrices(config, i).items()}
-    matrices = {name: fused_weight(tensors, modules) for name, modules in of_layers.items()}
-    quantized = [m for modules in of_layers.values() for m in modules if tensors[f"{m}.weight"].grouping]
-    bits = _BITS.get(recipe.scheme)
-    if not quantized or bits is None:
+    bits, weights = _BITS.get(recipe.scheme), _matrices(tensors, config, experts)
+    if bits is None or not any(weight.grouping for parts in weights.values() for weight in parts):
         return Repacking(recipe)
-    found = {name: regrouped_form(weight) for name, weight in matrices.items()}
+    found = {name: regrouped_form(LazyTensor.concat(parts)) for name, parts in weights.items()}
+    found |= {name: _for_experts(found[name]) for name in experts}
     forms = {name: form for name, form in found.items() if isinstance(form, MatrixFormat) and form.bits == bits}
     if not forms:
         return Repacking(recipe, (_all_again(found, recipe),))
+    linear = Counter(forms.values()).most_common(1)[0][0]
+    exceptions = {name: forms.get(name, EIGHT_BITS) for name in found if forms.get(name) != linear}
     if "head.weight" in tensors and isinstance(form := regrouped_form(tensors["head.weight"]), MatrixFormat):
-        forms["head"] = form
-    linear = Counter(form for name, form in forms.items() if name != "head").most_common(1)[0][0]
-    exceptions = {name: form for name, form in forms.items() if form != (EIGHT_BITS if name == "head" else linear)}
-    exceptions |= dict.fromkeys([*experts, *(name for name in matrices if name not in forms)], EIGHT_BITS)
-    result = Quantization(recipe.scheme, linear, EIGHT_BITS, exceptions, method="repacked")
+        exceptions["head"] = form
     left = {name: form for name, form in found.items() if name not in forms}
-    return Repacking(result, (_some_again(left, len(matrices)),) if left else ())
+    result = Quantization(recipe.scheme, linear, EIGHT_BITS, exceptions, method="repacked")
+    return Repacking(result, (_some_again(left, len(found)),) if left else ())
+
+
+def _matrices(
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, experts: Sequence[str]
+) -> dict[str, list[LazyTensor]]:
+    """The parts of the layers' matrices, by fused name."""
+    of_layers = {name: modules for i in range(config.num_layers) for name, modules in layer_matrices(config, i).items()}
+    matrices = {name: [tensors[f"{module}.weight"] for module in modules] for name, modules in of_layers.items()}
+    for name in experts:
+        module, _, part = name.rpartition(".")
+        matrices[name] = [expert_weights(tensors, module)[("gate+up", "down").index(part)]]
+    return matrices
+
+
+def _for_experts(form: MatrixFormat | str) -> MatrixFormat | str:
+    """The operator of experts takes 8 bits and no zeros."""
+    if isinstance(form, MatrixFormat) and not form.symmetric:
+        return f"in {form.bits} bits with zeros, and as experts"
+    return form
 
 
 def _all_again(found: Mapping[str, MatrixFormat | str], recipe: Quantization) -> str:

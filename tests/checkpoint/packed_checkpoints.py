@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 LINEAR = re.compile(
     r".*\.(q_proj|k_proj|v_proj|o_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|down_proj|c_attn|c_proj|c_fc"
-    r"|query_key_value|dense|dense_h_to_4h|dense_4h_to_h)\.weight"
+    r"|query_key_value|dense|dense_h_to_4h|dense_4h_to_h|w1|w2|w3)\.weight"
 )
 INPUTS_FIRST = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 """GPT-2's own layer has its inputs first, in floats."""
@@ -77,7 +77,7 @@ def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
     """``weight`` [n, k] rounded to the nearest codes."""
     n, k = weight.shape
     size = k if recipe.group_size == -1 else recipe.group_size
-    group_of = np.arange(k) // size
+    group_of: NDArray[np.int64] = np.arange(k) // size
     if recipe.shuffled:
         group_of = np.random.default_rng(seed).permutation(group_of)
     groups, top = int(group_of.max()) + 1, 2**recipe.bits - 1

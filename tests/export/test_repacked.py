@@ -23,6 +23,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import EIGHT_BITS, FOUR_BITS, Scheme
 from edgegen_export.quantize.regrouped import regrouped, regrouped_form
+from tests.checkpoint.adapters import factors, write_lora
 from tests.checkpoint.packed_checkpoints import (
     Quantized,
     Recipe,
@@ -35,7 +36,7 @@ from tests.checkpoint.packed_checkpoints import (
     write_tensors,
 )
 from tests.export.bundles import Listener, decoded, random_ids, runner_of
-from tests.oracle import Oracle
+from tests.oracle import Oracle, write_random
 
 Floats = NDArray[np.float32]
 
@@ -57,7 +58,7 @@ GPT2 = {
         "mlp.down": "mlp.c_proj",
     }.items()
 }
-DTYPES = {
+DTYPES: dict[int, np.dtype[Any]] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32),
     onnx.TensorProto.FLOAT16: np.dtype(np.float16),
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -72,7 +73,7 @@ def stored_arrays(bundle: Bundle) -> dict[str, NDArray[Any]]:
         place = {entry.key: entry.value for entry in tensor.external_data}
         if place:
             part = weights[int(place["offset"]) :][: int(place["length"])]
-            result[tensor.name] = np.frombuffer(part, DTYPES[tensor.data_type]).reshape(tensor.dims)
+            result[tensor.name] = np.frombuffer(part, DTYPES[int(tensor.data_type)]).reshape(tensor.dims)
     return result
 
 
@@ -83,7 +84,7 @@ def values_of(stored: dict[str, NDArray[Any]], name: str, columns: int) -> Float
     block_size = columns // codes.shape[1]
     four = codes.shape[2] * 2 == block_size
 
-    def apart(packed_codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def apart(packed_codes: NDArray[Any]) -> NDArray[Any]:
         both = np.stack([packed_codes & 15, packed_codes >> 4], axis=-1) if four else packed_codes
         return both.reshape(*packed_codes.shape[:-1], -1)
 
@@ -214,14 +215,9 @@ def test_activations_with_outliers_get_smaller_blocks_of_the_same_values(tmp_pat
     recipe = Recipe("gptq", 4, 64, only=re.compile(r"(?!.*down_proj).*"))
     folder, matrices = write_packed(source, tmp_path / "packed", recipe)
     bundle, _, _ = exported(folder, tmp_path / "bundle", fast=False)
-    smaller = {
-        name
-        for name, form in bundle.manifest.quantization.exceptions.items()
-        if form.bits == 4 and form.block_size == 16
-    }
+    formats, stored = bundle.manifest.quantization.exceptions.items(), stored_arrays(bundle)
+    smaller = [name for name, form in formats if (form.bits, form.block_size) == (4, 16)]
     assert smaller
-    check_values(bundle, {name: QWEN[re.sub(r"\d", "{i}", name)] for name in ()}, matrices)
-    stored = stored_arrays(bundle)
     for name in smaller:
         layer, ours = name.split(".")[1], re.sub(r"\d", "{i}", name)
         parts = [matrices[theirs.replace("{i}", layer)].values() for theirs in QWEN[ours]]
@@ -249,7 +245,6 @@ def test_other_bits_than_were_asked_for(tmp_path: Path, test_data: Path) -> None
     ("recipe", "reason"),
     [
         (Recipe("gptq", 3, 32), "16 stored in 3 bits"),
-        (Recipe("gptq", 2, 32), "16 stored in 2 bits"),
         (Recipe("gptq", 4, 32, shuffled=True), "16 stored with columns in an order of their own (desc_act)"),
         (Recipe("gptq", 4, 8), "16 stored in groups of 8"),
     ],
@@ -281,24 +276,19 @@ def test_matrices_that_were_left_in_floats_get_eight_bits(tmp_path: Path, test_d
 
 
 def test_what_an_adapter_changes_is_rounded_again(tmp_path: Path, test_data: Path) -> None:
-    from tests.checkpoint.adapters import write_adapter
-
-    folder, _ = write_packed(test_data / "models/qwen2-stories-0.9m", tmp_path / "packed", Recipe("gptq", 4, 32))
-    rng, rank = np.random.default_rng(0), 2
-    module = "model.layers.1.mlp.down_proj"
-    adapter = write_adapter(
-        tmp_path / "adapter",
-        {
-            f"{module}.lora_A": rng.standard_normal((rank, 352)).astype(np.float32) / 50,
-            f"{module}.lora_B": rng.standard_normal((128, rank)).astype(np.float32) / 50,
-        },
-    )
+    folder, matrices = write_packed(test_data / "models/qwen2-stories-0.9m", tmp_path / "packed", Recipe())
+    update = factors("base_model.model.model.layers.1.mlp.down_proj", 352, 128)
+    adapter = write_lora(tmp_path / "adapter", update, target_modules=["down_proj"], base_model_name_or_path=None)
     listener = Listener()
-    bundle, _ = export(
+    bundle, report = export(
         str(folder), tmp_path / "bundle", scheme="int4", fast=True, adapter=str(adapter), progress=listener
     )
     assert bundle.manifest.quantization.exceptions == {"layers.1.mlp.down": EIGHT_BITS}
-    assert any("1 of 16 matrices of the layers are rounded to 8 bits" in text for text in listener.warnings)
+    assert listener.warnings == [
+        "1 of 16 matrices of the layers are rounded to 8 bits: 1 stored not quantized, or not as one"
+    ]
+    check_values(bundle, {k: v for k, v in QWEN.items() if "down" not in k}, matrices)
+    assert report.mean_kl < 0.01
 
 
 def test_a_quantized_head_stays_as_it_is(tmp_path: Path, test_data: Path) -> None:
@@ -334,6 +324,35 @@ def test_refusals_leave_nothing(tmp_path: Path, test_data: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="quant_method = 'aqlm': gptq and awq are read"):
         exported(folder, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_experts_are_repacked_where_their_operator_takes_them(tmp_path: Path, symmetric: bool) -> None:
+    config = {
+        "vocab_size": 96,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_local_experts": 4,
+        "max_position_embeddings": 64,
+    }
+    source = write_random(tmp_path / "mixtral", "mixtral", config)
+    recipe = Recipe("gptq", 8, 32, symmetric=symmetric)
+    folder, matrices = write_packed(source, tmp_path / "packed", recipe)
+    bundle, _, warnings = exported(folder, tmp_path / "bundle", "int8")
+    names = {k: v for k, v in QWEN.items() if "attn" in k}
+    check_values(bundle, names, matrices)
+    experts = [matrices[f"model.layers.0.block_sparse_moe.experts.{i}.w2.weight"].values() for i in range(4)]
+    stored = stored_arrays(bundle)
+    codes = stored["layers.0.mlp.down.weight.table"].reshape(4 * 64, -1, 32).astype(np.float32)
+    scales = stored["layers.0.mlp.down.weight.scales"].reshape(4 * 64, -1, 1).astype(np.float32)
+    found = ((codes - 128) * scales).reshape(4, 64, 96)
+    assert np.array_equal(found, experts) == symmetric
+    said = [text for text in warnings if "experts" in text]
+    reason = "4 of 8 matrices of the layers are rounded to 8 bits: 4 stored in 8 bits with zeros, and as experts"
+    assert said == ([] if symmetric else [reason])
 
 
 # Blocks of any shape.
