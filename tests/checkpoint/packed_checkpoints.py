@@ -77,9 +77,10 @@ def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
     """``weight`` [n, k] rounded to the nearest codes."""
     n, k = weight.shape
     size = k if recipe.group_size == -1 else recipe.group_size
-    group_of: NDArray[np.int64] = np.arange(k) // size
+    order = np.arange(k)
     if recipe.shuffled:
-        group_of = np.random.default_rng(seed).permutation(group_of)
+        np.random.default_rng(seed).shuffle(order)
+    group_of = order // size
     groups, top = int(group_of.max()) + 1, 2**recipe.bits - 1
     scales, zeros = np.empty((n, groups), np.float32), np.empty((n, groups), np.int64)
     for group in range(groups):
