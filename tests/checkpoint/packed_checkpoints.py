@@ -75,7 +75,7 @@ class Recipe:
 
 def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
     """``weight`` [n, k] rounded to the nearest codes."""
-    n, k = weight.shape
+    n, k = len(weight), len(weight[0])
     size = k if recipe.group_size == -1 else recipe.group_size
     order = np.arange(k)
     if recipe.shuffled:
