@@ -66,9 +66,9 @@ def _matrices(
 
 def _for_experts(form: MatrixFormat | str) -> MatrixFormat | str:
     """The operator of experts takes 8 bits and no zeros."""
-    if isinstance(form, MatrixFormat) and not form.symmetric:
-        return f"in {form.bits} bits with zeros, and as experts"
-    return form
+    if isinstance(form, str) or (form.bits == EIGHT_BITS.bits and form.symmetric):
+        return form
+    return f"in {form.bits} bits{'' if form.symmetric else ' with zeros'}, and as experts"
 
 
 def _all_again(found: Mapping[str, MatrixFormat | str], recipe: Quantization) -> str:

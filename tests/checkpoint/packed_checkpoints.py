@@ -77,10 +77,9 @@ def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
     """``weight`` [n, k] rounded to the nearest codes."""
     n, k = len(weight), len(weight[0])
     size = k if recipe.group_size == -1 else recipe.group_size
-    order = np.arange(k)
+    group_of: NDArray[np.int64] = np.arange(k) // size
     if recipe.shuffled:
-        np.random.default_rng(seed).shuffle(order)
-    group_of = order // size
+        np.random.default_rng(seed).shuffle(group_of)
     groups, top = int(group_of.max()) + 1, 2**recipe.bits - 1
     scales, zeros = np.empty((n, groups), np.float32), np.empty((n, groups), np.int64)
     for group in range(groups):
@@ -94,7 +93,8 @@ def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
             zeros[:, group] = np.clip(np.round(-low / scales[:, group]), 0, top)
     stored = np.maximum(scales, 1e-6).astype(numpy_dtype(recipe.scale_dtype))
     wide = stored.astype(np.float32)
-    codes = np.clip(np.round(weight / wide[:, group_of]) + zeros[:, group_of], 0, top).astype(np.int64)
+    steps: Floats = np.round(weight / wide[:, group_of])
+    codes = np.clip(steps + zeros[:, group_of], 0, top).astype(np.int64)
     return Quantized(codes, zeros, stored, group_of, recipe.bits)
 
 

@@ -326,8 +326,17 @@ def test_refusals_leave_nothing(tmp_path: Path, test_data: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_experts_are_repacked_where_their_operator_takes_them(tmp_path: Path, symmetric: bool) -> None:
+@pytest.mark.parametrize(
+    ("bits", "symmetric", "reason"),
+    [
+        (8, True, None),
+        (8, False, "4 stored in 8 bits with zeros, and as experts"),
+        (4, True, "4 stored in 4 bits, and as experts"),
+    ],
+)
+def test_experts_are_repacked_where_their_operator_takes_them(
+    tmp_path: Path, bits: int, symmetric: bool, reason: str | None
+) -> None:
     config = {
         "vocab_size": 96,
         "hidden_size": 64,
@@ -339,20 +348,19 @@ def test_experts_are_repacked_where_their_operator_takes_them(tmp_path: Path, sy
         "max_position_embeddings": 64,
     }
     source = write_random(tmp_path / "mixtral", "mixtral", config)
-    recipe = Recipe("gptq", 8, 32, symmetric=symmetric)
-    folder, matrices = write_packed(source, tmp_path / "packed", recipe)
-    bundle, _, warnings = exported(folder, tmp_path / "bundle", "int8")
-    names = {k: v for k, v in QWEN.items() if "attn" in k}
-    check_values(bundle, names, matrices)
+    folder, matrices = write_packed(source, tmp_path / "packed", Recipe("gptq", bits, 32, symmetric=symmetric))
+    bundle, _, warnings = exported(folder, tmp_path / "bundle", "int8" if bits == 8 else "int4")
+    check_values(bundle, {k: v for k, v in QWEN.items() if "attn" in k}, matrices)
+    rounded = [text for text in warnings if "rounded" in text]
+    assert rounded == ([f"4 of 8 matrices of the layers are rounded to 8 bits: {reason}"] if reason else [])
+    stored, name = stored_arrays(bundle), "layers.0.mlp.down.weight"
+    codes, scales = stored[f"{name}.table"], stored[f"{name}.scales"].astype(np.float32)
+    found = (codes.reshape(*scales.shape, 32).astype(np.float32) - 128) * scales[..., None]
     experts = [matrices[f"model.layers.0.block_sparse_moe.experts.{i}.w2.weight"].values() for i in range(4)]
-    stored = stored_arrays(bundle)
-    codes = stored["layers.0.mlp.down.weight.table"].reshape(4 * 64, -1, 32).astype(np.float32)
-    scales = stored["layers.0.mlp.down.weight.scales"].reshape(4 * 64, -1, 1).astype(np.float32)
-    found = ((codes - 128) * scales).reshape(4, 64, 96)
-    assert np.array_equal(found, experts) == symmetric
-    said = [text for text in warnings if "experts" in text]
-    reason = "4 of 8 matrices of the layers are rounded to 8 bits: 4 stored in 8 bits with zeros, and as experts"
-    assert said == ([] if symmetric else [reason])
+    same = np.array_equal(found.reshape(4, 64, 96), experts)
+    assert same == (reason is None)
+    form = bundle.manifest.quantization.format_of("layers.0.mlp.down")
+    assert (form.bits, form.symmetric) == (8, True)
 
 
 # Blocks of any shape.
