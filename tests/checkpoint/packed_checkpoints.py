@@ -93,9 +93,9 @@ def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
             zeros[:, group] = np.clip(np.round(-low / scales[:, group]), 0, top)
     stored = np.maximum(scales, 1e-6).astype(numpy_dtype(recipe.scale_dtype))
     wide = stored.astype(np.float32)
-    steps: Floats = np.round(weight / wide[:, group_of])
-    codes = np.clip(steps + zeros[:, group_of], 0, top).astype(np.int64)
-    return Quantized(codes, zeros, stored, group_of, recipe.bits)
+    codes: Floats = np.round(weight / wide[:, group_of])
+    codes += zeros[:, group_of]
+    return Quantized(np.clip(codes, 0, top).astype(np.int64), zeros, stored, group_of, recipe.bits)
 
 
 def packed(matrix: Quantized, method: Literal["gptq", "gptq_v2", "awq"]) -> Arrays:

@@ -145,6 +145,12 @@ def test_symmetric_zeros_under_the_name_of_the_first_format(tmp_path: Path) -> N
     np.testing.assert_array_equal(opened(tmp_path, arrays, recipe.settings())["a.weight"].read(), matrix.values())
 
 
+def test_other_zeros_are_what_the_format_says() -> None:
+    stored = _as_stored(words(np.full((32, 3), 8), 4))
+    for packing, zero in ((Packing("gptq", 4, 32, zeros_less_one=True), 9), (Packing("gptq", 4, 32), 8)):
+        np.testing.assert_array_equal(packing.zeros(stored, 0, 32), np.full((32, 3), zero))
+
+
 def test_groups_of_zeros_are_in_order(tmp_path: Path) -> None:
     matrix = matrix_of(Recipe())
     arrays = {f"a.{part}": array for part, array in packed(matrix, "gptq").items()}
