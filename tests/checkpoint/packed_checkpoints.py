@@ -90,7 +90,8 @@ def quantized(weight: Floats, recipe: Recipe, seed: int = 0) -> Quantized:
         else:
             low, high = np.minimum(part.min(axis=1), 0), np.maximum(part.max(axis=1), 0)
             scales[:, group] = (high - low) / top
-            zeros[:, group] = np.clip(np.round(-low / scales[:, group]), 0, top)
+            zeros[:, group] = np.round(-low / scales[:, group])
+    zeros = zeros.clip(0, top)
     stored = np.maximum(scales, 1e-6).astype(numpy_dtype(recipe.scale_dtype))
     wide = stored.astype(np.float32)
     codes: Floats = np.round(weight / wide[:, group_of])
@@ -122,7 +123,7 @@ def words(values: NDArray[np.int64], bits: int) -> NDArray[np.uint32]:
         for j, row in enumerate(values):
             result[j // each] |= (row << bits * (j % each)).astype(np.uint32)
         return result
-    result = np.zeros((len(values) // 32 * 3, values.shape[1]), np.uint32)
+    result = np.zeros((-(-len(values) // 32) * 3, values.shape[1]), np.uint32)
     for j, row in enumerate(values):
         a, b, c = (result[j // 32 * 3 + i] for i in range(3))
         place = j % 32

@@ -200,6 +200,26 @@ def _as_stored(stored: NDArray[np.uint32]) -> NDArray[np.int32]:
     return np.ascontiguousarray(stored.T).view(np.int32)
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize(("rows", "columns"), [(40, 72), (8, 40), (32, 0)])
+def test_words_that_are_not_full(tmp_path: Path, bits: int, rows: int, columns: int) -> None:
+    recipe = Recipe("gptq", bits, 32)
+    whole = matrix_of(recipe)
+    matrix = Quantized(
+        whole.codes[:rows, :columns],
+        whole.zeros[:rows, : -(-columns // 32)],
+        whole.scales[:rows, : -(-columns // 32)],
+        whole.group_of[:columns],
+        bits,
+    )
+    arrays = {f"a.{part}": array for part, array in packed(matrix, "gptq").items()}
+    arrays["a.qweight"] = arrays["a.qweight"][: -(-columns * bits // 32)]
+    arrays["a.qzeros"] = arrays["a.qzeros"][:, : -(-rows * bits // 32)]
+    tensor = opened(tmp_path, arrays, recipe.settings())["a.weight"]
+    assert tensor.shape == (rows, columns)
+    np.testing.assert_array_equal(tensor.read(), matrix.values().reshape(rows, columns))
+
+
 # What cannot be read.
 
 

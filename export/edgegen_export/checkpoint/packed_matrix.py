@@ -99,7 +99,7 @@ class PackedMatrix(LazyTensor):
         return self._parts.packing.zeros(self._parts.qzeros.stored, start, stop)
 
     def _steps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        step = max(1, _STEP // len(self._parts.group_of))
+        step = max(1, _STEP // max(1, len(self._parts.group_of)))
         return ((at, min(at + step, stop)) for at in range(start, stop, step))
 
     def _borrow(self, start: int, stop: int) -> None:

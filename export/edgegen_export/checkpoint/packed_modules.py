@@ -78,7 +78,7 @@ def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> 
     if faults:
         return faults
     columns = _columns(arrays, packing)
-    groups, size = packing.groups(columns), packing.group_size or columns
+    groups, size = packing.groups(columns), packing.group_size or max(1, columns)
     group_of = np.arange(columns) // size
     if packing.method == "gptq":
         stored: NDArray[np.int32] = arrays["g_idx"].stored

@@ -48,7 +48,7 @@ class Packing:
 
     def groups(self, columns: int) -> int:
         """How many groups a row of ``columns`` has."""
-        return -(-columns // (self.group_size or columns))
+        return -(-columns // (self.group_size or max(1, columns)))
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """Of the parts of a matrix of ``rows`` outputs and ``columns`` inputs; what does not fill a word takes one."""
@@ -88,14 +88,15 @@ class Packing:
 
 
 def unpacked(words: NDArray[np.int32], bits: int) -> Codes:
-    """int32 [m, w] → uint8 [m, w · 32 / bits], the values that lie one after the other in the words of a row."""
+    """int32 [m, w] → uint8 [m, ⌊w · 32 / bits⌋], the values that lie one after the other in the words of a row."""
     packed = np.ascontiguousarray(words, "<i4").view(np.uint8)
+    shape = (len(packed), 8 * packed.shape[1] // bits)
     if 8 % bits == 0:
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
         values: Codes = (packed[:, :, None] >> shifts) & np.uint8(2**bits - 1)
-        return values.reshape(len(packed), -1)
-    single = np.unpackbits(packed, axis=1, bitorder="little")
-    return np.packbits(single.reshape(len(packed), -1, bits), axis=2, bitorder="little")[:, :, 0]
+        return values.reshape(shape)
+    single = np.unpackbits(packed, axis=1, count=shape[1] * bits, bitorder="little")
+    return np.packbits(single.reshape(*shape, bits), axis=2, bitorder="little")[:, :, 0]
 
 
 def _packed_ones(bits: int) -> NDArray[np.uint32]:
