@@ -1,8 +1,8 @@
 """The parity report: what a bundle computes, against what its checkpoint said before it was quantized.
 
-An export makes it, and :func:`measure` makes its figures again wherever the bundle runs: all it takes is the bundle, with
-the unquantized model's words in its :class:`ParityReference`. On the same machine the figures are the same to the last
-digit.
+An export makes it, and :func:`measure` makes its figures again wherever the bundle runs: all it takes is the bundle,
+with the unquantized model's words in its :class:`ParityReference`. On the same machine the figures are the same to the
+last digit.
 """
 
 import math
@@ -206,7 +206,7 @@ class _Comparison:
 
     def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
         nll = np.array(self._nll)
-        worse = nll + self._reference.following.reshape(-1)
+        worse = nll + self._reference.following.reshape(-1).astype(np.float64)
         ratio = _perplexity(worse)
         error = worse.std(ddof=1) / math.sqrt(worse.size) if worse.size > 1 else 0.0
         return VariantParity(

@@ -8,7 +8,7 @@ import io
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +68,11 @@ class ParityReference:
     def to_bytes(self, vocab_size: int) -> bytes:
         """As an uncompressed ``.npz``: NumPy dates its members 1980, so the same arrays are the same bytes."""
         of_ids = np.min_scalar_type(vocab_size - 1)
-        arrays = {field.name: cast(NDArray[Any], getattr(self, field.name)) for field in fields(self)}
-        narrow = {name: arrays[name].astype(of_ids) for name in ("ids", "likeliest", "prompts")}
+        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays |= {name: arrays[name].astype(of_ids) for name in ("ids", "likeliest", "prompts")}
+        arrays["continuations"] = self.continuations.astype(np.int32)
         file = io.BytesIO()
-        np.savez(file, **{**arrays, **narrow, "continuations": self.continuations.astype(np.int32)})
+        np.savez(file, **arrays)
         return file.getvalue()
 
     @classmethod
@@ -87,11 +88,8 @@ class ParityReference:
             raise BundleError(f"{path} is no parity reference: {error}. Export the model again.") from error
         if faults := _faults(arrays, vocab_size, max_context):
             raise BundleError(f"{path} is no parity reference of this model: {one_or_list(faults)}")
-        return cls(**{name: array.astype(_dtype(array)) for name, array in arrays.items()})
-
-
-def _dtype(array: NDArray[Any]) -> type[np.int64] | type[np.float32]:
-    return np.float32 if array.dtype.kind == "f" else np.int64
+        typed: dict[str, Any] = {n: x if x.dtype.kind == "f" else x.astype(np.int64) for n, x in arrays.items()}
+        return cls(**typed)
 
 
 def _faults(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) -> list[str]:
@@ -119,5 +117,5 @@ def _faults(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) 
             faults.append(f"{name} has the type {arrays[name].dtype}")
         elif arrays[name].size and not (least <= arrays[name].min() and arrays[name].max() < vocab_size):
             faults.append(f"{name} has ids outside the vocabulary of {vocab_size}")
-    faults += [f"{name} is no float32" for name in ("logprobs", "rest", "following") if arrays[name].dtype != np.float32]
-    return faults
+    floats = ("logprobs", "rest", "following")
+    return faults + [f"{x} has the type {arrays[x].dtype}" for x in floats if arrays[x].dtype != np.float32]

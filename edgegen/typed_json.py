@@ -48,7 +48,7 @@ def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
     faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
-    required = [f.name for f in fields(kind) if f.metadata != OPTIONAL]
+    required = [f.name for f in fields(kind) if not f.metadata.get("optional")]
     missing = [key for key in required if key not in raw]
     faults += [f"{prefix}{key}: missing" for key in missing]
     values = {key: decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}

@@ -108,7 +108,7 @@ def command(
     from edgegen_export.pipeline import export
 
     if parity_plot is not None:
-        check_plot(parity_plot)
+        check_plot(parity_plot, traced=via == "optimum")
     chosen: Scheme = asked[0]
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))

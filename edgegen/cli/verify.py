@@ -6,6 +6,7 @@ import click
 
 from edgegen.bundle import Bundle
 from edgegen.cli.parity_table import parity_table
+from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import VerificationError, one_or_list
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
@@ -35,8 +36,9 @@ def _measure_again(bundle: Bundle) -> None:
     """
     from edgegen.recheck import recheck
 
-    done = recheck(bundle)
-    measured = replace(done.stored, variants=done.found)
+    with progress_bar() as bar:
+        done = recheck(bundle, bar)
+    measured = replace(done.stored, variants=done.found, layer_errors={})  # layers are measured at an export only
     click.echo(f"against the checkpoint, on {measured.tokens} tokens of {measured.text}:")
     click.echo(parity_table(measured))
     for name, reason in done.skipped.items():

@@ -34,8 +34,8 @@ def layer_errors(
 
     At each position it is the L2 norm of the difference, divided by that of the model's states; the mean over positions
     counts a first token, whose states are often a hundred times as large as the others', no more than these.
-    ``graph``: the one that gives the states of ``variant``, serialized. ``of_model(ids)``: the unquantized model's, layer
-    by layer. ``ids`` [windows, t]: the text.
+    ``graph``: the one that gives the states of ``variant``, serialized. ``of_model(ids)``: the unquantized model's,
+    layer by layer. ``ids`` [windows, t]: the text.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph.

@@ -1,5 +1,6 @@
 """A parity report's per-layer errors as a picture; needs matplotlib, which nothing else does."""
 
+import importlib
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,15 @@ from edgegen.errors import ExportError, UsageError
 from edgegen.parity import ParityReport
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, *, traced: bool) -> None:
     """Refuse, before the long part, what :func:`plot_layers` could not do.
 
     Raises:
-        UsageError: matplotlib is missing; ``path`` is no name of a PNG file, or its folder does not exist.
+        UsageError: the model is to be traced; matplotlib is missing; ``path`` is no name of a PNG file, or its folder
+            does not exist.
     """
+    if traced:
+        raise UsageError("the layers of a traced model are not known: leave --via optimum or --parity-plot out")
     if path.suffix.lower() != ".png":
         raise UsageError(f"the plot is a PNG picture: give it a name that ends with .png, not {path.name!r}")
     if not path.absolute().parent.is_dir():
@@ -26,14 +30,10 @@ def plot_layers(report: ParityReport, name: str, path: Path) -> None:
     """Write a PNG with each layer's relative error, a line for each variant; ``name``: the bundle's.
 
     Raises:
-        UsageError: the report has none.
         ExportError: the file cannot be written.
     """
-    if not report.layer_errors:
-        raise UsageError("there are no per-layer errors to plot: the layers of a traced model are not known")
-    from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-
-    figure: Any = Figure(figsize=(7, 4), layout="constrained")
+    drawing: Any = importlib.import_module("matplotlib.figure")  # not at hand where types are checked
+    figure = drawing.Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for variant, errors in report.layer_errors.items():
         axes.plot(range(len(errors)), [100 * error for error in errors], marker="o", markersize=3, label=variant)

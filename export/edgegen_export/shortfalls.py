@@ -43,13 +43,14 @@ def shortfalls(report: ParityReport, manifest: Manifest, *, can_be_calibrated: b
     best, limit, found = report.variants[first.name], LIMITS[manifest.quantization.scheme], list[str]()
     beyond_noise = best.perplexity_change - 2 * best.perplexity_change_error
     if best.mean_kl > limit.mean_kl or beyond_noise > limit.perplexity:
-        found.append(f"{first.name} costs this model much ({_cost(best)}): {_fix(manifest.quantization, can_be_calibrated)}")
+        fix = _fix(manifest.quantization, can_be_calibrated)
+        found.append(f"{first.name} costs this model much ({_cost(best)}): {fix}")
     for variant in others:
         parity = report.variants[variant.name]
         if variant.kv.dtype == "int8" and parity.mean_kl > best.mean_kl + INT8_KV:
             found.append(
-                f"int8 keys and values cost this model much ({_cost(parity)}, with float32 ones {best.mean_kl:.2g} nats): "
-                "run it with float32 ones, the default"
+                f"int8 keys and values cost this model much ({_cost(parity)}; with float32 ones "
+                f"{best.mean_kl:.2g} nats): run it with float32 ones, the default"
             )
     return found
 
