@@ -106,6 +106,11 @@ class ParityReport:
             raise ManifestError(f"{bundle.file(bundle.manifest.parity)} is malformed: {one_or_list(faults)}")
         return report
 
+    @property
+    def preferred(self) -> VariantParity:
+        """The first variant's."""
+        return next(iter(self.variants.values()))
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -41,7 +41,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} keys and values "
         f"at {memory['context']} tokens ({memory['kv_bytes_per_token'] / 1024:.1f} KiB per token)",
         "variants": ", ".join(map(_variant, facts["variants"])),
-        "parity": f"top-1 agreement {parity.variants[opened.variant.name].top1_agreement:.1%} with the checkpoint, on "
+        "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
         f"{parity.tokens} tokens of {parity.text}:",
     }
     width = max(map(len, rows))

@@ -27,6 +27,7 @@ States = NDArray[np.float32]
 StatesOfModel = Callable[[NDArray[np.int64]], Iterator[States]]
 
 
+@np.errstate(all="ignore")  # states that are not finite are judged by their logits
 def layer_errors(
     bundle: Bundle, variant: GraphVariant, graph: bytes, of_model: StatesOfModel, ids: NDArray[np.int64]
 ) -> tuple[float, ...]:

@@ -40,7 +40,7 @@ def shortfalls(report: ParityReport, manifest: Manifest, *, can_be_calibrated: b
     ``can_be_calibrated``: whether the model can be run before its weights are stored.
     """
     first, *others = manifest.variants
-    best, limit, found = report.variants[first.name], LIMITS[manifest.quantization.scheme], list[str]()
+    best, limit, found = report.preferred, LIMITS[manifest.quantization.scheme], list[str]()
     beyond_noise = best.perplexity_change - 2 * best.perplexity_change_error
     if best.mean_kl > limit.mean_kl or beyond_noise > limit.perplexity:
         fix = _fix(manifest.quantization, can_be_calibrated)
