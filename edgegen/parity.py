@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import LogitsError, ManifestError, one_or_list
-from edgegen.manifest import GraphVariant
-from edgegen.ort_session import PairedSession
+from edgegen.manifest import GraphVariant, Phase
+from edgegen.ort_session import Binding, RunSwitch, open_session
 from edgegen.parity_reference import UNKNOWN, LogProbabilities, ParityReference
 from edgegen.runners import Cache, Runner, make_runner
 from edgegen.scores import perplexity_of
@@ -129,49 +129,60 @@ def measure(
         BundleError: ONNX Runtime cannot load the graphs.
         LogitsError: logits are not finite.
     """
-    runner = open_variant(bundle, variant)
-    cache, comparison = runner.new_cache(), _Comparison(reference)
-    cache.reserve(1, reference.ids.shape[1])
-    step_diff = prefill_diff = 0.0
-    for window, ids in enumerate(reference.ids):
-        cache.truncate(0, 0)
-        for start in range(0, len(ids), _BLOCK):
-            for offset, logits in enumerate(runner.decode(cache, ids[None, start : start + _BLOCK])[0]):
-                comparison.add(window, start + offset, logits)
-            if on_progress:
-                on_progress(window * len(ids) + min(start + _BLOCK, len(ids)), reference.ids.size)
-        end, difference = _single_steps(runner, cache, ids)
-        step_diff = max(step_diff, difference)
-        cache.truncate(0, 0)
-        prefill_diff = max(prefill_diff, _difference(runner.prefill(cache, 0, ids.tolist()), end))
-    flipped = _flipped(greedy(runner, reference.prompts, reference.continuations.shape[1]), reference.continuations)
-    del runner, cache
-    trim_memory()  # of this variant's packed weights, before another's
-    return comparison.result(flipped, step_diff, prefill_diff)
+    return parity_of(lambda phase: open_graph(bundle, variant, phase), reference, on_progress)
 
 
-def open_variant(bundle: Bundle, variant: GraphVariant) -> Runner[Any]:
-    """Both graphs of a variant in one session, as it is run by default.
+def parity_of(
+    open_runner: Callable[[Phase], Runner[Any]], reference: ParityReference, on_progress: Progress | None = None
+) -> VariantParity:
+    """:func:`measure`, of what ``open_runner`` opens: a runner of which only that phase is used.
 
     Raises:
-        BundleError: ONNX Runtime cannot load them.
+        LogitsError: logits are not finite.
+    """
+    comparison = _Comparison(reference, on_progress)
+    decode = open_runner("decode")
+    ends, step_diff = _compare_decode(decode, reference.ids, comparison)
+    found = greedy(decode, reference.prompts, reference.continuations.shape[1])
+    del decode
+    trim_memory()  # of one graph's packed weights, before the other's
+    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids, ends)
+    trim_memory()
+    return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
+
+
+class _OneGraph:
+    """A graph pair of which only one is opened: to open both takes twice the memory for a moment."""
+
+    def __init__(self, bundle: Bundle, variant: GraphVariant, phase: Phase) -> None:
+        self.switch = RunSwitch()
+        self._session = open_session(bundle.file(variant.prefill if phase == "prefill" else variant.decode))
+
+    def binding(self, phase: Phase) -> Binding:
+        return Binding(self._session, {})
+
+
+def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:
+    """A runner for one phase only.
+
+    Raises:
+        BundleError: ONNX Runtime cannot load its graph.
     """
     model = bundle.manifest.model
-    graphs = PairedSession(bundle.file(variant.pair), variant.contract)
-    return make_runner(graphs, variant, model.vocab_size, model.max_context)
+    return make_runner(_OneGraph(bundle, variant, phase), variant, model.vocab_size, model.max_context)
 
 
-def greedy(runner: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
+def greedy(decode: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
     """The likeliest ids [n, tokens] behind prompts [n, p], each behind the one before. Nothing ends them."""
     answers = np.zeros((len(prompts), tokens), np.int64)
     if not answers.size:
         return answers
-    cache = runner.new_cache()
+    cache = decode.new_cache()
     cache.reserve(len(prompts), prompts.shape[1] + tokens)
-    for row, prompt in enumerate(prompts):
-        answers[row, 0] = runner.prefill(cache, row, prompt.tolist()).argmax()
+    for row in range(len(prompts)):
+        answers[row, 0] = decode.decode(cache, prompts[row : row + 1], row)[0, -1].argmax()
     for at in range(1, tokens):
-        answers[:, at] = runner.decode(cache, answers[:, at - 1 : at])[:, 0].argmax(axis=-1)
+        answers[:, at] = decode.decode(cache, answers[:, at - 1 : at])[:, 0].argmax(axis=-1)
     return answers
 
 
@@ -186,11 +197,39 @@ def rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
+def _compare_decode(
+    decode: Runner[Any], ids: NDArray[np.int64], comparison: "_Comparison"
+) -> tuple[list[Logits], float]:
+    """Every position; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
+    cache, ends, step_diff = decode.new_cache(), list[Logits](), 0.0
+    cache.reserve(1, ids.shape[1])
+    for window, row in enumerate(ids):
+        cache.truncate(0, 0)
+        for start in range(0, len(row), _BLOCK):
+            for offset, logits in enumerate(decode.decode(cache, row[None, start : start + _BLOCK])[0]):
+                comparison.add(window, start + offset, logits)
+        end, difference = _single_steps(decode, cache, row)
+        ends.append(end)
+        step_diff = max(step_diff, difference)
+    return ends, step_diff
+
+
+def _compare_prefill(prefill: Runner[Any], ids: NDArray[np.int64], ends: list[Logits]) -> float:
+    """The largest difference of the prefill graph's logits from ``ends``, those of the decode graph."""
+    cache, difference = prefill.new_cache(), 0.0
+    cache.reserve(1, ids.shape[1])
+    for row, end in zip(ids, ends, strict=True):
+        cache.truncate(0, 0)
+        difference = max(difference, _difference(prefill.prefill(cache, 0, row.tolist()), end))
+    return difference
+
+
 class _Comparison:
     """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
 
-    def __init__(self, reference: ParityReference) -> None:
+    def __init__(self, reference: ParityReference, on_progress: Progress | None) -> None:
         self._reference = reference
+        self._on_progress = on_progress
         self._kl: list[float] = []
         self._nll: list[float] = []
         self._agree = 0
@@ -208,6 +247,8 @@ class _Comparison:
         self._max_diff = max(self._max_diff, float(difference.max()))
         if at + 1 < reference.ids.shape[1]:
             self._nll.append(-float(found[reference.ids[window, at + 1]]))
+        if self._on_progress:
+            self._on_progress(len(self._kl), reference.ids.size)
 
     def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
         nll = np.array(self._nll)

@@ -5,6 +5,7 @@ orders of magnitude less than all logits, and enough for a lower bound of the di
 """
 
 import io
+import math
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -34,7 +35,7 @@ class ParityReference:
         ids: [windows, t], the text; each window begins without past.
         likeliest: [windows, t, k], the ids that the model finds likeliest behind each position, the best first.
         logprobs: [windows, t, k], of these.
-        rest: [windows, t], of all other ids together; -inf where there are none.
+        rest: [windows, t], of all other ids together: see :func:`log_rest`.
         following: [windows, t - 1], of the id that follows in the text.
         prompts: [n, p], beginnings to continue greedily.
         continuations: [n, c], what the model itself says then; ``UNKNOWN`` behind what it was asked.
@@ -56,12 +57,8 @@ class ParityReference:
         ``k`` is the vocabulary. The terms ``q - p``, whose sum is zero, keep rounding errors of ``p`` from mattering.
         """
         likeliest = self.likeliest[window, at]
-        log_p = self.logprobs[window, at].astype(np.float64)
-        log_q = found[likeliest]
-        if likeliest.size < found.size:
-            log_p = np.append(log_p, self.rest[window, at])
-            others = np.exp(np.delete(found, likeliest)).sum()
-            log_q = np.append(log_q, np.log(max(others, np.finfo(np.float64).tiny)))
+        log_p: LogProbabilities = np.append(self.logprobs[window, at], self.rest[window, at]).astype(np.float64)
+        log_q: LogProbabilities = np.append(found[likeliest], log_rest(found, likeliest))
         p, q = np.exp(log_p), np.exp(log_q)
         return max(0.0, float((p * (log_p - log_q) - p + q).sum()))
 
@@ -90,6 +87,12 @@ class ParityReference:
             raise BundleError(f"{path} is no parity reference of this model: {one_or_list(faults)}")
         typed: dict[str, Any] = {n: x if x.dtype.kind == "f" else x.astype(np.int64) for n, x in arrays.items()}
         return cls(**typed)
+
+
+def log_rest(found: LogProbabilities, likeliest: Ids) -> float:
+    """The log-probability of all ids but the ``likeliest``; that of the smallest float where nothing is left."""
+    others = float(np.exp(np.delete(found, likeliest)).sum())
+    return math.log(max(others, np.finfo(np.float64).tiny))
 
 
 def _faults(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) -> list[str]:

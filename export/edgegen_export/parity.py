@@ -20,10 +20,9 @@ from edgegen.parity import (
     greedy,
     log_probabilities,
     measure,
-    open_variant,
     perplexity_of_reference,
 )
-from edgegen.parity_reference import LIKELIEST, UNKNOWN, ParityReference
+from edgegen.parity_reference import LIKELIEST, UNKNOWN, ParityReference, log_rest
 from edgegen.runners import Runner
 
 WINDOW = 256
@@ -52,31 +51,37 @@ class Reference(Protocol):
         ...
 
 
-def listen(model: Reference, ids: Ids, bundle: Bundle) -> ParityReference:
+def listen(model: Reference, ids: Ids, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
     """What ``model`` says about ids [windows, t], and how it continues prompts cut out of them.
+
+    ``open_drafter`` opens the bundle, once the model has been heard (:func:`continuations`).
 
     Raises:
         ExportError: its logits are not finite.
     """
-    vocab_size, max_context = bundle.manifest.model.vocab_size, bundle.manifest.model.max_context
-    windows, length = ids.shape
-    kept = min(LIKELIEST, vocab_size)
-    likeliest = np.empty((windows, length, kept), np.int64)
-    logprobs = np.empty((windows, length, kept), np.float32)
-    rest = np.full((windows, length), -np.inf, np.float32)
-    following = np.empty((windows, length - 1), np.float32)
+    likeliest, logprobs, rest, following = list[Ids](), list[Logits](), list[float](), list[float]()
     for window, at, logits in _positions(model, ids):
-        best, found = _best(logits, kept), log_probabilities(logits)
-        likeliest[window, at], logprobs[window, at] = best, found[best]
-        if kept < vocab_size:
-            rest[window, at] = np.logaddexp.reduce(np.delete(found, best))
-        if at + 1 < length:
-            following[window, at] = found[ids[window, at + 1]]
+        best, found = _best(logits, min(LIKELIEST, logits.size)), log_probabilities(logits)
+        likeliest.append(best)
+        logprobs.append(found[best].astype(np.float32))
+        rest.append(log_rest(found, best))
+        if at + 1 < ids.shape[1]:
+            following.append(float(found[ids[window, at + 1]]))
     trim_memory()
-    prompts, tokens = _prompts(ids, max_context)
-    continued = continuations(model, open_variant(bundle, bundle.variant), prompts, tokens)
+    drafter = open_drafter()
+    prompts, tokens = _prompts(ids, drafter.max_context)
+    continued = continuations(model, drafter, prompts, tokens)
+    del drafter
     trim_memory()  # of the packed weights
-    return ParityReference(ids, likeliest, logprobs, rest, following, prompts, continued)
+    return ParityReference(
+        ids=ids,
+        likeliest=np.array(likeliest).reshape(*ids.shape, -1),
+        logprobs=np.array(logprobs).reshape(*ids.shape, -1),
+        rest=np.array(rest, np.float32).reshape(ids.shape),
+        following=np.array(following, np.float32).reshape(len(ids), -1),
+        prompts=prompts,
+        continuations=continued,
+    )
 
 
 def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:

@@ -28,7 +28,7 @@ from edgegen.manifest import (
     is_safe_path,
 )
 from edgegen.ort_session import require_version, version_numbers
-from edgegen.parity import ParityReport
+from edgegen.parity import ParityReport, open_graph
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.calibrated_weights import calibrate
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
@@ -58,7 +58,7 @@ from edgegen_export.preparation import Prepared, QuantizationOptions, prepare
 from edgegen_export.progress import Progress, Silent
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.reference import LayerwiseReference
-from edgegen_export.sample_text import file_ids, sample_ids
+from edgegen_export.sample_text import Ids, file_ids, sample_ids
 from edgegen_export.shortfalls import shortfalls
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
 from edgegen_export.trace import check_traceable
@@ -176,7 +176,7 @@ def export(
         manifest = _manifest(name, writer, checkpoint, prepared, recipe, TOKENIZER in tokenizer)
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
-        reference = listen(construction.reference, evaluated, draft)
+        reference = listen(construction.reference, evaluated, partial(open_graph, draft, draft.variant, "decode"))
         writer.add(PARITY_REFERENCE, reference.to_bytes(construction.vocab_size))
         errors = _layer_errors(draft, construction, states, evaluated)
         report = compare(draft, reference, text, errors, progress.advance)
@@ -275,7 +275,7 @@ def _write_weights(
 
 
 def _layer_errors(
-    bundle: Bundle, construction: Construction, states: Mapping[KVDtype, bytes], ids: NDArray[np.int64]
+    bundle: Bundle, construction: Construction, states: Mapping[KVDtype, bytes], ids: Ids
 ) -> dict[str, tuple[float, ...]]:
     """Those of each variant, by its name."""
     if construction.layer_states is None:
