@@ -51,10 +51,10 @@ class Reference(Protocol):
         ...
 
 
-def listen(model: Reference, ids: Ids, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
+def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
     """What ``model`` says about ids [windows, t], and how it continues prompts cut out of them.
 
-    ``open_drafter`` opens the bundle, once the model has been heard (:func:`continuations`).
+    ``open_drafter`` opens the bundle: see :func:`continuations`.
 
     Raises:
         ExportError: its logits are not finite.
@@ -68,11 +68,7 @@ def listen(model: Reference, ids: Ids, open_drafter: Callable[[], Runner[Any]]) 
         if at + 1 < ids.shape[1]:
             following.append(float(found[ids[window, at + 1]]))
     trim_memory()
-    drafter = open_drafter()
-    prompts, tokens = _prompts(ids, drafter.max_context)
-    continued = continuations(model, drafter, prompts, tokens)
-    del drafter
-    trim_memory()  # of the packed weights
+    prompts, tokens = _prompts(ids, max_context)
     return ParityReference(
         ids=ids,
         likeliest=np.array(likeliest).reshape(*ids.shape, -1),
@@ -80,7 +76,7 @@ def listen(model: Reference, ids: Ids, open_drafter: Callable[[], Runner[Any]]) 
         rest=np.array(rest, np.float32).reshape(ids.shape),
         following=np.array(following, np.float32).reshape(len(ids), -1),
         prompts=prompts,
-        continuations=continued,
+        continuations=continuations(model, open_drafter, prompts, tokens),
     )
 
 
@@ -92,21 +88,27 @@ def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
                 yield window, at, logits
 
 
-def continuations(model: Reference, drafter: Runner[Any], prompts: Ids, tokens: int) -> Ids:
+def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
     """What ``model`` says greedily behind prompts [n, p]: ids [n, tokens], ``UNKNOWN`` behind what it was asked.
 
-    Speculative decoding: ``drafter`` says it first, the model reads all of it in one pass, and keeps what it would have
+    Speculative decoding: the bundle says it first, the model reads all of it in one pass, and keeps what it would have
     said and one id of its own. So the model runs as often as the two differ, not once for each token. Where they
-    differ more than a few times, the rest stays unknown.
+    differ more than a few times, the rest stays unknown. The bundle is opened anew each time: its weights and the
+    model's are not to be in memory together.
     """
     length = prompts.shape[1]
     texts = np.concatenate([prompts, np.full((len(prompts), tokens), UNKNOWN)], axis=1)
     known = np.zeros(len(prompts), np.int64)
-    for _ in range(_ROUNDS if tokens else 0):
+    for _ in range(_ROUNDS):
         unfinished = np.flatnonzero(known < tokens)
+        if not unfinished.size:
+            break
+        drafter = open_drafter()
         for count in np.unique(known[unfinished]).tolist():
             rows = np.flatnonzero(known == count)
             texts[rows, length + count :] = greedy(drafter, texts[rows, : length + count], tokens - count)
+        del drafter
+        trim_memory()
         for row, choices in zip(unfinished, _choices(model, texts[unfinished], length), strict=True):
             differs = np.flatnonzero(choices != texts[row, length:])
             known[row] = differs[0] + 1 if differs.size else tokens
@@ -118,7 +120,7 @@ def continuations(model: Reference, drafter: Runner[Any], prompts: Ids, tokens: 
 
 def _choices(model: Reference, texts: Ids, begin: int) -> Iterator[Ids]:
     """For each of texts [n, t]: what ``model`` finds likeliest in the place of each id from ``begin`` on."""
-    for states in model.hidden(texts) if len(texts) else ():
+    for states in model.hidden(texts):
         yield _finite(model.logits(states[begin - 1 : -1])).argmax(axis=-1)
 
 
