@@ -117,7 +117,7 @@ def test_a_model_that_says_nothing_finite_is_broken() -> None:
 
 def test_traced_graphs_are_compared_like_others() -> None:
     weights = toy_weights()
-    coarse = {name: np.round(array * 24) / 24 for name, array in weights.items()}
+    coarse = {name: (np.round(array * 24) / 24).astype(np.float32) for name, array in weights.items()}
 
     class Toy:
         def hidden(self, ids: Ids) -> Array:
