@@ -5,12 +5,11 @@ every fault at once. ``docs/bundle-format.md`` describes each field.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, cast
 
-from edgegen.errors import ManifestError, did_you_mean, one_or_list
+from edgegen.errors import ManifestError, one_or_list
+from edgegen.typed_json import OPTIONAL, decode
 
 MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 1
@@ -231,8 +230,9 @@ class Manifest:
     tokenizer: str | None
     generation_config: str
     parity: str
+    parity_reference: str
     files: dict[str, FileEntry]
-    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any], metadata=OPTIONAL)
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST_NAME) -> "Manifest":
@@ -254,7 +254,7 @@ class Manifest:
                 "export the model again, or use the edgegen that wrote it."
             )
         faults: list[str] = []
-        manifest = _decode(cls, raw, "", faults)
+        manifest = decode(cls, raw, "", faults)
         if not faults:
             faults = _inconsistencies(cast(Manifest, manifest))
         if faults:
@@ -279,7 +279,11 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         faults.append("variants: at least one is needed")
     if len({variant.name for variant in manifest.variants}) < len(manifest.variants):
         faults.append("variants: two have the same name")
-    named = {"generation_config": manifest.generation_config, "parity": manifest.parity}
+    named = {
+        "generation_config": manifest.generation_config,
+        "parity": manifest.parity,
+        "parity_reference": manifest.parity_reference,
+    }
     if manifest.tokenizer is not None:
         named["tokenizer"] = manifest.tokenizer
     for i, variant in enumerate(manifest.variants):
@@ -308,44 +312,3 @@ def _cache_faults(kv: KVSpec) -> list[str]:
         if kv_class.window is not None and not in_place:
             faults.append(f"kv.classes.{name}.window: null expected for a cache of kind {kv.kind!r}")
     return faults
-
-
-def _decode(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
-    """``value`` (parsed JSON) as ``kind``; what does not fit is appended to ``faults`` with its path."""
-    origin, args = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return value
-    if is_dataclass(kind):
-        return _decode_object(cast(type, kind), value, path, faults)
-    if origin in (Union, UnionType):
-        if value is None and NoneType in args:
-            return None
-        return _decode(next(a for a in args if a is not NoneType), value, path, faults)
-    if origin is Literal:
-        if value not in args:
-            faults.append(f"{path}: {value!r} is not one of {', '.join(map(repr, args))}")
-    elif origin is tuple and isinstance(value, list):
-        return tuple(_decode(args[0], v, f"{path}[{i}]", faults) for i, v in enumerate(cast(list[Any], value)))
-    elif origin is dict and isinstance(value, dict):
-        items = cast(dict[str, Any], value).items()
-        return {k: _decode(args[1], v, f"{path}.{k}", faults) for k, v in items}
-    elif not isinstance(value, origin or kind) or (kind is int and isinstance(value, bool)):
-        expected = {tuple: "list", dict: "object"}.get(cast(Any, origin), getattr(kind, "__name__", str(kind)))
-        faults.append(f"{path}: {expected} expected, found {type(value).__name__}")
-    return value
-
-
-def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
-    if not isinstance(value, dict):
-        faults.append(f"{path}: object expected, found {type(value).__name__}")
-        return None
-    raw = cast(Mapping[str, Any], value)
-    prefix = f"{path}." if path else ""
-    types = get_type_hints(kind)
-    known = [f.name for f in fields(kind)]
-    faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
-    required = [f.name for f in fields(kind) if f.name != "provenance"]
-    missing = [key for key in required if key not in raw]
-    faults += [f"{prefix}{key}: missing" for key in missing]
-    values = {key: _decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}
-    return None if missing else kind(**values)

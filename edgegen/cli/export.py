@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from edgegen.cli.parity_table import parity_table
 from edgegen.store import BundleStore
 
 if TYPE_CHECKING:
     from edgegen_export.construction import Via
-    from edgegen_export.parity import ParityReport
     from edgegen_export.quantize.recipe import Scheme
 
 
@@ -47,6 +47,18 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "of the layers 5]",
 )
 @click.option(
+    "--eval-text",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Text to compare the bundle with the checkpoint on; its first 512 tokens.  [a sample text]",
+)
+@click.option(
+    "--parity-plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="PNG picture to make of the errors behind each layer; needs edgegen[plot].",
+)
+@click.option(
     "--via",
     type=click.Choice(["edgegen", "optimum"]),
     default="edgegen",
@@ -71,6 +83,8 @@ def command(
     fast: bool,
     calibration: Path | None,
     bits_budget: float | None,
+    eval_text: Path | None,
+    parity_plot: Path | None,
     via: "Via",
     output: Path | None,
     max_context: int | None,
@@ -90,8 +104,11 @@ def command(
     asked: list[Scheme] = [scheme for scheme, given in flags.items() if given] or ["int8"]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
+    from edgegen_export.parity_plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
 
+    if parity_plot is not None:
+        check_plot(parity_plot, traced=via == "optimum")
     chosen: Scheme = asked[0]
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))
@@ -104,6 +121,7 @@ def command(
             fast=fast,
             calibration=calibration,
             bits_budget=bits_budget,
+            eval_text=eval_text,
             via=via,
             revision=revision,
             gguf_file=gguf_file,
@@ -112,10 +130,13 @@ def command(
             max_context=max_context,
             progress=terminal,
         )
+    if parity_plot is not None:
+        plot_layers(report, bundle.manifest.name, parity_plot)
     if terminal.shown:
-        seconds = time.perf_counter() - begin
-        click.echo(f"{bundle.manifest.name}: {bundle.nbytes / 1e6:.1f} MB in {seconds:.1f} s", err=True)
-        click.echo(summary(report), err=True)
+        size = f"{report.bundle_bytes / 1e6:.1f} MB, {report.weights_bytes / 1e6:.1f} of them weights"
+        click.echo(f"{bundle.manifest.name}: {size}, in {time.perf_counter() - begin:.1f} s", err=True)
+        click.echo(f"against the checkpoint, on {report.tokens} tokens of {report.text}:", err=True)
+        click.echo(parity_table(report), err=True)
     click.echo(str(target))
 
 
@@ -125,16 +146,6 @@ def source_name(source: str, gguf_file: str | None = None) -> str:
     name = path.resolve().name if path.exists() else source.rpartition("/")[2]
     file = gguf_file or (name if path.is_file() else "")
     return Path(file).stem or name
-
-
-def summary(report: "ParityReport") -> str:
-    """The parity report in two lines."""
-    return (
-        f"against the checkpoint ({report.tokens} tokens of {report.text}): "
-        f"top-1 agreement {report.top1_agreement:.1%}, mean KL {max(0.0, report.mean_kl):.1e} nats,\n"
-        f"perplexity {report.perplexity:.4g} against {report.perplexity_reference:.4g} "
-        f"({report.perplexity_change:+.2%})"
-    )
 
 
 class _Terminal:

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from textwrap import indent
 from typing import Any
 
 import click
 
 from edgegen.bundle import Bundle
+from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
+from edgegen.parity import ParityReport
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
 
@@ -18,13 +21,12 @@ from edgegen.store import DEFAULT_MODEL, BundleStore
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(bundle: str, context: int | None, as_json: bool) -> None:
     """Show what BUNDLE (a name or a path) is, and the memory it needs."""
-    facts = describe(Bundle.open(BundleStore().resolve(bundle)), context)
+    opened = Bundle.open(BundleStore().resolve(bundle))
+    facts, parity = describe(opened, context), ParityReport.read(opened)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
-    memory, parity = facts["memory"], facts["parity"]
-    rounded = {"with int8 KV": _nearness(parity["kv_int8"])} if "kv_int8" in parity else {}
-    source = facts["source"]
+    memory, source = facts["memory"], facts["source"]
     adapter = {"adapter": _origin(source["adapter"])} if source["adapter"] else {}
     rows = {
         "name": facts["name"],
@@ -39,12 +41,13 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} keys and values "
         f"at {memory['context']} tokens ({memory['kv_bytes_per_token'] / 1024:.1f} KiB per token)",
         "variants": ", ".join(map(_variant, facts["variants"])),
-        "parity": f"{_nearness(parity)} against the checkpoint ({parity['tokens']} tokens of {parity['text']})",
-        **rounded,
+        "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
+        f"{parity.tokens} tokens of {parity.text}:",
     }
     width = max(map(len, rows))
     for key, value in rows.items():
         click.echo(f"{key:>{width}}  {value}")
+    click.echo(indent(parity_table(parity), " " * (width + 2)))
 
 
 def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
@@ -97,11 +100,6 @@ def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
     room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token"
     return f"{facts['name']} ({facts['kv_dtype']} keys and values, {room})"
-
-
-def _nearness(parity: Mapping[str, Any]) -> str:
-    """How near a variant comes to the checkpoint."""
-    return f"top-1 agreement {parity['top1_agreement']:.1%}, perplexity {parity['perplexity_change']:+.2%}"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

@@ -1,17 +1,54 @@
-"""``edgegen verify``: a bundle's files against its manifest."""
+"""``edgegen verify``: a bundle's files against its manifest, and what it computes against its parity report."""
+
+from dataclasses import replace
 
 import click
 
 from edgegen.bundle import Bundle
+from edgegen.cli.parity_table import parity_table
+from edgegen.cli.progress_bar import progress_bar
+from edgegen.errors import VerificationError, one_or_list
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
 
 @click.command("verify")
 @click.argument("bundle", default=DEFAULT_MODEL)
-def command(bundle: str) -> None:
-    """Read every file of BUNDLE (a name or a path) and compare it with size and SHA-256 in the manifest."""
+@click.option("--parity", is_flag=True, help="Besides, measure the parity report again, and compare.")
+def command(bundle: str, parity: bool) -> None:
+    """Read every file of BUNDLE (a name or a path) and compare it with size and SHA-256 in the manifest.
+
+    With --parity, run its graphs over the text that the report was made on, and compare them with what the unquantized
+    model said then. It fails when the bundle is meaningfully worse here than it was when it was exported.
+    """
     opened = Bundle.open(BundleStore().resolve(bundle))
     opened.verify()
     click.echo(
         f"{opened.path}: {len(opened.manifest.files)} files, {opened.nbytes / 1e6:.1f} MB, all as the manifest says"
     )
+    if parity:
+        _measure_again(opened)
+
+
+def _measure_again(bundle: Bundle) -> None:
+    """
+    Raises:
+        VerificationError: it is worse than its report says.
+    """
+    from edgegen.recheck import recheck
+
+    with progress_bar() as bar:
+        done = recheck(bundle, bar)
+    measured = replace(done.stored, variants=done.found, layer_errors={})  # layers are measured at an export only
+    click.echo(f"against the checkpoint, on {measured.tokens} tokens of {measured.text}:")
+    click.echo(parity_table(measured))
+    for name, reason in done.skipped.items():
+        click.echo(f"{name} was not measured: {reason}")
+    if done.worse:
+        raise VerificationError(
+            f"{bundle.path} is worse on this machine than when it was exported: {one_or_list(done.worse)}\n"
+            "Export it again here, or with another scheme."
+        )
+    if done.differences:
+        click.echo(f"within tolerance of the stored report, but not the same: {one_or_list(done.differences)}")
+    else:
+        click.echo("the stored report, to the last digit")

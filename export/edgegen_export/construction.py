@@ -1,6 +1,6 @@
 """Construction: what of a bundle depends on how its graphs come about, by a family's blocks or by tracing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -43,6 +43,15 @@ class Calibrate(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LayerStates:
+    """``build(kv, params)`` makes a graph that gives the hidden states behind each layer (``decoder.build_states``);
+    ``of_model(ids)`` gives the unquantized model's, float32 [b, t, d], one layer after the other."""
+
+    build: Callable[[KVSpec, Parameters], GraphBuilder]
+    of_model: Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Construction:
     """``build(kv, params, phase, prefix)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
 
@@ -51,6 +60,7 @@ class Construction:
     ``tensors`` on ids [windows, t], as tensors for the graphs; None where the graphs take no such cache.
     ``calibrate``: how the tensors are prepared for quantization, where that is known; ``repack``: what becomes of a
     recipe where they are quantized already.
+    ``layer_states``: how to look at the hidden states between layers, where layers are known.
     ``experts``: modules of matrices of experts, whose operator takes 8 bits.
     ``warnings``: what the user should know of how it came about; ``made_with``: versions of what had a hand in it.
     """
@@ -69,6 +79,7 @@ class Construction:
     kv_scales: Callable[[Mapping[str, LazyTensor], NDArray[np.int64]], dict[str, LazyTensor]] | None = None
     calibrate: Calibrate | None = None
     repack: Callable[[Quantization], Repacking] = Repacking
+    layer_states: LayerStates | None = None
     experts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     made_with: dict[str, str] = field(default_factory=dict[str, str])

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 
 from edgegen.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
-from edgegen_export.blocks import CacheLengths, StepInputs, alibi_bias, decoder_block, embedding, final_hidden, head
+from edgegen_export.blocks import (
+    CacheLengths,
+    StepInputs,
+    added,
+    alibi_bias,
+    decoder_block,
+    embedding,
+    final_hidden,
+    head,
+)
 from edgegen_export.config import Alibi, DecoderConfig
 from edgegen_export.graph import NONE, GraphBuilder, Value
 from edgegen_export.parameters import Parameters
@@ -63,7 +72,14 @@ def build_decode(config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: 
     return _build("decode", config, params, kv, prefix)
 
 
-def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: str) -> GraphBuilder:
+def build_states(config: DecoderConfig, params: Parameters, kv: KVSpec) -> GraphBuilder:
+    """The prefill graph, which besides gives the residual stream [b, t, d] behind each layer: ``states.{i}``."""
+    return _build("prefill", config, params, kv, "", with_states=True)
+
+
+def _build(
+    phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: str, *, with_states: bool = False
+) -> GraphBuilder:
     names = GraphContract()
     g = GraphBuilder(phase, prefix)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
@@ -73,6 +89,9 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
         stream = embedding(g, params, config, ids, step.positions)
     for layer, cache in enumerate(kv.layers):
         stream = decoder_block(g, params, config, layer, stream, cache, step)
+        if with_states:
+            state = g.op.Identity(added(g, stream))
+            g.output(state_name(layer), state, "float32", ["batch", "tokens", config.hidden_size])
     with g.scope("head"):
         hidden = final_hidden(g, params, config, stream)
         wanted = "tokens"
@@ -81,6 +100,10 @@ def _build(phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, 
         logits = head(g, params, config, hidden)
     g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
     return g
+
+
+def state_name(layer: int) -> str:
+    return f"states.{layer}"
 
 
 def step_inputs(

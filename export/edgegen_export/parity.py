@@ -1,12 +1,11 @@
-"""The parity report: what a bundle computes, against what its checkpoint computes.
+"""What a bundle computes, against what its checkpoint computes: the last thing that an export looks at.
 
-Made at every export: the checkpoint runs in float32 (layer by layer, without torch, where a family is known:
-:mod:`reference`), the bundle's own graphs run in ONNX Runtime one after the other, and both are compared position by
-position on a short text.
+:func:`listen` runs the checkpoint in float32 (layer by layer, without torch, where a family is known: :mod:`reference`)
+over a short text, and keeps what it says as a :class:`ParityReference`. With that, :func:`compare` measures the bundle;
+so does :mod:`edgegen.recheck`, on any other machine later.
 """
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,18 +13,30 @@ from numpy.typing import NDArray
 
 from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
-from edgegen.errors import ExportError
-from edgegen.manifest import GraphVariant, Phase
-from edgegen.ort_session import Binding, RunSwitch, open_session
-from edgegen.runners import Cache, Runner, make_runner
+from edgegen.errors import ExportError, LogitsError
+from edgegen.parity import (
+    ParityReport,
+    VariantParity,
+    greedy,
+    log_probabilities,
+    measure,
+    perplexity_of_reference,
+)
+from edgegen.parity_reference import LIKELIEST, UNKNOWN, ParityReference, log_rest
+from edgegen.runners import Runner
 
 WINDOW = 256
 WINDOWS = 2
+
+PROMPTS, PROMPT_TOKENS, GREEDY_TOKENS = 8, 16, 24
+_ROUNDS = 4
+"""How often the unquantized model reads what the bundle says to a prompt; each time costs a pass over its weights."""
+
 _BLOCK = 32
-_SINGLE_STEPS = 16
 
 Logits = NDArray[np.float32]
 Hidden = NDArray[np.float32]
+Ids = NDArray[np.int64]
 
 
 class Reference(Protocol):
@@ -40,190 +51,133 @@ class Reference(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ParityReport:
-    """Two models side by side. Logit differences are absolute; divergences (KL, from the reference) are in nats.
+def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
+    """What ``model`` says about ids [windows, t], and how it continues prompts cut out of them.
 
-    ``decode_step_max_diff``: logits of single decode steps against those of the same positions decoded together;
-    ``prefill_max_diff``: logits of the prefill graph against the decode graph's, at the end of each window.
-    ``kv_int8``: the same of the variant with an int8 cache, where there is one.
+    ``open_drafter`` opens the bundle: see :func:`continuations`.
+
+    Raises:
+        ExportError: its logits are not finite.
     """
-
-    text: str
-    tokens: int
-    max_abs_diff: float
-    mean_abs_diff: float
-    mean_kl: float
-    max_kl: float
-    top1_agreement: float
-    perplexity_reference: float
-    perplexity: float
-    decode_step_max_diff: float
-    prefill_max_diff: float
-    kv_int8: "ParityReport | None" = None
-
-    @property
-    def perplexity_change(self) -> float:
-        """Relative: 0.01 is one per cent worse than the reference."""
-        return self.perplexity / self.perplexity_reference - 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, rounded to six significant digits."""
-        report = asdict(replace(self, kv_int8=None)) | {"perplexity_change": self.perplexity_change}
-        if self.kv_int8:
-            report["kv_int8"] = self.kv_int8.to_json()
-        else:
-            del report["kv_int8"]
-        return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in report.items()}
+    likeliest, logprobs, rest, following = list[Ids](), list[Logits](), list[float](), list[float]()
+    for window, at, logits in _positions(model, ids):
+        best, found = _best(logits, min(LIKELIEST, logits.size)), log_probabilities(logits)
+        likeliest.append(best)
+        logprobs.append(found[best].astype(np.float32))
+        rest.append(log_rest(found, best))
+        if at + 1 < ids.shape[1]:
+            following.append(float(found[ids[window, at + 1]]))
+    trim_memory()
+    prompts, tokens = _prompts(ids, max_context)
+    return ParityReference(
+        ids=ids,
+        likeliest=np.array(likeliest).reshape(*ids.shape, -1),
+        logprobs=np.array(logprobs).reshape(*ids.shape, -1),
+        rest=np.array(rest, np.float32).reshape(ids.shape),
+        following=np.array(following, np.float32).reshape(len(ids), -1),
+        prompts=prompts,
+        continuations=continuations(model, open_drafter, prompts, tokens),
+    )
 
 
-def measure_parity(
+def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
+    """Window, position and logits [vocab], one after the other: those of all positions would take room."""
+    for window, states in enumerate(model.hidden(ids)):
+        for start in range(0, len(states), _BLOCK):
+            for at, logits in enumerate(_finite(model.logits(states[start : start + _BLOCK])), start):
+                yield window, at, logits
+
+
+def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
+    """What ``model`` says greedily behind prompts [n, p]: ids [n, tokens], ``UNKNOWN`` behind what it was asked.
+
+    Speculative decoding: the bundle says it first, the model reads all of it in one pass, and keeps what it would have
+    said and one id of its own. So the model runs as often as the two differ, not once for each token. Where they
+    differ more than a few times, the rest stays unknown. The bundle is opened anew each time: its weights and the
+    model's are not to be in memory together.
+    """
+    length = prompts.shape[1]
+    texts = np.concatenate([prompts, np.full((len(prompts), tokens), UNKNOWN)], axis=1)
+    known = np.zeros(len(prompts), np.int64)
+    for _ in range(_ROUNDS):
+        unfinished = np.flatnonzero(known < tokens)
+        if not unfinished.size:
+            break
+        drafter = open_drafter()
+        for count in np.unique(known[unfinished]).tolist():
+            rows = np.flatnonzero(known == count)
+            texts[rows, length + count :] = greedy(drafter, texts[rows, : length + count], tokens - count)
+        del drafter
+        trim_memory()
+        for row, choices in zip(unfinished, _choices(model, texts[unfinished], length), strict=True):
+            differs = np.flatnonzero(choices != texts[row, length:])
+            known[row] = differs[0] + 1 if differs.size else tokens
+            texts[row, length:] = choices
+    answers = texts[:, length:]
+    answers[np.arange(tokens) >= known[:, None]] = UNKNOWN
+    return answers
+
+
+def _choices(model: Reference, texts: Ids, begin: int) -> Iterator[Ids]:
+    """For each of texts [n, t]: what ``model`` finds likeliest in the place of each id from ``begin`` on."""
+    for states in model.hidden(texts):
+        yield _finite(model.logits(states[begin - 1 : -1])).argmax(axis=-1)
+
+
+def _prompts(ids: Ids, max_context: int) -> tuple[Ids, int]:
+    """Prompts [n, p] spread over the text, and how many tokens may follow each; fewer where the context is small."""
+    length = min(PROMPT_TOKENS, max_context // 2)
+    starts = np.linspace(0, ids.size - length, PROMPTS, dtype=np.int64) if length else np.zeros(0, np.int64)
+    prompts = np.array([ids.reshape(-1)[start : start + length] for start in starts], np.int64)
+    return prompts.reshape(len(starts), length), min(GREEDY_TOKENS, max_context - length)
+
+
+def _finite(logits: Logits) -> Logits:
+    if not np.isfinite(logits).all():
+        raise ExportError("the checkpoint itself, unquantized, gives logits that are not finite: it is broken.")
+    return logits
+
+
+def _best(logits: Logits, count: int) -> Ids:
+    """The ids of the ``count`` highest, the best first and of equals the lowest id."""
+    least = np.partition(logits, -count)[-count]
+    among = np.flatnonzero(logits >= least)
+    return among[np.lexsort((among, -logits[among]))[:count]]
+
+
+def compare(
     bundle: Bundle,
-    reference: Reference,
-    ids: NDArray[np.int64],
+    reference: ParityReference,
     text: str,
+    layer_errors: Mapping[str, tuple[float, ...]],
     on_progress: Callable[[int, int], None],
 ) -> ParityReport:
-    """Compare ``bundle`` with ``reference`` on ids [windows, t]; ``text`` says where they come from.
+    """Compare every variant of ``bundle`` with what the unquantized model said about a text; ``text`` says which.
 
-    ``on_progress`` hears how many positions of how many are compared.
+    ``layer_errors``: by variant, for the report. ``on_progress`` hears how many positions of how many are compared.
 
     Raises:
         ExportError: logits are not finite.
     """
-    hidden = reference.hidden(ids)
-    trim_memory()
-    reports: dict[str, ParityReport] = {}
-    variants = bundle.manifest.variants
-    for variant in variants:
-        comparison = _Comparison(len(reports) * ids.size, len(variants) * ids.size, on_progress)
-        ends, step_diff = _compare_decode(bundle, variant, reference, ids, hidden, comparison)
-        trim_memory()  # of one graph's packed weights, before the other's
-        prefill_diff = _compare_prefill(bundle, variant, ids, ends)
-        trim_memory()
-        reports[variant.kv.dtype] = comparison.report(text, int(ids.size), step_diff, prefill_diff)
-    return replace(reports["float32"], kv_int8=reports.get("int8"))
+    variants, measured = bundle.manifest.variants, dict[str, VariantParity]()
+    try:
+        for variant in variants:
 
+            def advance(done: int, total: int, before: int = len(measured)) -> None:
+                on_progress(before * total + done, len(variants) * total)
 
-def _compare_decode(
-    bundle: Bundle,
-    variant: GraphVariant,
-    reference: Reference,
-    ids: NDArray[np.int64],
-    hidden: Hidden,
-    comparison: "_Comparison",
-) -> tuple[list[Logits], float]:
-    """Every position against the reference; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
-    decode = _runner(bundle, variant, "decode")
-    cache = decode.new_cache()
-    cache.reserve(1, ids.shape[1])
-    step_diff = 0.0
-    ends: list[Logits] = []
-    for window, states in zip(ids, hidden, strict=True):
-        cache.truncate(0, 0)
-        for start in range(0, len(window), _BLOCK):
-            logits = decode.decode(cache, window[None, start : start + _BLOCK])[0]
-            expected = reference.logits(states[start : start + len(logits)])
-            next_ids = [*window[start + 1 : start + 1 + len(logits)].tolist(), None]
-            for positions in zip(expected, logits, next_ids, strict=False):
-                comparison.add(*positions)
-        together, difference = _single_steps(decode, cache, window)
-        ends.append(together)
-        step_diff = max(step_diff, difference)
-    return ends, step_diff
-
-
-def _compare_prefill(bundle: Bundle, variant: GraphVariant, ids: NDArray[np.int64], ends: list[Logits]) -> float:
-    """The largest difference of the prefill graph's logits from ``ends``, those of the decode graph."""
-    prefill = _runner(bundle, variant, "prefill")
-    cache = prefill.new_cache()
-    cache.reserve(1, ids.shape[1])
-    difference = 0.0
-    for window, end in zip(ids, ends, strict=True):
-        cache.truncate(0, 0)
-        difference = max(difference, _difference(prefill.prefill(cache, 0, window.tolist()), end))
-    return difference
-
-
-class _Comparison:
-    """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
-
-    def __init__(self, before: int, total: int, on_progress: Callable[[int, int], None]) -> None:
-        self._before, self._total, self._on_progress = before, total, on_progress
-        self._positions = self._predicted = self._agree = 0
-        self._max_diff = self._sum_diff = self._sum_kl = self._max_kl = 0.0
-        self._nll = np.zeros(2)
-
-    def add(self, expected: Logits, found: Logits, next_id: int | None) -> None:
-        """Logits [vocab] of both at one position, and the id that follows it where the text goes on."""
-        if not np.isfinite(expected).all():
-            raise ExportError("the checkpoint itself, unquantized, gives logits that are not finite: it is broken.")
-        if not np.isfinite(found).all():
-            raise ExportError("the exported graphs give logits that are not finite; please report this model.")
-        difference = np.abs(expected - found)
-        self._max_diff = max(self._max_diff, float(difference.max()))
-        self._sum_diff += float(difference.mean(dtype=np.float64))
-        p, q = _log_softmax(expected), _log_softmax(found)
-        kl = float(np.dot(np.exp(p), p - q))
-        self._sum_kl += kl
-        self._max_kl = max(self._max_kl, kl)
-        self._agree += int(expected.argmax() == found.argmax())
-        self._positions += 1
-        self._on_progress(self._before + self._positions, self._total)
-        if next_id is not None:
-            self._nll -= [p[next_id], q[next_id]]
-            self._predicted += 1
-
-    def report(self, text: str, tokens: int, step_diff: float, prefill_diff: float) -> ParityReport:
-        perplexities = np.exp(self._nll / max(1, self._predicted))
-        return ParityReport(
-            text=text,
-            tokens=tokens,
-            max_abs_diff=self._max_diff,
-            mean_abs_diff=self._sum_diff / self._positions,
-            mean_kl=self._sum_kl / self._positions,
-            max_kl=self._max_kl,
-            top1_agreement=self._agree / self._positions,
-            perplexity_reference=float(perplexities[0]),
-            perplexity=float(perplexities[1]),
-            decode_step_max_diff=step_diff,
-            prefill_max_diff=prefill_diff,
-        )
-
-
-class _OneGraph:
-    """A graph pair of which only one is opened, to hold one copy of the packed weights at a time."""
-
-    def __init__(self, bundle: Bundle, variant: GraphVariant, phase: Phase) -> None:
-        self.switch = RunSwitch()
-        self._session = open_session(bundle.file(variant.prefill if phase == "prefill" else variant.decode))
-
-    def binding(self, phase: Phase) -> Binding:
-        return Binding(self._session, {})
-
-
-def _runner(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:
-    model = bundle.manifest.model
-    return make_runner(_OneGraph(bundle, variant, phase), variant, model.vocab_size, model.max_context)
-
-
-def _single_steps(runner: Runner[Any], cache: Cache, window: NDArray[np.int64]) -> tuple[Logits, float]:
-    """Decode the last positions of a cached window again, together and one by one.
-
-    Returns the logits [vocab] of the very last position, decoded together, and the largest difference of any.
-    """
-    first = max(0, len(window) - _SINGLE_STEPS)
-    cache.truncate(0, first)
-    together = runner.decode(cache, window[None, first:])[0].copy()
-    cache.truncate(0, first)
-    singles = (runner.decode(cache, window[None, at : at + 1])[0, 0] for at in range(first, len(window)))
-    return together[-1], max(_difference(single, row) for single, row in zip(singles, together, strict=True))
-
-
-def _difference(a: Logits, b: Logits) -> float:
-    return float(np.abs(a - b).max())
-
-
-def _log_softmax(logits: Logits) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - float(logits.max())
-    return shifted - np.log(np.exp(shifted).sum())
+            measured[variant.name] = measure(bundle, variant, reference, advance)
+    except LogitsError as error:
+        raise ExportError("the exported graphs give logits that are not finite; please report this model.") from error
+    return ParityReport(
+        text=text,
+        tokens=int(reference.ids.size),
+        likeliest=reference.likeliest.shape[-1],
+        greedy_prompts=len(reference.prompts),
+        greedy_tokens=reference.continuations.shape[1],
+        perplexity_reference=perplexity_of_reference(reference),
+        variants=measured,
+        layer_errors=dict(layer_errors),
+        weights_bytes=sum(bundle.manifest.files[name].size for name in {v.weights for v in variants}),
+        bundle_bytes=bundle.nbytes,
+    )

@@ -28,6 +28,7 @@ from edgegen.manifest import (
     is_safe_path,
 )
 from edgegen.ort_session import require_version, version_numbers
+from edgegen.parity import ParityReport, open_graph
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.calibrated_weights import calibrate
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
@@ -40,23 +41,26 @@ from edgegen_export.construction import (
     MINIMUM_FOR_WINDOWS,
     MINIMUM_ONNXRUNTIME,
     Construction,
+    LayerStates,
     Via,
 )
-from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
+from edgegen_export.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import GraphBuilder, join_pair
 from edgegen_export.kv_scales import kv_scales
+from edgegen_export.layer_errors import layer_errors
 from edgegen_export.parameters import Parameters, StoredParameters
-from edgegen_export.parity import ParityReport, measure_parity
+from edgegen_export.parity import compare, listen
 from edgegen_export.preparation import Prepared, QuantizationOptions, prepare
 from edgegen_export.progress import Progress, Silent
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.reference import LayerwiseReference
 from edgegen_export.repacking import repacking
-from edgegen_export.sample_text import sample_ids
+from edgegen_export.sample_text import Ids, file_ids, sample_ids
+from edgegen_export.shortfalls import shortfalls
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
 from edgegen_export.trace import check_traceable
 from edgegen_export.unfinished import Unfinished
@@ -71,8 +75,7 @@ GRAPHS: dict[KVDtype, tuple[str, str, str]] = {
 WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
-INT8_KV_TOLERANCE = 0.01
-"""Divergence in nats that an int8 cache may add unmentioned."""
+PARITY_REFERENCE = "reference.npz"
 
 
 def export(
@@ -83,6 +86,7 @@ def export(
     fast: bool = False,
     calibration: Path | None = None,
     bits_budget: float | None = None,
+    eval_text: Path | None = None,
     via: Via = "edgegen",
     revision: str | None = None,
     gguf_file: str | None = None,
@@ -97,6 +101,7 @@ def export(
     ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
     ``calibration``: a text file to run it on; by default the model's own words.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
+    ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
@@ -105,7 +110,7 @@ def export(
 
     Raises:
         UsageError: options contradict each other; the model cannot be exported for ``max_context`` positions;
-            ``calibration`` cannot be used; ``adapter`` or a GGUF file is to be traced.
+            ``calibration`` or ``eval_text`` cannot be used; ``adapter`` or a GGUF file is to be traced.
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written.
@@ -158,10 +163,14 @@ def export(
         for name, data in {**tokenizer, **_papers(checkpoint)}.items():
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
-        ids, origin = sample_ids(vocabulary, construction.vocab_size, construction.max_context, progress.warn)
+        ids, text = sample_ids(vocabulary, construction.vocab_size, construction.max_context, progress.warn)
+        evaluated = ids
+        if eval_text is not None:
+            evaluated = file_ids(eval_text, vocabulary, construction.vocab_size, construction.max_context)
+            text = eval_text.name
         prepared = prepare(construction, options, unfinished, writer.scratch(), vocabulary, settings, ids, progress)
         progress.stage(f"writing {scheme} weights")
-        graphs, recipe = _write_weights(writer, prepared, progress)
+        graphs, states, recipe = _write_weights(writer, prepared, progress)
         for name, graph in graphs.items():
             writer.add(name, graph)
         writer.add(GENERATION_CONFIG, _to_json(settings))
@@ -170,12 +179,13 @@ def export(
         manifest = _manifest(name, writer, checkpoint, prepared, recipe, TOKENIZER in tokenizer)
         progress.stage("comparing with the checkpoint")
         draft = Bundle(target, manifest, writer.folder)
-        report = measure_parity(draft, construction.reference, ids, origin, progress.advance)
-        if report.kv_int8 and report.kv_int8.mean_kl > report.mean_kl + INT8_KV_TOLERANCE:
-            progress.warn(
-                f"int8 keys and values cost this model much (mean KL {report.kv_int8.mean_kl:.1e} instead of "
-                f"{max(0.0, report.mean_kl):.1e} nats): run it with float32 ones, the default"
-            )
+        open_draft = partial(open_graph, draft, draft.variant, "decode")
+        reference = listen(construction.reference, evaluated, construction.max_context, open_draft)
+        writer.add(PARITY_REFERENCE, reference.to_bytes(construction.vocab_size))
+        errors = _layer_errors(draft, construction, states, evaluated)
+        report = compare(draft, reference, text, errors, progress.advance)
+        for warning in shortfalls(report, manifest, can_be_calibrated=construction.calibrate is not None):
+            progress.warn(warning)
         writer.add(PARITY, _to_json(report.to_json()))
         writer.commit(manifest)
     return Bundle.open(target), report
@@ -213,6 +223,7 @@ def _of_blocks(
         reference=reference,
         calibrate=partial(calibrate, tensors, config, reference),
         repack=partial(repacking, tensors, config, experts),
+        layer_states=LayerStates(lambda kv, params: build_states(config, params, kv), reference.states),
         experts=experts,
         kv_scales=lambda tensors, ids: kv_scales(tensors, config, kv, ids),
         identity=repr(config),
@@ -239,9 +250,9 @@ def _context(config: DecoderConfig, wanted: int | None) -> int:
 
 def _write_weights(
     writer: BundleWriter, prepared: Prepared, progress: Progress
-) -> tuple[dict[str, bytes], Quantization]:
-    """Write every weight once; the graphs that use them, for each kind of cache, serialized, by file name, and what the
-    weights cost."""
+) -> tuple[dict[str, bytes], dict[KVDtype, bytes], Quantization]:
+    """Write every weight once; the graphs that use them, for each kind of cache, serialized, by file name; those that
+    give hidden states, by the kind of cache; and what the weights cost."""
     construction, recipe = prepared.construction, prepared.recipe
     tensors = {**construction.tensors, **prepared.scales}
     total, done = _parameters(tensors), 0
@@ -253,17 +264,29 @@ def _write_weights(
 
     sink = writer.weights(WEIGHTS)
     params = StoredParameters(tensors, recipe, sink, on_tensor, prepared.blocks)
-    graphs: dict[str, ModelProto] = {}
+    graphs, states = dict[str, ModelProto](), dict[KVDtype, bytes]()
     for kv in prepared.kvs:
         build = partial(construction.build, kv, params)
         prefill, decode = build("prefill", "").model(WEIGHTS), build("decode", "").model(WEIGHTS)
         both = build("prefill", "prefill/"), build("decode", "decode/")
         pair = join_pair(GraphContract().run_prefill, *both, WEIGHTS)
         graphs |= zip(GRAPHS[kv.dtype], (prefill, decode, pair), strict=True)
+        if construction.layer_states:
+            states[kv.dtype] = construction.layer_states.build(kv, params).model(WEIGHTS).SerializeToString()
     writer.files[WEIGHTS] = sink.close()
     params.refuse_not_finite()
     recipe = replace(recipe, bits_per_weight=round(params.bits_per_weight, 3))
-    return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}, recipe
+    return {name: model.SerializeToString(deterministic=True) for name, model in graphs.items()}, states, recipe
+
+
+def _layer_errors(
+    bundle: Bundle, construction: Construction, states: Mapping[KVDtype, bytes], ids: Ids
+) -> dict[str, tuple[float, ...]]:
+    """Those of each variant, by its name."""
+    if construction.layer_states is None:
+        return {}
+    of_model = construction.layer_states.of_model
+    return {v.name: layer_errors(bundle, v, states[v.kv.dtype], of_model, ids) for v in bundle.manifest.variants}
 
 
 def _manifest(
@@ -286,6 +309,7 @@ def _manifest(
         tokenizer=TOKENIZER if has_tokenizer else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,
+        parity_reference=PARITY_REFERENCE,
         files=writer.files,
         provenance=_provenance(checkpoint) | construction.made_with,
     )

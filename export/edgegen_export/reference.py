@@ -4,7 +4,8 @@ The same blocks that make the bundle's graphs make one small graph per layer, wh
 from the mapped checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,11 +40,16 @@ class LayerwiseReference:
 
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
         """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
+        (x,) = deque(self.states(ids), maxlen=1)  # no other layer's is kept
+        return self.final(x)
+
+    def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
+        """ids [b, t] without past → the hidden states [b, t, e] behind each layer, one after the other."""
         x = self.embed(ids)
         for layer in range(self._config.num_layers):
             with self.layer(layer, ids.shape[1]) as run:
                 x = run(x)
-        return self.final(x)
+            yield x
 
     def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab."""

@@ -1,4 +1,4 @@
-"""The text on which a bundle is compared with its checkpoint, and its ids. Written for this purpose."""
+"""The ids on which a bundle is compared with its checkpoint: of a text written for this purpose, or of the user's."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +11,11 @@ from edgegen.errors import BundleError, CheckpointError, UsageError
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.parity import WINDOW, WINDOWS
 from edgegen_export.tokenizer_files import TOKENIZER
+
+_CHARACTERS = 64 * WINDOW * WINDOWS
+"""Ids spell some characters each; no more is looked at."""
+
+Ids = NDArray[np.int64]
 
 SAMPLE_TEXT = """\
 Once upon a time there was a lighthouse keeper who lived with an old grey cat. Every evening she climbed the narrow \
@@ -49,7 +54,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 def sample_ids(
     tokenizer_file: Path | None, vocab_size: int, max_context: int, warn: Callable[[str], None]
-) -> tuple[NDArray[np.int64], str]:
+) -> tuple[Ids, str]:
     """Ids [windows, t] to compare on, and what they are: the sample text, or random ids without a usable tokenizer."""
     length = min(WINDOW, max_context)
     ids: list[int] = []
@@ -64,8 +69,43 @@ def sample_ids(
                 f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {vocab_size}: "
                 "prompts with the others will be refused"
             )
-    if len(ids) >= length * WINDOWS:
-        return np.array(ids[: length * WINDOWS], np.int64).reshape(WINDOWS, length), "sample text"
-    if len(ids) >= WINDOW // 4:
-        return np.array(ids[:length], np.int64)[None], "sample text"
+    windows = _windows(ids, max_context)
+    if windows is not None:
+        return windows, "sample text"
     return np.random.default_rng(0).integers(0, vocab_size, (WINDOWS, length)), "random ids"
+
+
+def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_context: int) -> Ids:
+    """Ids [windows, t] of the beginning of a text file.
+
+    Raises:
+        UsageError: it cannot be read as UTF-8, or is too short; there is no tokenizer for it.
+    """
+    if tokenizer_file is None:
+        raise UsageError("a text to compare on needs a tokenizer, and the checkpoint has none: leave the text out")
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_CHARACTERS)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the text {path} to compare on cannot be read: {error}") from error
+    ids = [i for i in read_tokenizer(tokenizer_file).encode(text) if i < vocab_size]
+    windows = _windows(ids, max_context)
+    if windows is None:
+        raise UsageError(
+            f"the text {path} to compare on has {len(ids)} tokens; at least {_least(max_context)} are needed."
+        )
+    return windows
+
+
+def _windows(ids: list[int], max_context: int) -> Ids | None:
+    """As many windows as there are ids for, at most ``WINDOWS``; a shorter one, if need be; None of too few ids."""
+    length = min(WINDOW, max_context)
+    if len(ids) < _least(max_context):
+        return None
+    windows = max(1, min(WINDOWS, len(ids) // length))
+    return np.array(ids[: windows * length], np.int64).reshape(windows, -1)
+
+
+def _least(max_context: int) -> int:
+    """How many ids tell anything."""
+    return min(WINDOW // 4, WINDOWS * min(WINDOW, max_context))

@@ -13,6 +13,7 @@ from edgegen.bundle import Bundle
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def edgegen(tmp_path: Path) -> Edgegen:
             check=False,
             timeout=60,
             cwd=tmp_path / "cwd",
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | environment,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])} | environment,
         )
 
     return run

@@ -1,7 +1,9 @@
 """Every other verb, and what all of them share."""
 
+import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 import edgegen as package
 from edgegen.bundle import Bundle
 from edgegen.cli import VERBS, main, run
+from edgegen.manifest import MANIFEST_NAME, FileEntry
+from edgegen.parity import ParityReport, VariantParity
 from edgegen.store import BundleStore
 from tests.cli.conftest import Edgegen
 
@@ -20,6 +24,18 @@ def copy(int8_bundle: Bundle, tmp_path: Path) -> Path:
     """A bundle of one's own, to be damaged."""
     shutil.copytree(int8_bundle.path, tmp_path / "copy")
     return tmp_path / "copy"
+
+
+def _replace_report(folder: Path, preferred: VariantParity) -> None:
+    """Have the bundle's manifest and report say that its preferred variant was so near to its checkpoint."""
+    bundle = Bundle.open(folder)
+    report = ParityReport.read(bundle)
+    variants = {**report.variants, bundle.variant.name: preferred}
+    data = json.dumps(replace(report, variants=variants).to_json()).encode()
+    name = bundle.manifest.parity
+    bundle.file(name).write_bytes(data)
+    files = {**bundle.manifest.files, name: FileEntry(len(data), hashlib.sha256(data).hexdigest())}
+    (folder / MANIFEST_NAME).write_text(replace(bundle.manifest, files=files).to_json())
 
 
 class TestShared:
@@ -127,6 +143,28 @@ class TestExport:
         assert run(["export", str(checkpoint), "-q", "--force", "-o", str(copy)]) == 0
         assert Bundle.open(copy).manifest.folder == "v2"
 
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--eval-text", "nowhere.txt"], "File 'nowhere.txt' does not exist."),
+            (["--parity-plot", "plot.jpg"], "give it a name that ends with .png, not 'plot.jpg'"),
+            (["--parity-plot", "plot.png", "--via", "optimum"], "leave --via optimum or --parity-plot out"),
+        ],
+    )
+    def test_of_a_report_that_cannot_be_made_is_refused(
+        self, capsys: Capture, tmp_path: Path, arguments: list[str], message: str
+    ) -> None:
+        assert run(["export", "nowhere", "-o", str(tmp_path / "out"), *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_compares_on_a_text_of_ones_own(self, capsys: Capture, checkpoint: Path, tmp_path: Path) -> None:
+        text = tmp_path / "mine.txt"
+        text.write_text("Once upon a time. " * 40)
+        out = str(tmp_path / "out")
+        assert run(["export", str(checkpoint), "--fp32", "-q", "-o", out, "--eval-text", str(text)]) == 0
+        assert run(["info", out]) == 0
+        assert "on 512 tokens of mine.txt:" in capsys.readouterr().out
+
     def test_of_nothing_ends_with_1(self, capsys: Capture, tmp_path: Path) -> None:
         assert run(["export", str(tmp_path / "nowhere"), "-q"]) == 1
         out, err = capsys.readouterr()
@@ -159,6 +197,26 @@ class TestVerify:
         assert "tokenizer.json: missing" in err
         assert "decode.onnx: 0 bytes, but the manifest says" in err
 
+    def test_measures_the_report_again(self, capsys: Capture, int8_bundle: Bundle) -> None:
+        assert run(["verify", "--parity", str(int8_bundle.path)]) == 0
+        out, err = capsys.readouterr()
+        assert "all as the manifest says\nagainst the checkpoint, on 512 tokens of sample text:\n" in out
+        assert "greedy prompts flipped" in out
+        assert "layer" not in out
+        assert out.endswith("\nthe stored report, to the last digit\n")
+        assert err == ""
+
+    def test_tells_other_figures_and_fails_over_worse_ones(self, capsys: Capture, copy: Path) -> None:
+        better = replace(ParityReport.read(Bundle.open(copy)).preferred, max_kl=0.5)
+        _replace_report(copy, better)
+        assert run(["verify", "--parity", str(copy)]) == 0
+        assert "within tolerance of the stored report, but not the same: int8: max_kl 0.5" in capsys.readouterr().out
+        _replace_report(copy, replace(better, perplexity_change=-0.5))
+        assert run(["verify", "--parity", str(copy)]) == 1
+        out, err = capsys.readouterr()
+        assert "greedy prompts flipped" in out
+        assert "is worse on this machine than when it was exported: int8: perplexity +" in err
+
     def test_a_damaged_bundle_is_not_generated_from(self, capsys: Capture, copy: Path) -> None:
         (copy / "v1" / "pair.onnx").write_bytes(b"")
         assert run(["generate", "-m", str(copy), "a"]) == 1
@@ -171,20 +229,26 @@ class TestInfo:
         out, err = capsys.readouterr()
         for part in ("tiny-int8", "gpt2, ", "3 layers", "vocabulary 260", "512 tokens", "int8, 8-bit blocks", "top-1"):
             assert part in out
+        for part in (
+            "parity  top-1 agreement ",
+            "mean KL, nats",
+            "greedy prompts flipped",
+            "worst layer's relative error",
+        ):
+            assert part in out
         assert err == ""
 
     def test_tells_of_its_variants(self, capsys: Capture, model: str) -> None:
         assert run(["info", model]) == 0
         out = capsys.readouterr().out
         assert "int8 (float32 keys and values, 1.5 KiB per token), int8-kv-int8 (int8 keys and values, 0.4 KiB" in out
-        assert "with int8 KV  top-1 agreement" in out
         assert run(["info", model, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
         assert [(v["kv_dtype"], v["kv_bytes_per_token"], v["minimum_onnxruntime"]) for v in facts["variants"]] == [
             ("float32", 2 * 3 * 64 * 4, "1.23.2"),
             ("int8", 2 * 3 * 64, "1.27.0"),
         ]
-        assert facts["parity"]["kv_int8"]["mean_kl"] >= 0
+        assert facts["parity"]["variants"]["int8-kv-int8"]["mean_kl"] >= 0
 
     def test_computes_memory_by_the_formula(self, capsys: Capture, model: str) -> None:
         assert run(["info", model, "--context", "100", "--json"]) == 0

@@ -9,8 +9,9 @@ import pytest
 
 from edgegen import manifest
 from edgegen.bundle import Bundle
+from edgegen.parity import ParityReport, VariantParity
+from edgegen.parity_reference import ParityReference
 from edgegen.store import DEFAULT_MODEL, BundleStore
-from edgegen_export.parity import ParityReport
 from edgegen_export.pipeline import export
 from edgegen_export.traced_graph import TracedGraph
 from tests.checkpoint.layouts import write_gpt2
@@ -33,6 +34,8 @@ TYPES = (
     manifest.GraphContract,
     manifest.RotaryTable,
     ParityReport,
+    VariantParity,
+    ParityReference,
 )
 
 

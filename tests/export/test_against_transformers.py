@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from edgegen.bundle import Bundle
 from edgegen.errors import UnsupportedModelError
 from edgegen.llm import LLM
+from edgegen.parity import ParityReport
+from edgegen.parity_reference import UNKNOWN, ParityReference
 from edgegen_export.pipeline import export
 from edgegen_export.sample_text import SAMPLE_TEXT
 from tests.checkpoint.layouts import write_gpt2
@@ -183,6 +185,11 @@ def windows(bundle: Bundle, text: str, count: int, length: int = 256) -> NDArray
     return np.array(LLM.load(bundle.path).encode(text)[: count * length], np.int64).reshape(count, length)
 
 
+def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    wide = logits.astype(np.float64)
+    return wide - np.logaddexp.reduce(wide, axis=-1, keepdims=True)
+
+
 def bundle_logits(bundle: Bundle, ids: NDArray[np.int64]) -> NDArray[np.float32]:
     runner = runner_of(bundle)
     return np.array([decoded(runner, runner.new_cache(), row.tolist()) for row in ids])
@@ -202,29 +209,41 @@ def test_the_parity_report_says_what_an_independent_computation_finds(
     request: pytest.FixtureRequest, stories: Path, bundle_name: str
 ) -> None:
     bundle: Bundle = request.getfixturevalue(bundle_name)
-    report = bundle.json(bundle.manifest.parity)
+    report = ParityReport.read(bundle)
+    parity = report.preferred
     ids = windows(bundle, SAMPLE_TEXT, count=2)
     expected, found = Oracle(stories).logits(ids), bundle_logits(bundle, ids)
-    difference = np.abs(expected - found)
-    assert report["text"] == "sample text"
-    assert report["tokens"] == ids.size
-    assert report["max_abs_diff"] == pytest.approx(difference.max(), rel=0.25, abs=1e-4)
-    assert report["mean_abs_diff"] == pytest.approx(difference.mean(), rel=0.02, abs=1e-5)
-    assert report["top1_agreement"] == pytest.approx((expected.argmax(-1) == found.argmax(-1)).mean(), abs=0.004)
-    assert report["perplexity_reference"] == pytest.approx(perplexity(expected, ids), rel=1e-4)
-    assert report["perplexity"] == pytest.approx(perplexity(found, ids), rel=1e-3)
-    change = report["perplexity"] / report["perplexity_reference"] - 1
-    assert report["perplexity_change"] == pytest.approx(change, abs=1e-4)
-    assert 0 <= report["mean_kl"] <= report["max_kl"] < 0.1
+    log_p, log_q = log_probabilities(expected), log_probabilities(found)
+    kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=-1)
+    assert (report.text, report.tokens) == ("sample text", ids.size)
+    assert 0.8 * kl.mean() - 1e-9 <= parity.mean_kl <= 1.001 * kl.mean() + 1e-9  # others than the likeliest are as one
+    assert 0.5 * kl.max() - 1e-9 <= parity.max_kl <= 1.001 * kl.max() + 1e-9
+    assert parity.top1_agreement == pytest.approx((expected.argmax(-1) == found.argmax(-1)).mean(), abs=0.004)
+    assert report.perplexity_reference == pytest.approx(perplexity(expected, ids), rel=1e-4)
+    assert parity.perplexity == pytest.approx(perplexity(found, ids), rel=1e-3)
+    worse = np.take_along_axis(log_p - log_q, np.roll(ids, -1, axis=1)[..., None], axis=-1)[:, :-1].reshape(-1)
+    assert parity.perplexity_change == pytest.approx(np.exp(worse.mean()) - 1, abs=1e-4)
+    assert parity.perplexity_change_error == pytest.approx(worse.std() / np.sqrt(worse.size), rel=0.02, abs=1e-6)
+
+
+def test_the_continuations_in_the_reference_are_those_of_transformers(stories: Path, stories_int8: Bundle) -> None:
+    model = stories_int8.manifest.model
+    path = stories_int8.file(stories_int8.manifest.parity_reference)
+    reference = ParityReference.load(path, model.vocab_size, model.max_context)
+    expected = Oracle(stories).greedy(reference.prompts.tolist(), reference.continuations.shape[1])
+    known = reference.continuations != UNKNOWN
+    assert known.mean() > 0.9
+    np.testing.assert_array_equal(reference.continuations[known], np.array(expected)[known])
 
 
 def test_the_reports_of_a_trained_model_are_good(stories_fp32: Bundle, stories_int8: Bundle) -> None:
-    exact, rounded = (b.json(b.manifest.parity) for b in (stories_fp32, stories_int8))
-    assert exact["top1_agreement"] == 1
-    assert exact["max_abs_diff"] <= TOLERANCE
-    assert exact["prefill_max_diff"] <= TOLERANCE
-    assert rounded["top1_agreement"] >= 0.97
-    assert abs(rounded["perplexity_change"]) <= 0.005
+    exact, rounded = (ParityReport.read(bundle).preferred for bundle in (stories_fp32, stories_int8))
+    assert exact.top1_agreement == 1
+    assert exact.greedy_flipped == 0
+    assert exact.max_logprob_diff <= TOLERANCE
+    assert exact.prefill_max_diff <= TOLERANCE
+    assert rounded.top1_agreement >= 0.97
+    assert abs(rounded.perplexity_change) <= 0.005
 
 
 @pytest.mark.parametrize("scheme", ["int8", "fp32"])

@@ -204,7 +204,7 @@ def test_the_manifest_says_what_was_done(tmp_path: Path, test_data: Path) -> Non
     assert (recipe.calibration, recipe.calibration_tokens) == ("sampled from the model", 8192)
     assert recipe.exceptions
     assert recipe.bits_per_weight < 5.5
-    assert report.mean_kl < 0.0015  # plain rounding: 0.0045
+    assert report.preferred.mean_kl < 0.0015  # plain rounding: 0.0045
     assert Bundle.open(bundle.path).manifest.quantization == recipe
 
 
@@ -256,7 +256,7 @@ def test_options_that_contradict_each_other_are_refused(
 def test_sixteen_bits_take_half_the_room_and_change_next_to_nothing(tmp_path: Path, test_data: Path) -> None:
     source = str(test_data / "models/gpt2-stories-0.9m")
     half, report = export(source, tmp_path / "half", scheme="fp16")
-    assert report.mean_kl < 1e-6
+    assert report.preferred.mean_kl < 1e-6
     assert half.manifest.quantization.bits_per_weight == 16
     ids = list(range(40))
     a, b = (

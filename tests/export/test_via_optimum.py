@@ -128,8 +128,8 @@ def test_int8_is_near_and_small(traced: Traced) -> None:
     runner = runner_of(int8)
     found, expected = decoded(runner, runner.new_cache(), ids), traced.logits(ids)
     assert np.abs(found - expected).mean() < 0.03 * np.abs(expected).max()
-    assert traced.report.top1_agreement > 0.75  # random weights magnify what rounding does
-    assert 1e-4 < traced.report.mean_kl < 0.1
+    assert traced.report.preferred.top1_agreement > 0.75  # random weights magnify what rounding does
+    assert 1e-4 < traced.report.preferred.mean_kl < 0.1
 
 
 @pytest.mark.parametrize("scheme", ["fp32", "int8"])

@@ -34,6 +34,7 @@ from edgegen.manifest import (
 )
 from edgegen.options import EngineOptions
 from edgegen.ort_session import Binding, Buffer, RunSwitch
+from edgegen.parity import ParityReport, VariantParity
 from edgegen.runner import ModelRunner
 from tests.byte_level import LETTER_OF_BYTE
 from tests.checkpoint.layouts import write_gpt2
@@ -183,6 +184,20 @@ def fake_runner(graphs: FakeGraphs, max_context: int = 512) -> ModelRunner:
     return ModelRunner(graphs, fake_variant(), graphs.vocab_size, max_context)
 
 
+FAKE_REPORT = ParityReport(
+    text="sample text",
+    tokens=512,
+    likeliest=128,
+    greedy_prompts=8,
+    greedy_tokens=24,
+    perplexity_reference=20.0,
+    variants={"fake": VariantParity(0.0004, 0.01, 0.99, 0.2, 20.02, 0.001, 0.0005, 1, 0.03, 0.0)},
+    layer_errors={"fake": (0.01,)},
+    weights_bytes=1000,
+    bundle_bytes=2000,
+)
+
+
 def write_fake_bundle(
     folder: Path,
     *,
@@ -197,8 +212,8 @@ def write_fake_bundle(
     names = ("prefill.onnx", "decode.onnx", "pair.onnx", "weights.data")
     files: dict[str, bytes] = {file: b"no graph, no weights: " + file.encode() for file in names}
     files["generation_config.json"] = json.dumps({"bos_token_id": EOS} if config is None else config).encode()
-    parity = {"top1_agreement": 0.99, "perplexity_change": 0.001, "tokens": 512, "text": "sample text"}
-    files["parity.json"] = json.dumps(parity).encode()
+    files["parity.json"] = json.dumps(FAKE_REPORT.to_json()).encode()
+    files["reference.npz"] = b"nothing of which anything is known"
     if tokenizer:
         files["tokenizer.json"] = byte_tokenizer(content / "tokenizer.json").read_bytes()
     for file, data in files.items():
@@ -214,6 +229,7 @@ def write_fake_bundle(
         tokenizer="tokenizer.json" if tokenizer else None,
         generation_config="generation_config.json",
         parity="parity.json",
+        parity_reference="reference.npz",
         files={file: FileEntry(len(data), hashlib.sha256(data).hexdigest()) for file, data in files.items()},
     )
     (folder / MANIFEST_NAME).write_text(manifest.to_json())
