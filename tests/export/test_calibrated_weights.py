@@ -224,7 +224,7 @@ def test_formats_in_the_manifest_are_those_of_the_file(tmp_path: Path, test_data
 def test_planted_outliers_cost_nothing_once_smoothed(tmp_path: Path, test_data: Path) -> None:
     source = str(test_data / "models/stories260K-outliers")
     smooth, plain = (export(source, tmp_path / str(fast), fast=fast)[1] for fast in (False, True))
-    assert smooth.mean_kl < 0.003 < 0.03 < plain.mean_kl
+    assert smooth.preferred.mean_kl < 0.003 < 0.03 < plain.preferred.mean_kl
 
 
 def test_a_text_can_be_given_to_calibrate_on(tmp_path: Path, test_data: Path) -> None:

@@ -175,8 +175,8 @@ def test_int8_costs_what_it_costs_edgegens_own_graphs(optimum: None, test_data: 
     _, own = export(str(folder), tmp_path / "own", via="edgegen")
     _, traced = export(str(folder), tmp_path / "traced", via="optimum")
     assert traced.perplexity_reference == pytest.approx(own.perplexity_reference, rel=1e-4)
-    assert traced.mean_kl < 1.5 * own.mean_kl
-    assert abs(traced.perplexity_change) < 0.005
+    assert traced.preferred.mean_kl < 1.5 * own.preferred.mean_kl
+    assert abs(traced.preferred.perplexity_change) < 0.005
 
 
 # What is refused.
