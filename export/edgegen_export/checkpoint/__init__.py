@@ -14,6 +14,7 @@ from edgegen_export.checkpoint.groups import Groups
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.packed_modules import unpacked
 from edgegen_export.checkpoint.packing import read_packing
+from edgegen_export.checkpoint.sum import Sum
 
 __all__ = [
     "Adapter",
@@ -22,6 +23,7 @@ __all__ = [
     "Groups",
     "LazyTensor",
     "Source",
+    "Sum",
     "merge_adapter",
     "read_packing",
     "unpacked",
