@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.manifest import GraphVariant, Phase
 from edgegen.ort_session import Binding, Buffer, RunSwitch, open_session
@@ -44,11 +45,13 @@ def layer_errors(
     text = ids[:1, :POSITIONS]
     shape = (text.shape[1], bundle.manifest.model.hidden_size)
     found = _states(bundle, variant, graph, text[0].tolist(), shape)
+    trim_memory()  # of the packed weights, before the model's are read
     errors: list[float] = []
     for states, expected in zip(found, of_model(text), strict=True):
         distance: States = np.linalg.norm(states - expected[0], axis=-1)
         size: States = np.linalg.norm(expected[0], axis=-1)
         errors.append(rounded(float(np.mean(distance / np.maximum(size, np.finfo(np.float32).tiny)))))
+    trim_memory()
     return tuple(errors)
 
 
