@@ -138,6 +138,7 @@ def calibrate(
                 blocks = _quantized(name, weight, form, seen, store)
                 with reference.layer(layer, ids.shape[1], changed=smooth, blocks={name: blocks}) as run:
                     probe.branch((name, form), run)
+        del run, inputs  # and the layer's weights
         trim_memory()
         on_layer(layer + 1, config.num_layers)
     head, form = _head(result, config, reference, states, recipe)
@@ -152,6 +153,7 @@ def calibrate(
         by_layer = [layer_matrices(config, i) for i in layers]
         smooth = reference.with_tensors(result)
         held = hold(result, smooth, by_layer, ids[:PROBE_ROWS], recipe, tied_head=config.tied_head)
+        trim_memory()
         better = held.formats
         if held.divergence > GOAL:
             warnings.append(_held(held))
