@@ -127,7 +127,8 @@ def calibrate(
             if probe:
                 probe.advance(run)
         smooth = _smoothed(result, layer_pairs(config, layer), of_layer, inputs, recipe.smoothing)
-        smooth |= _keys_for_int8({**result, **smooth}, config, layer, inputs)
+        if recipe.smoothing:  # without, weights are to stay as they are
+            smooth |= _keys_for_int8({**result, **smooth}, config, layer, inputs)
         result |= smooth
         for name, modules in of_layer.items():
             seen, weight = inputs.pop(name), fused_weight(result, modules).read()
@@ -149,14 +150,16 @@ def calibrate(
     recipe = replace(recipe, exceptions=recipe.exceptions | formats)
     if probe:
         better = _upgraded(result, matrices, recipe, probe, spare)
+    elif recipe.method == "repacked":
+        better = dict[str, MatrixFormat]()
     else:
         by_layer = [layer_matrices(config, i) for i in layers]
         smooth = reference.with_tensors(result)
         held = hold(result, smooth, by_layer, ids[:PROBE_ROWS], recipe, tied_head=config.tied_head)
         trim_memory()
         better = held.formats
-        if held.divergence > GOAL:
-            warnings.append(_held(held))
+        if held.left > GOAL:
+            warnings.append(_not_held(held))
     return Calibrated(result, replace(recipe, exceptions=recipe.exceptions | better), tuple(warnings))
 
 
@@ -164,14 +167,11 @@ def _left_in_floats(name: str) -> str:
     return f"{name} stays in 32-bit floats: what it takes has outliers that 8 bits cannot hold beside the rest"
 
 
-def _held(held: Held) -> str:
-    floats = [name for name, form in held.formats.items() if form == FLOATS]
-    smaller = len(held.formats) - len(floats)
-    how = [f"smaller blocks for {smaller} matrices"] if smaller else []
-    how += [f"32-bit floats for {', '.join(floats)}"] if floats else []
-    text = f"8 bits change this model more than others: by {held.divergence:.1e} nats per token"
-    text += f"; {' and '.join(how)} leave {held.left:.1e}" if how else ""
-    return text if held.left <= GOAL else f"{text}. It cannot be held to {GOAL:.0e}: compare before you rely on it"
+def _not_held(held: Held) -> str:
+    return (
+        f"8 bits change this model's predictions by {held.divergence:.1e} nats per token, more than others'; better "
+        f"formats for {len(held.formats)} matrices leave {held.left:.1e}: compare before you rely on it, or use --fp16"
+    )
 
 
 def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tuple[dict[str, _Inputs], list[Floats]]:

@@ -126,18 +126,9 @@ def test_floats_have_their_size() -> None:
 # Whole exports.
 
 
-def test_a_model_that_stays_bad_is_held_and_says_so(tmp_path: Path, test_data: Path) -> None:
-    heard = list[str]()
-
-    class Ear:
-        def stage(self, text: str) -> None: ...
-        def advance(self, done: int, total: int) -> None: ...
-        def warn(self, text: str) -> None:
-            heard.append(text)
-
+def test_a_model_that_stays_bad_is_held(tmp_path: Path, test_data: Path) -> None:
     source = str(test_data / "models/stories260K")
-    bundle, report = export(source, tmp_path / "held", progress=Ear())
-    assert any("8 bits change this model more than others" in text for text in heard)
+    bundle, report = export(source, tmp_path / "held")
     recipe = bundle.manifest.quantization
     assert recipe.exceptions["embed"] == FLOATS
     assert set(recipe.exceptions.values()) > {FLOATS, SIXTEEN}
