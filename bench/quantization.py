@@ -1,9 +1,10 @@
 """What quantization costs small trained models, scheme by scheme, on text that none of them was calibrated on.
 
-    python -m bench.quantization DATA [--models gpt2 …] [--schemes int8 …] [--tokens 20480]
+    python -m bench.quantization DATA [--models gpt2 …] [--schemes int8 …] [--kv float32 int8] [--tokens 20480]
 
 DATA is the folder of real checkpoints and corpora. Twins called ``…-outliers`` compute the same function in float32:
-some channels behind each norm are made larger, and the weights that meet them smaller.
+some channels behind each norm are made larger, and the weights that meet them smaller. What stands behind ± is the
+standard error of a number over the windows of the text, each of them the same for both models.
 """
 
 import argparse
@@ -11,8 +12,10 @@ import json
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnkn
 
 from edgegen.bundle import Bundle
 from edgegen.llm import open_runner
+from edgegen.manifest import KVDtype
 from edgegen.options import EngineOptions
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.pipeline import export
@@ -57,11 +61,24 @@ _TAKERS = {  # norm → the matrices that meet it, and the axis of their inputs
 class Cost:
     """Of one bundle against the float32 one, on the same text."""
 
-    kl: float
-    top1: float
-    perplexity: float
+    kl: "Estimate"
+    top1: "Estimate"
+    perplexity: "Estimate"
     bits: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and its standard error."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, windows: NDArray[np.floating[Any]]) -> "Estimate":
+        """Of one number per window."""
+        return cls(float(windows.mean()), float(windows.std(ddof=1)) / len(windows) ** 0.5)
 
 
 def plant_outliers(source: Path, target: Path, channels: int = 6, factor: float = 40.0) -> None:
@@ -93,9 +110,9 @@ def windows(bundle: Bundle, text: Path, tokens: int) -> NDArray[np.int64]:
     return np.array(ids[: len(ids) // WINDOW * WINDOW], np.int64).reshape(-1, WINDOW)
 
 
-def log_probabilities(bundle: Bundle, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+def log_probabilities(bundle: Bundle, ids: NDArray[np.int64], kv: KVDtype = "float32") -> NDArray[np.float32]:
     """float32 [n, WINDOW, vocab]."""
-    runner, result = open_runner(bundle, EngineOptions()), list[NDArray[np.float32]]()
+    runner, result = open_runner(bundle, EngineOptions(kv=kv)), list[NDArray[np.float32]]()
     cache = runner.new_cache()
     cache.reserve(1, WINDOW)
     for window in ids:
@@ -106,28 +123,33 @@ def log_probabilities(bundle: Bundle, ids: NDArray[np.int64]) -> NDArray[np.floa
     return np.array(result)
 
 
-def compare(p: NDArray[np.float32], q: NDArray[np.float32], ids: NDArray[np.int64]) -> tuple[float, float, float]:
+def compare(
+    p: NDArray[np.float32], q: NDArray[np.float32], ids: NDArray[np.int64]
+) -> tuple[Estimate, Estimate, Estimate]:
     """Mean KL in nats, top-1 agreement, and the relative change of the perplexity."""
-    kl = float((np.exp(p) * (p - q)).sum(axis=-1).mean())
-    top1 = float((p.argmax(axis=-1) == q.argmax(axis=-1)).mean())
+    kl = (np.exp(p) * (p - q)).sum(axis=-1).mean(axis=-1)
+    top1 = (p.argmax(axis=-1) == q.argmax(axis=-1)).mean(axis=-1)
     following = ids[:, 1:, None]
-    nll = [float(-np.take_along_axis(x[:, :-1], following, axis=-1).mean()) for x in (p, q)]
-    return kl, top1, float(np.exp(nll[1] - nll[0]) - 1)
+    gained = np.take_along_axis(p[:, :-1] - q[:, :-1], following, axis=-1).astype(np.float64).mean(axis=(1, 2))
+    perplexity = Estimate.of(gained)  # of its logarithm, which is so small a number that it hardly differs
+    return Estimate.of(kl), Estimate.of(top1), Estimate(float(np.expm1(perplexity.mean)), perplexity.error)
 
 
-def measure(checkpoint: Path, text: Path, folder: Path, schemes: list[str], tokens: int) -> dict[str, Cost]:
-    """Export ``checkpoint`` under each of ``schemes`` into ``folder``, and what that costs."""
+def measure(
+    checkpoint: Path, text: Path, folder: Path, schemes: list[str], kvs: list[KVDtype], tokens: int
+) -> Iterator[tuple[str, KVDtype, Cost]]:
+    """Export ``checkpoint`` under each of ``schemes`` into ``folder``, and what that costs with each kind of cache."""
     exact, _ = export(str(checkpoint), folder / "fp32", scheme="fp32")
     ids = windows(exact, text, tokens)
-    p, costs = log_probabilities(exact, ids), dict[str, Cost]()
+    p = log_probabilities(exact, ids)
     for number, scheme in enumerate(schemes):
         begin = time.perf_counter()
         chosen, fast = SCHEMES[scheme]
         bundle, _ = export(str(checkpoint), folder / str(number), scheme=chosen, fast=fast)
         seconds = time.perf_counter() - begin
         bits = bundle.manifest.quantization.bits_per_weight
-        costs[scheme] = Cost(*compare(p, log_probabilities(bundle, ids), ids), bits, seconds)
-    return costs
+        for kv in kvs:
+            yield scheme, kv, Cost(*compare(p, log_probabilities(bundle, ids, kv), ids), bits, seconds)
 
 
 def main() -> None:
@@ -135,9 +157,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--models", nargs="*", default=[*MODELS, "gpt2-outliers", "qwen2-outliers"])
     parser.add_argument("--schemes", nargs="*", default=list(SCHEMES))
+    parser.add_argument("--kv", nargs="*", default=["float32", "int8"])
     parser.add_argument("--tokens", type=int, default=20480)
     args = parser.parse_args()
-    print("| model | scheme | bits | KL | top-1 | perplexity | export s |\n|---|---|---|---|---|---|---|")
+    print("| model | weights | keys, values | bits | KL | top-1 | perplexity | export s |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in args.models:
         planted = name not in MODELS and name.endswith("-outliers")
         path, text = MODELS[name.removesuffix("-outliers") if planted else name]
@@ -146,10 +170,12 @@ def main() -> None:
             if planted:
                 plant_outliers(checkpoint, Path(folder, "planted"))
                 checkpoint = Path(folder, "planted")
-            for scheme, cost in measure(checkpoint, args.data / text, Path(folder), args.schemes, args.tokens).items():
+            costs = measure(checkpoint, args.data / text, Path(folder), args.schemes, args.kv, args.tokens)
+            for scheme, kv, cost in costs:
                 print(
-                    f"| {name} | {scheme} | {cost.bits:.2f} | {cost.kl:.6f} | {cost.top1:.1%} | "
-                    f"{cost.perplexity:+.3%} | {cost.seconds:.1f} |",
+                    f"| {name} | {scheme} | {kv} | {cost.bits:.2f} | {cost.kl.mean:.6f} | "
+                    f"{cost.top1.mean:.2%} ± {cost.top1.error:.2%} | "
+                    f"{cost.perplexity.mean:+.3%} ± {cost.perplexity.error:.3%} | {cost.seconds:.1f} |",
                     flush=True,
                 )
 
