@@ -16,11 +16,12 @@ from edgegen.errors import ExportError, UsageError
 from edgegen.manifest import EMBEDDINGS, MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
+from edgegen_export.holding import Held, hold
 from edgegen_export.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
-from edgegen_export.quantize.allocation import Upgrade, chosen
+from edgegen_export.quantize.allocation import Rung, climbed
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import block_size_for, stored_bits
+from edgegen_export.quantize.blockwise import Blocks, block_size_for, stored_bits
 from edgegen_export.quantize.gptq import gptq
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
@@ -132,24 +133,42 @@ def calibrate(
             if form != recipe.format_of(name):
                 formats[name] = form
             if probe and form != FLOATS:
-                rounded = _quantized(result, modules, weight, form, seen, store)
-                with reference.layer(layer, ids.shape[1], changed=smooth | rounded) as run:
-                    probe.branch(name, run)
+                blocks = _quantized(name, weight, form, seen, store)
+                with reference.layer(layer, ids.shape[1], changed=smooth, blocks={name: blocks}) as run:
+                    probe.branch((name, form), run)
         trim_memory()
         on_layer(layer + 1, config.num_layers)
     head, form = _head(result, config, reference, states, recipe)
     result |= head
     if form != recipe.embedding:
         formats["embed" if config.tied_head else "head"] = form
-    if probe:
-        formats |= _upgraded(result, matrices, recipe, formats, probe, spare)
+    warnings = [_left_in_floats(name) for name, form in formats.items() if form == FLOATS]
     recipe = replace(recipe, exceptions=recipe.exceptions | formats)
-    kept = [name for name, form in formats.items() if form == FLOATS]
-    return Calibrated(result, recipe, tuple(_left_in_floats(name) for name in kept))
+    if probe:
+        better = _upgraded(result, matrices, recipe, probe, spare)
+    else:
+        by_layer = [layer_matrices(config, i) for i in layers]
+        smooth = reference.with_tensors(result)
+        held = hold(result, smooth, by_layer, ids[:PROBE_ROWS], recipe, tied_head=config.tied_head)
+        better = held.formats
+        if better:
+            warnings.append(_held(held))
+    return Calibrated(result, replace(recipe, exceptions=recipe.exceptions | better), tuple(warnings))
 
 
 def _left_in_floats(name: str) -> str:
     return f"{name} stays in 32-bit floats: what it takes has outliers that 8 bits cannot hold beside the rest"
+
+
+def _held(held: Held) -> str:
+    floats = [name for name, form in held.formats.items() if form == FLOATS]
+    smaller = len(held.formats) - len(floats)
+    how = [f"smaller blocks for {smaller} matrices"] if smaller else []
+    how += [f"32-bit floats for {', '.join(floats)}"] if floats else []
+    return (
+        f"in 8 bits this model would be {held.divergence:.1e} nats from itself; {' and '.join(how)} "
+        f"leave {held.left:.1e}"
+    )
 
 
 def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tuple[dict[str, _Inputs], list[Floats]]:
@@ -217,28 +236,15 @@ def _head(
     return changed, form or replace(recipe.embedding, block_size=SMALLEST)
 
 
-def _quantized(
-    tensors: Mapping[str, LazyTensor],
-    modules: Modules,
-    weight: Floats,
-    form: MatrixFormat,
-    inputs: _Inputs,
-    store: BlockStore,
-) -> dict[str, LazyTensor]:
-    """Quantize the matrix ``weight`` of ``modules`` into ``store``, unless it is there from an earlier try; returns
-    their weights as they then are."""
-    blocks = store.get(fused_name(modules))
+def _quantized(name: str, weight: Floats, form: MatrixFormat, inputs: _Inputs, store: BlockStore) -> Blocks:
+    """Quantize the matrix ``weight`` into ``store``, unless it is there from an earlier try."""
+    blocks = store.get(name)
     if blocks is None:
         assert inputs.hessian is not None
         block_size = block_size_for(weight.shape[1], form.block_size)
         blocks = gptq(weight, inputs.hessian, form.bits, block_size, symmetric=form.symmetric)
-        store.put(fused_name(modules), blocks)
-    values, changed, start = LazyTensor.from_array(blocks.values()), dict[str, LazyTensor](), 0
-    for module in modules:
-        stop = start + tensors[f"{module}.weight"].shape[0]
-        changed[f"{module}.weight"] = values.take(start, stop)
-        start = stop
-    return changed
+        store.put(name, blocks)
+    return blocks
 
 
 def _spare_bits(
@@ -271,16 +277,15 @@ def _upgraded(
     tensors: Mapping[str, LazyTensor],
     matrices: Mapping[str, Modules],
     recipe: Quantization,
-    formats: Mapping[str, MatrixFormat],
     probe: Sensitivity,
     spare: float,
 ) -> dict[str, MatrixFormat]:
-    """The matrices that get 8 bits, as far as they are spared; ``formats``: the exceptions so far."""
-    upgrades, better = dict[str, Upgrade](), dict[str, MatrixFormat]()
-    for name, divergence in probe.divergences().items():
-        shape, form = fused_weight(tensors, matrices[name]).shape, formats.get(name, recipe.format_of(name))
+    """The matrices that get 8 bits, as far as they are spared."""
+    ladders, better = dict[str, tuple[Rung, Rung]](), dict[str, MatrixFormat]()
+    for (name, form), divergence in probe.divergences().items():
+        shape = fused_weight(tensors, matrices[name]).shape
         # Blocks that had to be smaller must be so with more bits too.
-        smaller = form.block_size < recipe.format_of(name).block_size
+        smaller = form.block_size < recipe.linear.block_size
         better[name] = replace(EIGHT_BITS, block_size=form.block_size) if smaller else EIGHT_BITS
-        upgrades[name] = Upgrade(divergence, stored_bits(shape, better[name]) - stored_bits(shape, form))
-    return {name: better[name] for name in chosen(upgrades, spare)}
+        ladders[name] = Rung(divergence, stored_bits(shape, form)), Rung(0.0, stored_bits(shape, better[name]))
+    return {name: better[name] for name in climbed(ladders, spare_bits=spare)}

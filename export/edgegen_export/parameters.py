@@ -18,7 +18,7 @@ from edgegen.manifest import MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph import Tensor
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
-from edgegen_export.quantize.recipe import HALVES
+from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)
@@ -221,13 +221,21 @@ class StoredParameters:
 
 
 class FedParameters:
-    """Parameters as graph inputs; ``feeds`` reads what the graph asked for."""
+    """Parameters as graph inputs; ``feeds`` reads what the graph asked for.
 
-    def __init__(self, tensors: Mapping[str, LazyTensor]) -> None:
+    ``blocks``: matrices, by their (fused) module, that are multiplied as the bundle will. Their operator rounds what it
+    multiplies only where the matrix is part of the graph: these are ``constants`` instead.
+    """
+
+    def __init__(self, tensors: Mapping[str, LazyTensor], blocks: Mapping[str, Blocks] | None = None) -> None:
         self._tensors = tensors
+        self._blocks = blocks or {}
         self._readers: dict[str, Callable[[], NDArray[np.float32]]] = {}
+        self.constants: dict[str, NDArray[np.generic]] = {}
 
-    def matrix(self, *modules: str) -> FloatMatrix:
+    def matrix(self, *modules: str) -> Matrix:
+        if (blocks := self._blocks.get(fused_name(modules))) is not None:
+            return self._constant(f"{fused_name(modules)}.weight", blocks)
         weight = fused_weight(self._tensors, modules)
         rows, columns = weight.shape
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
@@ -258,6 +266,25 @@ class FedParameters:
     def feeds(self) -> dict[str, NDArray[np.float32]]:
         """Every weight asked for so far, by graph input name."""
         return {name: read() for name, read in self._readers.items()}
+
+    def _constant(self, name: str, blocks: Blocks) -> BlockMatrix:
+        def part(name: str, array: NDArray[np.generic]) -> Tensor:
+            self.constants[name] = array
+            return Tensor(name, array.dtype.name, array.shape)
+
+        rows, _, block_size = blocks.codes.shape
+        codes = part(name, packed(blocks.codes, blocks.bits))
+        return BlockMatrix(
+            codes=codes,
+            table=codes,
+            scales=part(f"{name}.scales", blocks.scales),
+            zeros=None if blocks.zeros is None else part(f"{name}.zeros", packed(blocks.zeros, blocks.bits)),
+            rows=rows,
+            columns=blocks.columns,
+            bits=blocks.bits,
+            block_size=block_size,
+            accuracy_level=EIGHT_BITS.accuracy_level,
+        )
 
     def _feed(self, name: str, shape: Sequence[int], read: Callable[[], NDArray[np.float32]]) -> Tensor:
         self._readers[name] = read

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto, numpy_helper
 
-from edgegen.manifest import GraphContract, KVSpec
+from edgegen.manifest import GraphContract, KVSpec, MatrixFormat
 from edgegen.ort_session import open_session
 from edgegen.rotary import rotary_table
 from edgegen_export.blocks import Stream, added, decoder_block, embedding, final_hidden, linear
@@ -20,6 +21,9 @@ from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import rotary_tables, step_inputs
 from edgegen_export.graph import GraphBuilder, Value
 from edgegen_export.parameters import FedParameters
+from edgegen_export.quantize.activations import rounded_inputs
+from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
+from edgegen_export.quantize.recipe import FLOATS
 
 Hidden = NDArray[np.float32]
 
@@ -45,26 +49,40 @@ class LayerwiseReference:
                 x = run(x)
         return self.final(x)
 
-    def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
-        """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab."""
+    def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseReference":
+        """The same model made of other tensors."""
+        return LayerwiseReference(tensors, self._config, self._kv)
+
+    def logits(self, hidden: NDArray[np.float32], form: MatrixFormat = FLOATS) -> NDArray[np.float32]:
+        """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab.
+
+        ``form``: that of the head's matrix, and with it of what is multiplied.
+        """
         head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
         bias, cap = self._tensors.get("head.bias"), self._config.logit_softcap
         logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
+        if form != FLOATS:
+            hidden = rounded_inputs(hidden, block_size_for(hidden.shape[1], form.block_size))
         with np.errstate(all="ignore"):  # logits are judged by who asked for them
             for start, stop, slab in head.slabs():
-                np.matmul(hidden, slab.T, out=logits[:, start:stop])
+                np.matmul(hidden, _rounded(slab, form).T, out=logits[:, start:stop])
             if bias is not None:
                 logits += bias.read()
             if cap is not None:
                 np.multiply(np.tanh(logits / np.float32(cap)), np.float32(cap), out=logits)
         return logits
 
-    def embed(self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None) -> Hidden:
-        """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on."""
+    def embed(
+        self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None, form: MatrixFormat = FLOATS
+    ) -> Hidden:
+        """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
+
+        ``form``: that of the table.
+        """
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
         table = self._tensors["embed.weight"]
-        rows = np.concatenate([table.rows(int(i), int(i) + 1) for i in used])
+        rows = _rounded(np.concatenate([table.rows(int(i), int(i) + 1) for i in used]), form)
         table.release()  # each row mapped its neighbours too
         params = FedParameters({**self._tensors, "embed.weight": LazyTensor.from_array(rows)})
         g = GraphBuilder("embed")
@@ -76,13 +94,19 @@ class LayerwiseReference:
 
     @contextmanager
     def layer(
-        self, layer: int, tokens: int, taps: Sequence[str] = (), changed: Mapping[str, LazyTensor] | None = None
+        self,
+        layer: int,
+        tokens: int,
+        taps: Sequence[str] = (),
+        changed: Mapping[str, LazyTensor] | None = None,
+        blocks: Mapping[str, Blocks] | None = None,
     ) -> Generator["LayerRun"]:
         """One layer over sequences of ``tokens``, its weights read; those of ``changed`` instead of the model's.
 
-        ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`).
+        ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
+        fused name that are quantized, and multiplied as in the bundle.
         """
-        params = FedParameters({**self._tensors, **changed} if changed else self._tensors)
+        params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
         cache = self._kv.layers[layer]
         kv_class = self._kv.classes[cache.cache_class]
         g = GraphBuilder(f"layer {layer}")
@@ -98,7 +122,8 @@ class LayerwiseReference:
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        yield LayerRun(g, self._kv, layer, params.feeds() | rotary, taps)
+        model = _with_constants(g.model(), params.constants)
+        yield LayerRun(model, self._kv, layer, params.feeds() | rotary, taps)
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):
                 tensor.release()
@@ -118,13 +143,13 @@ class LayerRun:
 
     def __init__(
         self,
-        g: GraphBuilder,
+        model: ModelProto,
         kv: KVSpec,
         layer: int,
         fixed: Mapping[str, NDArray[Any]],
         taps: Sequence[str],
     ) -> None:
-        self._session = open_session(g.model().SerializeToString(), keep_spinning=False)
+        self._session = open_session(model.SerializeToString(), keep_spinning=False)
         self._dtype, self._cache = kv.dtype, kv.layers[layer]
         self._lengths = kv.classes[self._cache.cache_class].length_inputs
         self._fixed = fixed
@@ -166,6 +191,21 @@ _RESULT, _TAP = "result", "input of "
 
 def _inputs(g: GraphBuilder) -> Stream:
     return Stream(g.input("x", "float32", _SHAPE))
+
+
+def _rounded(rows: Hidden, form: MatrixFormat) -> Hidden:
+    if form == FLOATS:
+        return rows
+    return round_rows(rows, form.bits, block_size_for(rows.shape[1], form.block_size)).values()
+
+
+def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generic]]) -> ModelProto:
+    """``model``, the inputs of these names initializers instead."""
+    inputs = [each for each in model.graph.input if each.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
 
 
 def _run(g: GraphBuilder, result: Value, params: FedParameters, feeds: Mapping[str, NDArray[Any]]) -> Hidden:

@@ -32,9 +32,14 @@ def bearable_format(x: Floats, weight: Floats, form: MatrixFormat) -> MatrixForm
 def activation_error(x: Floats, weight: Floats, block_size: int) -> float:
     """Relative error of ``x @ weight.T`` where each block of the inputs x [m, k] is rounded to int8: the mean over
     inputs, each by its own length."""
-    blocks = in_blocks(x, block_size)
-    scales = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(127)
-    rounded = np.rint(blocks / np.where(scales > 0, scales, 1)) * scales
-    lost = (rounded.reshape(len(x), -1)[:, : x.shape[1]] - x) @ weight.T
+    lost = (rounded_inputs(x, block_size) - x) @ weight.T
     exact = np.linalg.norm(x @ weight.T, axis=1)
     return float((np.linalg.norm(lost, axis=1)[exact > 0] / exact[exact > 0]).mean()) if exact.any() else 0.0
+
+
+def rounded_inputs(x: Floats, block_size: int) -> Floats:
+    """x [m, k] as the operator takes it: the largest of each block on 127 steps."""
+    blocks = in_blocks(x, block_size)
+    scales = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(127)
+    rounded: Floats = np.rint(blocks / np.where(scales > 0, scales, 1)) * scales
+    return rounded.reshape(len(x), -1)[:, : x.shape[1]]

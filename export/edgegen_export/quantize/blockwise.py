@@ -99,6 +99,8 @@ def packed(codes: Bytes, bits: int) -> Bytes:
 def stored_bits(shape: tuple[int, ...], form: MatrixFormat) -> int:
     """Bits that a matrix [n, k] takes in ``form``, with its scales and zeros."""
     n, k = shape
+    if not form.block_size:
+        return n * k * form.bits
     block_size = block_size_for(k, form.block_size)
     blocks = -(-k // block_size)
     zeros = 0 if form.symmetric else 8 * -(-blocks * form.bits // 8)
