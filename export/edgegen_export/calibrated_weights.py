@@ -16,7 +16,8 @@ from edgegen.errors import ExportError, UsageError
 from edgegen.manifest import EMBEDDINGS, MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
-from edgegen_export.holding import Held, hold
+from edgegen_export.holding import GOAL, Held, hold
+from edgegen_export.int8_keys import best_angles, turned_rows
 from edgegen_export.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.allocation import Rung, climbed
@@ -31,8 +32,8 @@ from edgegen_export.sensitivity import Sensitivity
 ROWS = 2
 """Rows of the calibration text that are run together."""
 
-SAMPLES = 8
-"""Inputs kept of each run, to see what rounding them costs."""
+SAMPLES = 32
+"""Inputs kept of each run, to see what rounding them costs, and the keys they make."""
 
 PROBE_ROWS = 2
 """Rows on which the sensitivity of matrices is measured."""
@@ -126,6 +127,7 @@ def calibrate(
             if probe:
                 probe.advance(run)
         smooth = _smoothed(result, layer_pairs(config, layer), of_layer, inputs, recipe.smoothing)
+        smooth |= _keys_for_int8({**result, **smooth}, config, layer, inputs)
         result |= smooth
         for name, modules in of_layer.items():
             seen, weight = inputs.pop(name), fused_weight(result, modules).read()
@@ -151,7 +153,7 @@ def calibrate(
         smooth = reference.with_tensors(result)
         held = hold(result, smooth, by_layer, ids[:PROBE_ROWS], recipe, tied_head=config.tied_head)
         better = held.formats
-        if better:
+        if held.divergence > GOAL:
             warnings.append(_held(held))
     return Calibrated(result, replace(recipe, exceptions=recipe.exceptions | better), tuple(warnings))
 
@@ -165,10 +167,9 @@ def _held(held: Held) -> str:
     smaller = len(held.formats) - len(floats)
     how = [f"smaller blocks for {smaller} matrices"] if smaller else []
     how += [f"32-bit floats for {', '.join(floats)}"] if floats else []
-    return (
-        f"in 8 bits this model would be {held.divergence:.1e} nats from itself; {' and '.join(how)} "
-        f"leave {held.left:.1e}"
-    )
+    text = f"8 bits change this model more than others: by {held.divergence:.1e} nats per token"
+    text += f"; {' and '.join(how)} leave {held.left:.1e}" if how else ""
+    return text if held.left <= GOAL else f"{text}. It cannot be held to {GOAL:.0e}: compare before you rely on it"
 
 
 def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tuple[dict[str, _Inputs], list[Floats]]:
@@ -205,6 +206,28 @@ def _smoothed(
         changed |= done.tensors
         for name in taking:
             inputs[name].divide(done.factors)
+    return changed
+
+
+def _keys_for_int8(
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs]
+) -> dict[str, LazyTensor]:
+    """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
+    attn, dim, rope = f"layers.{layer}.attn", config.head_dim, config.layers[layer].rope
+    if rope is None or config.qk_norm or config.clip_qkv is not None:
+        return {}
+    x = np.concatenate(inputs[fused_name([f"{attn}.{name}" for name in "qkv"])].samples)
+    heads, made = {"q": config.num_heads, "k": config.num_kv_heads}, dict[str, Floats]()
+    for name, count in heads.items():
+        bias = tensors.get(f"{attn}.{name}.bias")
+        rows = x @ tensors[f"{attn}.{name}.weight"].read().T + (0 if bias is None else bias.read())
+        made[name] = rows.reshape(len(x), count, dim)[..., : rope.dim]
+    angles, changed = best_angles(made["q"], made["k"], rope, config.max_positions), dict[str, LazyTensor]()
+    for name, count in heads.items() if angles.any() else ():
+        of_heads = np.repeat(angles, count // config.num_kv_heads, axis=0)
+        for tensor in (f"{attn}.{name}.weight", f"{attn}.{name}.bias"):
+            if tensor in tensors:
+                changed[tensor] = turned_rows(tensors[tensor], of_heads, rope, dim)
     return changed
 
 

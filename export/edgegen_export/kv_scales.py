@@ -19,8 +19,8 @@ from edgegen_export.blocks import kv_scale_names
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import MINIMUM_FOR_INT8_KV
+from edgegen_export.int8_keys import rotated_reach
 from edgegen_export.reference import LayerwiseReference
-from edgegen_export.rope import Rope
 
 MARGIN = 1.25
 """Room above the largest value of the calibration text."""
@@ -32,7 +32,6 @@ _ROWS = 2
 """Windows of the text that are run together."""
 
 Array = NDArray[np.float32]
-Angles = NDArray[np.float64]
 
 
 @np.errstate(all="ignore")  # a broken checkpoint is judged where it is named
@@ -70,32 +69,6 @@ def kv_scales(
             _try(LayerwiseReference({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
     return scales
-
-
-def rotated_reach(keys: Array, rope: Rope, positions: int) -> Array:
-    """The largest magnitude in each channel, [kv_heads, dim], that keys take at any of ``positions`` positions.
-
-    ``keys`` [b, kv_heads, t, dim] are the rotated channels of keys at the positions 0 to t. A pair of channels moves on
-    a circle; where it turns slowly, the text shows an arc of it only, in which one of the two may still be small.
-    """
-    half = rope.dim // 2
-    first, second = (slice(0, None, 2), slice(1, None, 2)) if rope.interleaved else (slice(half), slice(half, None))
-    x, y = keys[..., first], keys[..., second]
-    turn: Angles = rope.inverse_frequencies(positions).astype(np.float64)
-    moved: Angles = np.arange(keys.shape[2], dtype=np.float64)[:, None] * turn
-    begin: Angles = np.arctan2(y, x) - moved
-    arc, radius, quarter = (positions - 1) * turn, np.hypot(x, y), np.pi / 2
-    reach = np.empty((keys.shape[1], rope.dim), np.float32)
-    reach[:, first] = (radius * _largest_cosine(begin, arc)).max(axis=(0, 2))
-    reach[:, second] = (radius * _largest_cosine(begin - quarter, arc)).max(axis=(0, 2))
-    return reach
-
-
-def _largest_cosine(begin: Angles, arc: Angles) -> Angles:
-    """max |cos a| over the angles a from ``begin`` to ``begin + arc``."""
-    end: Angles = begin + arc
-    at_ends: Angles = np.maximum(np.abs(np.cos(begin)), np.abs(np.cos(end)))
-    return np.where(np.floor(end / np.pi) >= np.ceil(begin / np.pi), 1.0, at_ends)
 
 
 def _largest(x: Array) -> Array:

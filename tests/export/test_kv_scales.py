@@ -20,7 +20,8 @@ from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import kv_spec
 from edgegen_export.families import FAMILIES
 from edgegen_export.folding import folded
-from edgegen_export.kv_scales import MARGIN, ROTATED_MARGIN, kv_scales, rotated_reach
+from edgegen_export.int8_keys import rotated_reach
+from edgegen_export.kv_scales import MARGIN, ROTATED_MARGIN, kv_scales
 from edgegen_export.pipeline import export
 from edgegen_export.rope import Rope
 from tests.export.bundles import decoded, runner_of
@@ -99,7 +100,7 @@ def test_learned_positions_are_all_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "gptj"])
-def test_rotated_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: Path, family: str) -> None:
+def test_int8_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: Path, family: str) -> None:
     shape = {
         "llama": {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96},
         "gptj": {"n_embd": 64, "n_head": 4, "rotary_dim": 8},

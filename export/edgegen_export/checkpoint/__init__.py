@@ -10,5 +10,6 @@ from edgegen_export.checkpoint.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.sum import Sum
 
-__all__ = ["Adapter", "BaseNames", "Checkpoint", "LazyTensor", "Source", "merge_adapter"]
+__all__ = ["Adapter", "BaseNames", "Checkpoint", "LazyTensor", "Source", "Sum", "merge_adapter"]
