@@ -17,7 +17,7 @@ Angles = NDArray[np.float64]
 _TRIED = np.arange(32) * (np.pi / 64)
 """A quarter turn further, the two channels have changed places."""
 
-_WORTH = 0.9
+_WORTH = 0.75
 """Share of its error that a pair keeps, at most, if it is turned."""
 
 

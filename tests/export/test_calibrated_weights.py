@@ -18,7 +18,6 @@ from edgegen_export.config import DecoderConfig, Layer, Norm
 from edgegen_export.decoder import kv_spec
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import BEARABLE, TOLERABLE, activation_error, bearable_format
-from edgegen_export.quantize.allocation import Upgrade, chosen
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
@@ -169,14 +168,6 @@ def test_a_healthy_matrix_keeps_its_format() -> None:
     x, weight = rng.standard_normal((9, 128)).astype(np.float32), rng.standard_normal((20, 128)).astype(np.float32)
     forms: list[MatrixFormat] = [EIGHT_BITS, FOUR_BITS, replace(EIGHT_BITS, block_size=16)]
     assert [bearable_format(x, weight, form) for form in forms] == forms
-
-
-def test_upgrades_are_chosen_by_what_they_save_for_their_size() -> None:
-    upgrades = {"a": Upgrade(1.0, 100), "b": Upgrade(3.0, 200), "c": Upgrade(0.5, 10), "d": Upgrade(-1.0, 1)}
-    assert chosen(upgrades, 1000) == ("c", "b", "a")
-    assert chosen(upgrades, 215) == ("c", "b")
-    assert chosen(upgrades, 150) == ("c", "a")  # b does not fit, and a still does
-    assert chosen(upgrades, 0) == ()
 
 
 def test_a_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
