@@ -7,7 +7,6 @@ llama-cpp-python's `Llama` does unless told.
 
 import ctypes
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,6 @@ import numpy as np
 from bench.peers.protocol import Ids, Logits, Model, Peer, run
 
 PLAIN = "plain"
-
-BLOCK_TENSORS = {
-    "attn_norm": "ln_1",
-    "attn_qkv": "attn.c_attn",
-    "attn_output": "attn.c_proj",
-    "ffn_norm": "ln_2",
-    "ffn_up": "mlp.c_fc",
-    "ffn_down": "mlp.c_proj",
-}
 
 
 class LlamaCppModel(Model):
@@ -69,64 +59,18 @@ class LlamaCppModel(Model):
 
 class LlamaCpp(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
-        gguf = importlib.import_module("gguf")
-        safetensors = importlib.import_module("safetensors")
-        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-        layers, width = int(config["n_layer"]), int(config["n_embd"])
+        from bench.gguf_file import quantize, write_gguf
 
-        writer = gguf.GGUFWriter(out / "model.gguf", "gpt2")
-        writer.add_name("gpt2")
-        writer.add_context_length(config["n_positions"])
-        writer.add_embedding_length(width)
-        writer.add_block_count(layers)
-        writer.add_feed_forward_length(4 * width)
-        writer.add_head_count(config["n_head"])
-        writer.add_layer_norm_eps(config["layer_norm_epsilon"])
-        writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
-        _add_tokenizer(writer, gguf, checkpoint / "tokenizer.json", int(config["vocab_size"]))
-
-        names = {"token_embd.weight": "wte.weight", "position_embd.weight": "wpe.weight"}
-        blocks = [
-            *((f"blk.{i}.{ours}", f"h.{i}.{theirs}") for i in range(layers) for ours, theirs in BLOCK_TENSORS.items())
-        ]
-        for ours, theirs in [*blocks, ("output_norm", "ln_f")]:
-            names |= {f"{ours}.{part}": f"{theirs}.{part}" for part in ("weight", "bias")}
-
-        q8, f32 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.F32
-        with safetensors.safe_open(checkpoint / "model.safetensors", "np") as tensors:
-            for name, source in names.items():
-                values = np.asarray(tensors.get_tensor(source), dtype=np.float32)
-                if name.startswith("blk.") and values.ndim == 2:
-                    values = np.ascontiguousarray(values.T)  # Conv1D is [in, out]
-                kind = q8 if values.ndim == 2 and name != "position_embd.weight" else f32
-                writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        floats = out / "floats.gguf"
+        write_gguf(checkpoint, floats)
+        quantize(floats, out / "model.gguf", "Q8_0")
+        floats.unlink()
 
     def imports(self) -> None:
         importlib.import_module("llama_cpp")
 
     def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
         return LlamaCppModel(folder / "model.gguf", threads, context, flash_attention=variant != PLAIN)
-
-
-def _add_tokenizer(writer: Any, gguf: Any, path: Path, vocab: int) -> None:
-    tokenizer = json.loads(path.read_text(encoding="utf-8"))
-    by_id: dict[int, str] = {i: token for token, i in tokenizer["model"]["vocab"].items()}
-    added: dict[int, str] = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
-    by_id |= added
-    tokens = [by_id.get(i, f"[unused{i}]") for i in range(vocab)]
-    merges = [m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"]["merges"]]
-    normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([control if i in added else normal for i in range(vocab)])
-    writer.add_token_merges(merges)
-    writer.add_bos_token_id(vocab - 1)
-    writer.add_eos_token_id(vocab - 1)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,28 @@
 """The flags of ``edgegen generate`` that say what the text must be."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from edgegen.cli.collected_flags import CollectedFlags
+from edgegen.cli.collected_flags import CollectedFlags, F, Flag
 from edgegen.errors import UsageError
 
 if TYPE_CHECKING:
     from edgegen.constraint import Constraint
 
 _COLLECTED = CollectedFlags("edgegen.constraint_flags")
-F = TypeVar("F", bound=Callable[..., Any])
+
+FLAGS: tuple[Flag, ...] = (
+    ("json_schema", {"metavar": "FILE"}, "The text is JSON that this schema accepts."),
+    ("regex", {"metavar": "PATTERN"}, "The text matches this regular expression."),
+    ("grammar", {"metavar": "FILE"}, "The text keeps to this Lark or GBNF grammar."),
+    ("choice", {"metavar": "TEXT", "multiple": True}, "The text is this or another --choice."),
+)
 
 
 def constraint_flags(command: F) -> F:
     """Give ``command`` the flags; what they ask for is :func:`given_constraint`."""
-    for flag, metavar, multiple, text in (
-        ("--choice", "TEXT", True, "The text is this or another --choice."),
-        ("--grammar", "FILE", False, "The text keeps to this Lark or GBNF grammar."),
-        ("--regex", "PATTERN", False, "The text matches this regular expression."),
-        ("--json-schema", "FILE", False, "The text is JSON that this schema accepts."),
-    ):
-        add = click.option(
-            flag, metavar=metavar, multiple=multiple, expose_value=False, callback=_COLLECTED.collect, help=text
-        )
-        command = add(command)
-    return command
+    return _COLLECTED.add_to(command, FLAGS)
 
 
 def given_constraint() -> "Constraint | None":

@@ -1,11 +1,10 @@
 """The flags of ``edgegen generate`` that shape the choice of tokens, beyond the most common ones."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from edgegen.cli.collected_flags import CollectedFlags
+from edgegen.cli.collected_flags import CollectedFlags, F, Flag
 from edgegen.options import GenerationOptions
 
 _DEFAULTS = GenerationOptions()
@@ -34,34 +33,18 @@ FLAGS: tuple[tuple[str, type, str], ...] = (
 )
 """Option, type and help of each; the default is the option's own."""
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def sampling_flags(command: F) -> F:
     """Give ``command`` the flags; their values are collected for :func:`given_flags`."""
-    for name, kind, text in reversed(FLAGS):
+    biases = {"multiple": True, "metavar": "ID=BIAS", "callback": _collect_biases}
+    flags: list[Flag] = [
+        ("logit_bias", biases, "Add BIAS to the logit of token id ID; may be repeated."),
+        ("suppress_tokens", {"type": int, "multiple": True}, "Never this token id."),
+    ]
+    for name, kind, text in FLAGS:
         default = getattr(_DEFAULTS, name)
-        shown = f"  [{default}]" if default is not None else ""
-        flag = f"--{name.replace('_', '-')}"
-        command = click.option(flag, type=kind, expose_value=False, callback=_COLLECTED.collect, help=text + shown)(
-            command
-        )
-    command = click.option(
-        "--suppress-tokens",
-        type=int,
-        multiple=True,
-        expose_value=False,
-        callback=_COLLECTED.collect,
-        help="Never this token id.",
-    )(command)
-    return click.option(
-        "--logit-bias",
-        multiple=True,
-        metavar="ID=BIAS",
-        expose_value=False,
-        callback=_collect_biases,
-        help="Add BIAS to the logit of token id ID; may be repeated.",
-    )(command)
+        flags.append((name, {"type": kind}, text if default is None else f"{text}  [{default}]"))
+    return _COLLECTED.add_to(command, flags)
 
 
 def given_flags() -> dict[str, Any]:

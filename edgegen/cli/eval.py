@@ -1,0 +1,242 @@
+"""``edgegen eval``: bundles put to the same tests, side by side."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from edgegen.bundle import Bundle
+from edgegen.cli.logprob_record import finite_or_null
+from edgegen.cli.text_source import read_text
+from edgegen.errors import BundleError, EdgegenError, UsageError, one_or_list
+from edgegen.faults import number
+from edgegen.options import EngineOptions
+from edgegen.questions import Records, read_pairs, read_questions
+from edgegen.store import DEFAULT_MODEL, BundleStore
+
+if TYPE_CHECKING:
+    from edgegen.evaluation import Evaluation, Figure, Progress
+    from edgegen.manifest import KVDtype
+
+Item = TypeVar("Item")
+
+_COLUMNS = ("test", "figure", "bundle", "items", "value", "error", "difference", "error", "verdict")
+_WORDS = ("test", "figure", "bundle", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure of a bundle; ``first``: that of the first one, unless it is this one."""
+
+    test: str
+    bundle: str
+    figure: "Figure"
+    first: "Figure | None" = None
+
+
+@click.command("eval")
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@click.option("--text", "text_file", metavar="FILE", help="Perplexity of a file's text; - is standard input.")
+@click.option("--choices", "choices_file", metavar="FILE", help="Multiple choice: ctx, endings and label in each line.")
+@click.option("--pairs", "pairs_file", metavar="FILE", help="Pairs: sentence_good and sentence_bad in each line.")
+@click.option("--limit", type=int, help="Only the first so many questions and pairs.  [all]")
+@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
+@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    bundles: tuple[str, ...],
+    text_file: str | None,
+    choices_file: str | None,
+    pairs_file: str | None,
+    limit: int | None,
+    threads: int | None,
+    kv: "KVDtype | None",
+    as_json: bool,
+) -> None:
+    """Put every BUNDLE (a name or a path) to the same tests, and show how it differs from the first.
+
+    A text is a file of its own; questions and pairs are JSON objects, one in each line.
+
+    An error is a standard error: by about so much another sample of such items would move the value. That of a
+    difference is of the differences item by item. Differences below two of their errors, or of less than 30 items, are
+    noise.
+    """
+    names = tuple(dict.fromkeys(bundles)) or (DEFAULT_MODEL,)
+    check = _Check()
+    options = check.attempt(lambda: EngineOptions(threads=threads, kv=kv))
+    text = check.text(text_file)
+    questions = check.records(choices_file, "choices", read_questions)
+    pairs = check.records(pairs_file, "pairs", read_pairs)
+    if text_file is None and choices_file is None and pairs_file is None:
+        check.faults.append("nothing to test: give a text (--text), questions (--choices) or pairs (--pairs).")
+    if limit is not None:
+        check.faults += number("limit", limit, int, 1)
+        if choices_file is None and pairs_file is None:
+            check.faults.append("--limit goes with --choices and --pairs: leave it out.")
+    for name in names:
+        check.bundle(name, kv)
+    check.finish()
+
+    from edgegen.evaluation import MinimalPairs, MultipleChoice, Reading
+
+    tests: list[Evaluation] = [
+        *([Reading(text)] if text else []),
+        *([MultipleChoice(questions[:limit])] if questions else []),
+        *([MinimalPairs(pairs[:limit])] if pairs else []),
+    ]
+    rows = _rows([_measured(name, tests, options) for name in names])
+    if as_json:
+        click.echo(json.dumps({"results": [_record(row) for row in rows]}, ensure_ascii=False))
+    else:
+        _echo_table([_cells(row) for row in rows])
+
+
+class _Check:
+    """Finds out what is wrong before a model is loaded, to say it all at once."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._unusable: list[BundleError] = []
+
+    def attempt(self, make: Callable[[], Item]) -> Item | None:
+        try:
+            return make()
+        except UsageError as error:
+            self.faults.append(str(error))
+        except BundleError as error:
+            self._unusable.append(error)
+        return None
+
+    def text(self, file: str | None) -> str:
+        text = "" if file is None else self.attempt(lambda: read_text(file, "text"))
+        if text == "" and file is not None:
+            self.faults.append(f"{_spoken(file)} is empty: there is nothing to read.")
+        return text or ""
+
+    def records(self, file: str | None, what: str, read: Callable[[str, str], Records[Item]]) -> tuple[Item, ...]:
+        text = None if file is None else self.attempt(lambda: read_text(file, what))
+        if file is None or text is None:
+            return ()
+        records = read(text, _spoken(file))
+        self.faults += records.faults
+        return records.items
+
+    def bundle(self, name: str, kv: "KVDtype | None") -> None:
+        bundle = self.attempt(lambda: Bundle.open(BundleStore().resolve(name)))
+        if bundle is not None and bundle.manifest.tokenizer is None:
+            self.faults.append(f"{name} has no tokenizer, and what it would be tested on is text.")
+        if bundle is not None and kv is not None:
+            self.attempt(lambda: bundle.variant_with(kv))
+
+    def finish(self) -> None:
+        """
+        Raises:
+            UsageError: the command cannot be right.
+            BundleError: it can, but a bundle is not there or unreadable.
+        """
+        messages = [*self.faults, *map(str, self._unusable)]
+        if self.faults:
+            raise UsageError(one_or_list(messages))
+        if messages:
+            raise BundleError(one_or_list(messages))
+
+
+def _spoken(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _measured(name: str, tests: "Sequence[Evaluation]", options: EngineOptions | None) -> list[Row]:
+    """What the tests say of a bundle, which is then let go."""
+    from edgegen.llm import LLM
+
+    llm, rows = LLM.load(name, options=options), list[Row]()
+    for test in tests:
+        try:
+            with _progress(f"{name} {test.name}") as show:
+                rows += [Row(test.name, name, figure) for figure in test.run(llm, show)]
+        except EdgegenError as error:
+            raise type(error)(f"{test.name} with {name}: {error}") from None
+    return rows
+
+
+def _rows(measured: Sequence[Sequence[Row]]) -> list[Row]:
+    """Figure by figure, all bundles."""
+    return [
+        row if row is first else replace(row, first=first.figure)
+        for first, *others in zip(*measured, strict=True)
+        for row in (first, *others)
+    ]
+
+
+@contextmanager
+def _progress(what: str) -> "Generator[Progress | None]":
+    """A bar on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(desc=what, leave=False, bar_format="{desc} {bar:30} {percentage:3.0f}%  {remaining} left") as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield show
+
+
+def _record(row: Row) -> dict[str, Any]:
+    estimate = row.figure.estimate
+    difference = row.figure.compared_with(row.first) if row.first else None
+    return {
+        "test": row.test,
+        "figure": row.figure.name,
+        "bundle": row.bundle,
+        "items": estimate.count,
+        "value": finite_or_null(estimate.mean),
+        "error": finite_or_null(estimate.error),
+        "difference": None
+        if difference is None
+        else {
+            "value": finite_or_null(difference.estimate.mean),
+            "error": finite_or_null(difference.estimate.error),
+            "verdict": difference.verdict,
+        },
+    }
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """As ``_COLUMNS``."""
+    estimate = row.figure.estimate
+    cells = (
+        row.test,
+        row.figure.name,
+        row.bundle,
+        str(estimate.count),
+        _spelled(estimate.mean),
+        _spelled(estimate.error),
+    )
+    if row.first is None:
+        return (*cells, "", "", "")
+    difference = row.figure.compared_with(row.first)
+    if difference is None:
+        return (*cells, "", "", "other tokens")
+    value, error = difference.estimate.mean, difference.estimate.error
+    return (*cells, f"{value:+.4f}", _spelled(error), difference.verdict)
+
+
+def _spelled(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def _echo_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+    for row in (_COLUMNS, *rows):
+        cells = zip(row, _COLUMNS, widths, strict=True)
+        line = [f"{cell:{'<' if column in _WORDS else '>'}{width}}" for cell, column, width in cells]
+        click.echo("  ".join(line).rstrip())

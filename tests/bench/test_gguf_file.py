@@ -1,0 +1,108 @@
+"""What the benchmark writes for llama.cpp is the checkpoint that was given: read back by the exporter, to the bit.
+
+The reader is held against transformers elsewhere (tests/checkpoint); that llama.cpp computes the same of such a file is
+the second line of the table of ``bench.gguf``.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
+
+from bench.checkpoints import Shape, write_checkpoint
+from bench.gguf_file import LAYOUTS, write_gguf
+from edgegen_export.checkpoint import Checkpoint
+
+VOCAB, WIDTH, INNER, HEADS, KEYS = 300, 32, 48, 4, 2
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "max_position_embeddings": 64,
+    "bos_token_id": VOCAB - 1,
+    "eos_token_id": VOCAB - 1,
+}
+LLAMA: dict[str, Any] = {
+    **SIZES,
+    "num_key_value_heads": KEYS,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 5000.0,
+    "tie_word_embeddings": True,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": LLAMA | {"model_type": "llama"},
+    "qwen2": LLAMA | {"model_type": "qwen2"},
+    "gpt_neox": SIZES
+    | {"model_type": "gpt_neox", "layer_norm_eps": 1e-5, "rotary_pct": 0.25, "use_parallel_residual": True}
+    | {"rotary_emb_base": 5000.0},
+}
+_KEYS_WIDTH = WIDTH * KEYS // HEADS
+_LLAMA_LAYER = {
+    "self_attn.q_proj.weight": (WIDTH, WIDTH),
+    "self_attn.k_proj.weight": (_KEYS_WIDTH, WIDTH),
+    "self_attn.v_proj.weight": (_KEYS_WIDTH, WIDTH),
+    "self_attn.o_proj.weight": (WIDTH, WIDTH),
+    "mlp.gate_proj.weight": (INNER, WIDTH),
+    "mlp.up_proj.weight": (INNER, WIDTH),
+    "mlp.down_proj.weight": (WIDTH, INNER),
+    "input_layernorm.weight": (WIDTH,),
+    "post_attention_layernorm.weight": (WIDTH,),
+}
+_LLAMA_ENDS = {"model.embed_tokens.weight": (VOCAB, WIDTH), "model.norm.weight": (WIDTH,)}
+_BIASES = {"self_attn.q_proj.bias": (WIDTH,)} | {f"self_attn.{x}_proj.bias": (_KEYS_WIDTH,) for x in "kv"}
+_NEOX_LAYER = {
+    "attention.query_key_value": (3 * WIDTH, WIDTH),
+    "attention.dense": (WIDTH, WIDTH),
+    "mlp.dense_h_to_4h": (INNER, WIDTH),
+    "mlp.dense_4h_to_h": (WIDTH, INNER),
+    "input_layernorm": (WIDTH,),
+    "post_attention_layernorm": (WIDTH,),
+}
+
+
+def _shapes(family: str) -> dict[str, tuple[int, ...]]:
+    if family == "gpt_neox":
+        modules = {f"gpt_neox.layers.{i}.{name}": shape for i in (0, 1) for name, shape in _NEOX_LAYER.items()}
+        modules["gpt_neox.final_layer_norm"] = (WIDTH,)
+        both = {f"{name}.weight": shape for name, shape in modules.items()}
+        both |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}
+        return both | {"gpt_neox.embed_in.weight": (VOCAB, WIDTH), "embed_out.weight": (VOCAB, WIDTH)}
+    layer = _LLAMA_LAYER | (_BIASES if family == "qwen2" else {})
+    return _LLAMA_ENDS | {f"model.layers.{i}.{name}": shape for i in (0, 1) for name, shape in layer.items()}
+
+
+def _random_checkpoint(folder: Path, family: str) -> None:
+    # GPT-2's, and of it the tokenizer for the others.
+    write_checkpoint(folder, Shape(layers=2, width=WIDTH, heads=HEADS, vocab=VOCAB, context=64))
+    if family != "gpt2":
+        (folder / "config.json").write_text(json.dumps(CONFIGS[family]))
+        rng = np.random.default_rng(0)
+        tensors = {name: rng.standard_normal(shape, np.float32) for name, shape in _shapes(family).items()}
+        save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("family", list(LAYOUTS))
+def test_the_file_holds_the_checkpoint(tmp_path: Path, family: str) -> None:
+    _random_checkpoint(tmp_path / "checkpoint", family)
+    write_gguf(tmp_path / "checkpoint", tmp_path / "model.gguf")
+    restored = Checkpoint.open(str(tmp_path / "model.gguf"))
+    wanted = load_file(tmp_path / "checkpoint/model.safetensors")
+    names = {name.removeprefix("transformer."): tensor for name, tensor in restored.tensors.items()}
+    assert names.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(names[name].read(), values, err_msg=name)
+
+
+@pytest.mark.parametrize("family", list(CONFIGS))
+def test_the_file_says_what_the_configuration_says(tmp_path: Path, family: str) -> None:
+    _random_checkpoint(tmp_path / "checkpoint", family)
+    write_gguf(tmp_path / "checkpoint", tmp_path / "model.gguf")
+    restored = Checkpoint.open(str(tmp_path / "model.gguf")).config
+    said = {key: value for key, value in CONFIGS[family].items() if key in restored}
+    assert len(said) > len(SIZES)
+    assert {key: restored[key] for key in said} == pytest.approx(said)
