@@ -187,16 +187,16 @@ class Quantization:
 
     ``linear``: those of the layers; ``embedding``: the token embedding, the head, and projections between them and the
     layers; ``exceptions``: others, by module. A block that does not divide a matrix is smaller there. ``method``: how
-    weights were rounded; ``smoothing``: share of the activations' outliers that was moved into weights;
-    ``calibration``: where the ``calibration_tokens`` came from that were looked at for either, or null;
-    ``bits_per_weight``: of all matrices, scales included.
+    weights were rounded, or that the checkpoint's own codes and scales were repacked; ``smoothing``: share of the
+    activations' outliers that was moved into weights; ``calibration``: where the ``calibration_tokens`` came from that
+    were looked at, or null; ``bits_per_weight``: of all matrices, scales included.
     """
 
     scheme: Literal["int8", "int4", "fp16", "fp32"]
     linear: MatrixFormat
     embedding: MatrixFormat
     exceptions: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
-    method: Literal["rounding", "gptq"] = "rounding"
+    method: Literal["rounding", "gptq", "repacked"] = "rounding"
     smoothing: float = 0.0
     calibration: str | None = None
     calibration_tokens: int = 0

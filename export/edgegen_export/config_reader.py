@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
+from edgegen_export.checkpoint import read_packing
 
 T = TypeVar("T")
 
@@ -234,10 +235,17 @@ class ConfigReader:
 
     def _settle(self) -> None:
         """What holds for the config of every model."""
-        self.refuse("quantization_config", (), "already quantized checkpoints cannot be exported; use the original one")
+        self._judge_quantization()
         self.refuse("add_cross_attention", (False,), "cross-attention is not part of a decoder-only model")
         self.refuse("pruned_heads", ({},), "pruned heads are not supported")
         self._read |= NEUTRAL_KEYS
+
+    def _judge_quantization(self) -> None:
+        self._read.add("quantization_config")
+        settings = self._config.get("quantization_config")
+        packing = None if settings is None else read_packing(settings)
+        for fault in packing if isinstance(packing, list) else ():
+            self.problem(fault, "quantization_config")
 
     def _found(self) -> list[str]:
         """What is wrong here and in the objects inside, and the keys that nobody read."""

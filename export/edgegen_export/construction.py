@@ -14,6 +14,7 @@ from edgegen_export.graph import GraphBuilder
 from edgegen_export.parameters import Parameters
 from edgegen_export.parity import Reference
 from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.repacking import Repacking
 
 MINIMUM_ONNXRUNTIME = "1.23.2"
 MINIMUM_FOR_WINDOWS = "1.24.1"
@@ -48,7 +49,8 @@ class Construction:
     ``identity``: what its function depends on besides ``tensors``.
     ``kv``: the cache in float32. ``kv_scales(tensors, ids)``: what its keys and values are divided by in int8, those of
     ``tensors`` on ids [windows, t], as tensors for the graphs; None where the graphs take no such cache.
-    ``calibrate``: how the tensors are prepared for quantization, where that is known.
+    ``calibrate``: how the tensors are prepared for quantization, where that is known; ``repack``: what becomes of a
+    recipe where they are quantized already.
     ``experts``: modules of matrices of experts, whose operator takes 8 bits.
     ``warnings``: what the user should know of how it came about; ``made_with``: versions of what had a hand in it.
     """
@@ -66,6 +68,7 @@ class Construction:
     rotary: tuple[RotaryTable, ...] = ()
     kv_scales: Callable[[Mapping[str, LazyTensor], NDArray[np.int64]], dict[str, LazyTensor]] | None = None
     calibrate: Calibrate | None = None
+    repack: Callable[[Quantization], Repacking] = Repacking
     experts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     made_with: dict[str, str] = field(default_factory=dict[str, str])

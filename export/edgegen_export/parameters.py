@@ -19,6 +19,7 @@ from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph import Tensor
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
+from edgegen_export.quantize.regrouped import regrouped
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)
@@ -35,8 +36,8 @@ class FloatMatrix:
 
 @dataclass(frozen=True, slots=True)
 class BlockMatrix:
-    """A matrix in blocks: codes uint8 [rows, blocks, bytes per block], scales bfloat16 [rows, blocks], zeros uint8
-    [rows, bytes] where it is not symmetric.
+    """A matrix in blocks: codes uint8 [rows, blocks, bytes per block], scales [rows, blocks] of bfloat16, or of what a
+    repacked matrix has, zeros uint8 [rows, bytes] where it is not symmetric.
 
     ``table`` is the same codes seen as [rows, bytes], which the block-wise gather wants.
     """
@@ -144,11 +145,13 @@ class StoredParameters:
                 dtype = np.dtype(np.float16 if wanted.bits == HALVES.bits else np.float32)
                 matrix = FloatMatrix(self._store(name, source, dtype), *source.shape)
             else:
-                block_size = block_size_for(columns, wanted.block_size)
+                form = replace(wanted, block_size=block_size_for(columns, wanted.block_size))
                 prepared = self._prepared(module)
+                if self._recipe.method == "repacked":
+                    prepared = regrouped(source, form)
                 if prepared is not None and prepared.bits != wanted.bits:
                     prepared = None  # it has been decided otherwise since
-                matrix = self._store_blocks(name, source, replace(wanted, block_size=block_size), prepared)
+                matrix = self._store_blocks(name, source, form, prepared)
             self._matrices[module] = matrix
             self._matrix_weights += math.prod(source.shape)
             self._matrix_bytes += _nbytes(matrix)
@@ -195,7 +198,7 @@ class StoredParameters:
         return BlockMatrix(
             codes=_tensor(name, "uint8", (rows, blocks, size), offset),
             table=_tensor(name + ".table", "uint8", (rows, blocks * size), offset),
-            scales=self._append(name + ".scales", scales.astype(SCALE)),
+            scales=self._append(name + ".scales", scales.astype(prepared.scale_dtype if prepared else SCALE)),
             zeros=None if zeros is None else self._append(name + ".zeros", zeros),
             rows=rows,
             columns=columns,

@@ -30,7 +30,7 @@ from edgegen.manifest import (
 from edgegen.ort_session import require_version, version_numbers
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.calibrated_weights import calibrate
-from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter
+from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
 from edgegen_export.checkpoint.companions import is_paper
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
@@ -55,6 +55,7 @@ from edgegen_export.preparation import Prepared, QuantizationOptions, prepare
 from edgegen_export.progress import Progress, Silent
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.reference import LayerwiseReference
+from edgegen_export.repacking import repacking
 from edgegen_export.sample_text import sample_ids
 from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
 from edgegen_export.trace import check_traceable
@@ -131,11 +132,13 @@ def export(
     )
     if via == "optimum" and checkpoint.gguf is not None:
         raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
-    if update is not None:
+    if via == "edgegen":
         architecture, config = read_config(checkpoint.config)
-        progress.stage(f"merging {adapter}")
         names = architecture.base_names(config)
-        checkpoint = merge_adapter(checkpoint, update, names, tied_head=config.tied_head, warn=progress.warn)
+        checkpoint = unpacked(checkpoint, names)
+        if update is not None:
+            progress.stage(f"merging {adapter}")
+            checkpoint = merge_adapter(checkpoint, update, names, tied_head=config.tied_head, warn=progress.warn)
     tokenizer = tokenizer_files(checkpoint)  # refused, if at all, before the long part
 
     with (
@@ -196,6 +199,8 @@ def _of_blocks(
         make = build_prefill if phase == "prefill" else build_decode
         return make(config, params, kv, prefix)
 
+    per_layer = ("gate+up", "down") if config.experts else ()
+    experts = tuple(f"layers.{i}.mlp.{name}" for i in range(config.num_layers) for name in per_layer)
     longer = (
         f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
         "with the frequencies or distances for so many"
@@ -207,9 +212,8 @@ def _of_blocks(
         rotary=tuple(rotary_tables(config).values()),
         reference=reference,
         calibrate=partial(calibrate, tensors, config, reference),
-        experts=tuple(f"layers.{i}.mlp.{name}" for i in range(config.num_layers) for name in ("gate+up", "down"))
-        if config.experts
-        else (),
+        repack=partial(repacking, tensors, config, experts),
+        experts=experts,
         kv_scales=lambda tensors, ids: kv_scales(tensors, config, kv, ids),
         identity=repr(config),
         parameters=_parameters(bound),

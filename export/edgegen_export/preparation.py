@@ -92,7 +92,7 @@ def prepare(
     [windows, t]: a text where no other is needed; ``scratch``: a folder for what only this run needs.
 
     Raises:
-        UsageError: the calibration text cannot be used; the bits budget cannot be kept.
+        UsageError: the calibration text cannot be used; the bits budget cannot be kept, or is of no use.
         ExportError: the model's hidden states are not finite.
         TensorError: weights are not finite.
     """
@@ -100,7 +100,13 @@ def prepare(
     if recipe.linear.bits < EIGHT_BITS.bits and construction.experts:
         recipe = replace(recipe, exceptions=dict.fromkeys(construction.experts, EIGHT_BITS))
         progress.warn("the matrices of the experts are stored in 8 bits: their operator is not used with fewer")
-    if construction.calibrate is None or not recipe.calibrates:
+    calibrates, repacked = recipe.calibrates, construction.repack(recipe)
+    recipe = repacked.recipe
+    if options.bits_budget is not None and recipe.method == "repacked":
+        raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
+    for warning in repacked.warnings:
+        progress.warn(warning)
+    if construction.calibrate is None or not calibrates:
         return Prepared(construction, recipe, _nothing, _int8_scales(construction, sample, progress))
 
     tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
@@ -115,7 +121,7 @@ def prepare(
     text = given or _own_text(construction, tokens, settings, folder / _TEXT, scratch, progress)
     recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
     store = BlockStore(folder)
-    progress.stage("quantizing" if recipe.method == "gptq" else "smoothing")
+    progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))
     calibrated = construction.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance)
     for warning in calibrated.warnings:
         progress.warn(warning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import CheckpointError
+from edgegen_export.checkpoint.groups import Grouping, Groups
 from edgegen_export.checkpoint.mapped_file import MappedFile, byte_span
 
 _BLOCK = 4 << 20  # bytes of a mapped file that one copy step may touch before its pages are given back
@@ -97,6 +99,20 @@ class LazyTensor(ABC):
             return False
         slabs = zip(self.slabs(), other.slabs(), strict=True)
         return all(np.array_equal(a, b, equal_nan=True) for (_, _, a), (_, _, b) in slabs)
+
+    # Of a matrix whose rows are quantized in groups of columns.
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """How the rows are quantized; None where they are not, or are changed beyond what scales can say.
+
+        Rows keep it when they are taken, reordered, concatenated with rows of the same grouping, or multiplied.
+        """
+        return None
+
+    def groups(self) -> Groups:
+        """What the rows are made of, unpacked. Raises ``ValueError`` where there is no ``grouping``."""
+        raise ValueError("this tensor is not quantized in groups")
 
     # Describing other tensors.
 
@@ -205,6 +221,11 @@ class ArrayTensor(LazyTensor):
     def names(self) -> tuple[str, ...]:
         return (self._name,)
 
+    @property
+    def stored(self) -> NDArray[Any]:
+        """The array as it is stored, not to be written to."""
+        return self._array
+
     def transposed(self) -> LazyTensor:
         _check_2d(self)
         return self._over(self._array.T)
@@ -260,6 +281,27 @@ class _Concat(LazyTensor):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in self._parts for name in part.names))
+
+    @property
+    def grouping(self) -> Grouping | None:
+        if self._axis != 0:
+            return None
+        found = [part.grouping for part in self._parts]
+        kinds = {replace(grouping, symmetric=True) if grouping else None for grouping in found}
+        kind = kinds.pop()
+        if kind is None or kinds:
+            return None
+        return replace(kind, symmetric=all(grouping is not None and grouping.symmetric for grouping in found))
+
+    def groups(self) -> Groups:
+        parts = [part.groups() for part in self._parts]
+        dtypes = {part.scales.dtype for part in parts}
+        dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
+        return Groups(
+            codes=np.concatenate([part.codes for part in parts]),
+            scales=np.concatenate([part.scales.astype(dtype, copy=False) for part in parts]),
+            zeros=np.concatenate([part.zeros for part in parts]),
+        )
 
     def transposed(self) -> LazyTensor:
         _check_2d(self)
@@ -330,6 +372,14 @@ class _Affine(_View):
     def __init__(self, base: LazyTensor, scale: float, shift: float) -> None:
         super().__init__(base, base.shape)
         self._scale, self._shift = scale, shift
+
+    @property
+    def grouping(self) -> Grouping | None:
+        return None if self._shift else self._base.grouping
+
+    def groups(self) -> Groups:
+        groups = self._base.groups()
+        return replace(groups, scales=groups.scales.astype(np.float32) * np.float32(self._scale))
 
     def transposed(self) -> LazyTensor:
         return _Affine(self._base.transposed(), self._scale, self._shift)
@@ -429,6 +479,14 @@ class _Reordered(_View):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of a tensor of shape {base.shape}")
         super().__init__(base, (len(rows), *base.shape[1:]))
         self._rows = rows
+
+    @property
+    def grouping(self) -> Grouping | None:
+        return self._base.grouping
+
+    def groups(self) -> Groups:
+        groups = self._base.groups()
+        return Groups(groups.codes[self._rows], groups.scales[self._rows], groups.zeros[self._rows])
 
     def transposed(self) -> LazyTensor:
         return Transposed(self)

@@ -5,6 +5,7 @@ its own.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +17,8 @@ Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
 SCALE = np.dtype(ml_dtypes.bfloat16)
-"""How scales are stored: with the range of float32, and as exact as scales need to be, for codes are made to fit."""
+"""How scales are stored, unless they are another's: with the range of float32, and as exact as scales need to be, for
+codes are made to fit."""
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -24,13 +26,17 @@ _TINY = np.finfo(np.float32).tiny
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
     """A matrix [n, k]: ``codes`` uint8 [n, blocks, block_size], one per weight, padded beyond k with the zero;
-    ``scales`` float32 [n, blocks]; ``zeros`` uint8 [n, blocks], or None where all are ``2 ** (bits - 1)``."""
+    ``scales`` float32 [n, blocks]; ``zeros`` uint8 [n, blocks], or None where all are ``2 ** (bits - 1)``.
+
+    ``scale_dtype``: one that holds these scales, and in which they are stored.
+    """
 
     codes: Bytes
     scales: Floats
     zeros: Bytes | None
     bits: int
     columns: int
+    scale_dtype: np.dtype[Any] = SCALE
 
     def values(self) -> Floats:
         """What the codes stand for: float32 [n, k]."""

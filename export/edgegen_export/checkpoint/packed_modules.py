@@ -1,0 +1,123 @@
+"""unpacked(): a quantized checkpoint under the names and shapes that it had before it was quantized."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import TensorError, UnsupportedModelError, one_or_list
+from edgegen_export.checkpoint.base_names import BaseNames
+from edgegen_export.checkpoint.checkpoint import Checkpoint
+from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
+from edgegen_export.checkpoint.packed_matrix import PackedMatrix, PackedParts
+from edgegen_export.checkpoint.packing import SETTINGS, Packing, read_packing
+
+_MARKS = ("qweight", "qzeros", "g_idx")
+"""Tensors that only a packed module has."""
+
+_SCALES = ("float16", "bfloat16", "float32")
+
+_SHOWN = 12
+"""Faults that a message lists."""
+
+
+def unpacked(checkpoint: Checkpoint, names: BaseNames) -> Checkpoint:
+    """``checkpoint`` with one lazy ``weight`` in the place of the tensors of each packed module.
+
+    A bias of zeros, which AutoGPTQ gives modules that had none, is left out where all layers have such a one.
+
+    Raises:
+        UnsupportedModelError: the config's ``quantization_config`` is none that is read.
+        TensorError: tensors of packed modules are missing or do not fit; all of them are listed.
+    """
+    settings, tensors = checkpoint.config.get(SETTINGS), checkpoint.tensors
+    modules = sorted({name.rpartition(".")[0] for name in tensors if name.rpartition(".")[2] in _MARKS})
+    if settings is None and modules:
+        raise TensorError(f"{modules[0]} is quantized, and config.json has no {SETTINGS} that says how")
+    if settings is None:
+        return checkpoint
+    packing = read_packing(settings)
+    if isinstance(packing, list):
+        raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(packing)}")
+    if not modules:
+        raise TensorError(f"config.json has a {SETTINGS}, and the checkpoint no quantized matrix (no qweight)")
+    faults: list[str] = []
+    weights: dict[str, LazyTensor] = {}
+    for module in modules:
+        if f"{module}.weight" in tensors:
+            faults.append(f"{module}: has a weight beside its qweight")
+        parts = _parts(tensors, module, packing)
+        if isinstance(parts, list):
+            faults += parts
+            continue
+        matrix = PackedMatrix(parts, name=f"{module}.qweight")
+        weights[f"{module}.weight"] = matrix.transposed() if _is_inputs_first(module, names) else matrix
+    if faults:
+        listed = faults[:_SHOWN] + [f"and {len(faults) - _SHOWN} more"] * (len(faults) > _SHOWN)
+        raise TensorError(f"the checkpoint's quantized matrices do not fit its config.json: {one_or_list(listed)}")
+    consumed = {f"{module}.{part}" for module in modules for part in packing.parts} | _idle_biases(tensors, modules)
+    rest = {name: tensor for name, tensor in tensors.items() if name not in consumed}
+    return replace(checkpoint, tensors=MappingProxyType(rest | weights))
+
+
+def _is_inputs_first(module: str, names: BaseNames) -> bool:
+    """Whether the family stores the module's weight as [in, out]; packed, all are alike."""
+    return re.sub(r"\.\d+\.", ".{i}.", names.bare(module)) in names.inputs_first
+
+
+def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> PackedParts | list[str]:
+    """The tensors of a module, or what is wrong with them."""
+    found = {part: tensors.get(f"{module}.{part}") for part in packing.parts}
+    arrays = {part: tensor for part, tensor in found.items() if isinstance(tensor, ArrayTensor)}
+    if missing := [part for part in packing.parts if part not in arrays]:
+        return [f"{module}: has no {', '.join(missing)}"]
+    faults = _misfits(module, arrays, packing)
+    if faults:
+        return faults
+    columns = _columns(arrays, packing)
+    groups, size = packing.groups(columns), packing.group_size or max(1, columns)
+    group_of = np.arange(columns) // size
+    if packing.method == "gptq":
+        stored: NDArray[np.int32] = arrays["g_idx"].stored
+        if stored.size and not 0 <= stored.min() <= stored.max() < groups:
+            return [f"{module}.g_idx: names groups {stored.min()} to {stored.max()}, and there are {groups}"]
+        if stored.any():  # nothing but zeros stands for "in order", too
+            group_of = stored.astype(np.intp)
+    return PackedParts(packing, arrays["qweight"], arrays["qzeros"], arrays["scales"], group_of)
+
+
+def _columns(arrays: Mapping[str, ArrayTensor], packing: Packing) -> int:
+    return arrays["g_idx" if packing.method == "gptq" else "qweight"].shape[0]
+
+
+def _misfits(module: str, arrays: Mapping[str, ArrayTensor], packing: Packing) -> list[str]:
+    """Dtypes and shapes that are not those of one matrix."""
+    faults: list[str] = []
+    for part, array in arrays.items():
+        axes, dtypes = (1 if part == "g_idx" else 2), (_SCALES if part == "scales" else ("int32",))
+        if len(array.shape) != axes:
+            faults.append(f"{module}.{part}: shape {list(array.shape)}, with {axes} axes expected")
+        if array.dtype not in dtypes:
+            faults.append(f"{module}.{part}: stored as {array.dtype}, {' or '.join(dtypes)} expected")
+    if faults:
+        return faults
+    rows, columns = arrays["scales"].shape[1], _columns(arrays, packing)
+    wanted = packing.shapes(rows, columns)
+    asked = f"{rows} outputs and {columns} inputs of {packing.bits} bits in groups of {packing.group_size or columns}"
+    return [
+        f"{module}.{part}: shape {list(arrays[part].shape)}, but {asked} take {list(shape)}"
+        for part, shape in wanted.items()
+        if arrays[part].shape != shape
+    ]
+
+
+def _idle_biases(tensors: Mapping[str, LazyTensor], modules: Collection[str]) -> set[str]:
+    """Biases of packed modules that are zero in every layer."""
+    kinds: dict[str, list[str]] = {}
+    for module in modules:
+        if f"{module}.bias" in tensors:
+            kinds.setdefault(re.sub(r"\d+", "{i}", module), []).append(f"{module}.bias")
+    return {name for alike in kinds.values() if not any(tensors[name].read().any() for name in alike) for name in alike}

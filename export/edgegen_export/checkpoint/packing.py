@@ -1,0 +1,143 @@
+"""Packing: how GPTQ and AWQ checkpoints store the codes of a matrix, as ``quantization_config`` of config.json says.
+
+Codes lie in int32 words, low bits first. GPTQ (AutoGPTQ, GPTQModel; Frantar et al., arXiv:2210.17323) has the codes of
+consecutive inputs in a word, and the zeros of consecutive outputs; in its first format zeros are stored less one. AWQ
+(AutoAWQ's GEMM layout; Lin et al., arXiv:2306.00978) has eight outputs in a word in both, the even ones first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import did_you_mean
+
+SETTINGS = "quantization_config"
+WORD = 32
+"""Bits of a word, and how many values fill whole words, whatever their bits."""
+
+_GPTQ_BITS = (2, 3, 4, 8)
+_GPTQ_FORMATS = ("gptq", "gptq_v2")
+_AWQ_BITS = (4,)
+_AWQ_FORMATS = ("gemm",)
+_AWQ_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7])
+"""Where in a word the codes of eight consecutive outputs lie."""
+
+Codes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """``group_size``: how many columns share a scale and a zero; None stands for all of a row.
+
+    ``zeros_less_one``: so they are stored. ``symmetric``: whoever quantized it says that all zeros are in the middle.
+    """
+
+    method: Literal["gptq", "awq"]
+    bits: int
+    group_size: int | None
+    zeros_less_one: bool = False
+    symmetric: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The tensors that a module has in the place of its weight."""
+        return ("qweight", "qzeros", "scales", *(["g_idx"] if self.method == "gptq" else []))
+
+    def groups(self, columns: int) -> int:
+        """How many groups a row of ``columns`` has."""
+        return -(-columns // (self.group_size or max(1, columns)))
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """Of the parts of a matrix of ``rows`` outputs and ``columns`` inputs; what does not fill a word takes one."""
+        groups, wide = self.groups(columns), -(-rows * self.bits // WORD)
+        deep = (-(-columns * self.bits // WORD), rows) if self.method == "gptq" else (columns, wide)
+        shapes: dict[str, tuple[int, ...]] = {"qweight": deep, "qzeros": (groups, wide), "scales": (groups, rows)}
+        return shapes | ({"g_idx": (columns,)} if self.method == "gptq" else {})
+
+    def codes(self, words: NDArray[np.int32], start: int, stop: int) -> Codes:
+        """Rows ``start:stop`` of a matrix [out, in] whose codes are packed in ``words``: uint8 [stop - start, in].
+
+        Where the last word is not full, there are more columns than the matrix has.
+        """
+        if self.method == "gptq":
+            return unpacked(words[:, start:stop].T, self.bits)
+        return self._outputs(words, start, stop)
+
+    def zeros(self, words: NDArray[np.int32], start: int, stop: int) -> Codes:
+        """The zeros of rows ``start:stop``: uint8 [stop - start, groups]."""
+        stored = self._outputs(words, start, stop)
+        if not self.zeros_less_one:
+            return stored
+        # A symmetric matrix whose zeros are in the middle as they are has the wrong format's name; such are found.
+        if self.symmetric and stored.size and (stored == 1 << (self.bits - 1)).all():
+            return stored
+        # Word by word, as GPTQModel takes the one off and adds it: a zero of 0 borrows from its neighbour.
+        ones = np.resize(_packed_ones(self.bits), words.shape[1])
+        return self._outputs((words.view(np.uint32) + ones).view(np.int32), start, stop)
+
+    def _outputs(self, words: NDArray[np.int32], start: int, stop: int) -> Codes:
+        """``words`` [m, w], packed along the outputs: those of ``start:stop``, uint8 [stop - start, m]."""
+        first, last = start // WORD, -(-stop // WORD)
+        values = unpacked(words[:, first * self.bits : last * self.bits], self.bits)
+        if self.method == "awq":
+            values = values.reshape(len(values), -1, len(_AWQ_PLACES))[:, :, _AWQ_PLACES].reshape(len(values), -1)
+        return values[:, start - first * WORD : stop - first * WORD].T
+
+
+def unpacked(words: NDArray[np.int32], bits: int) -> Codes:
+    """int32 [m, w] → uint8 [m, ⌊w · 32 / bits⌋], the values that lie one after the other in the words of a row."""
+    packed = np.ascontiguousarray(words, "<i4").view(np.uint8)
+    shape = (len(packed), 8 * packed.shape[1] // bits)
+    if 8 % bits == 0:
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        values: Codes = (packed[:, :, None] >> shifts) & np.uint8(2**bits - 1)
+        return values.reshape(shape)
+    single = np.unpackbits(packed, axis=1, count=shape[1] * bits, bitorder="little")
+    return np.packbits(single.reshape(*shape, bits), axis=2, bitorder="little")[:, :, 0]
+
+
+def _packed_ones(bits: int) -> NDArray[np.uint32]:
+    """The words of as many ones as fill whole words."""
+    single = np.zeros((WORD, bits), np.uint8)
+    single[:, 0] = 1
+    return np.packbits(single, bitorder="little").view("<u4")
+
+
+def read_packing(settings: object) -> Packing | list[str]:
+    """What ``quantization_config`` says, or everything in it that is not read."""
+    if not isinstance(settings, Mapping):
+        return [f"{SETTINGS}: an object expected, found {settings!r}"]
+    found = cast(Mapping[str, Any], settings)
+    method = found.get("quant_method")
+    if method not in ("gptq", "awq"):
+        near = did_you_mean(method, ("gptq", "awq")) if isinstance(method, str) else ""
+        return [f"{SETTINGS}.quant_method = {method!r}: gptq and awq are read{near}; export the original checkpoint"]
+    is_gptq = method == "gptq"
+    stored_as = found.get("checkpoint_format") if is_gptq else found.get("version") or found.get("checkpoint_format")
+    stored_as = str(stored_as or ("gptq" if is_gptq else "gemm")).lower()
+    if is_gptq and found.get("is_marlin_format"):
+        stored_as = "marlin"
+    bits, group_size = found.get("bits"), found.get("group_size", -1)
+    known_bits, formats = (_GPTQ_BITS, _GPTQ_FORMATS) if is_gptq else (_AWQ_BITS, _AWQ_FORMATS)
+    faults: list[str] = []
+    if type(bits) is not int or bits not in known_bits:
+        faults.append(f"{SETTINGS}.bits = {bits!r}: {method} is read with {' or '.join(map(str, known_bits))} bits")
+    if type(group_size) is not int or (group_size < 1 and group_size != -1):
+        faults.append(f"{SETTINGS}.group_size = {group_size!r}: a positive whole number expected, or -1")
+    if stored_as not in formats:
+        kind = "checkpoint_format" if is_gptq else "version"
+        faults.append(f"{SETTINGS}.{kind} = {stored_as!r}: {method} is read in the format {' or '.join(formats)}")
+    if found.get("pack_dtype") not in (None, "int32"):
+        faults.append(f"{SETTINGS}.pack_dtype = {found['pack_dtype']!r}: codes are read from int32 words")
+    if faults:
+        return faults
+    return Packing(
+        method=method,
+        bits=cast(int, bits),
+        group_size=None if group_size == -1 else cast(int, group_size),
+        zeros_less_one=stored_as == "gptq",
+        symmetric=is_gptq and found.get("sym") is True,
+    )
