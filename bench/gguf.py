@@ -31,7 +31,8 @@ from edgegen.bundle import Bundle
 from edgegen.llm import open_runner
 from edgegen.manifest import KVDtype
 from edgegen.options import EngineOptions
-from edgegen_export.pipeline import MOST_BUDGET, export
+from edgegen_export.pipeline import export
+from edgegen_export.preparation import MOST_BUDGET
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
 from models.restore_case import find_names, repair, restore_case, split_stories
