@@ -16,8 +16,9 @@ from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import FOUR_BITS
 from edgegen_export.sensitivity import Change
 
-DEFAULT_BITS = 4.85
-"""Bits per weight of the matrices that have a ladder, unless a budget is given."""
+LAYER_BITS, EMBEDDING_BITS = 4.7, 7.25
+"""Bits per weight of the layers' matrices, and of embedding and head, that are to be shared by all of them, unless a
+budget is given: no more than llama.cpp's Q4_K_M takes."""
 
 Ladder = tuple[MatrixFormat, ...]
 
@@ -46,7 +47,9 @@ class BitBudget:
         least = {name: ladder(recipe.embedding)[0] for name in climbing}
         fixed = self._bits({name: recipe.format_of(name) for name in others})
         weights, used = self._weights(self._shapes), fixed + self._bits(least)
-        self._total = fixed + DEFAULT_BITS * self._weights(climbing) if per_weight is None else per_weight * weights
+        embeddings = self._weights(name for name in climbing if name in EMBEDDINGS)
+        default = fixed + LAYER_BITS * (self._weights(climbing) - embeddings) + EMBEDDING_BITS * embeddings
+        self._total = default if per_weight is None else per_weight * weights
         if per_weight is not None and self._total < used:
             raise UsageError(
                 f"a bits budget of {per_weight:g} cannot be kept: with every matrix in 4 bits that can be, this model "

@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 from edgegen.board import trim_memory
 from edgegen.errors import ExportError
 from edgegen.manifest import MatrixFormat, Quantization
-from edgegen_export.bit_budget import BitBudget, Ladder, ladder
+from edgegen_export.bit_budget import BitBudget
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.climb import Climb
 from edgegen_export.config import DecoderConfig
 from edgegen_export.holding import GOAL, Held, hold
 from edgegen_export.int8_keys import best_angles, turned_rows
 from edgegen_export.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import Blocks, block_size_for
-from edgegen_export.quantize.gptq import gptq, inverse_factor
-from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
+from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
 from edgegen_export.reference import LayerRun, LayerwiseReference
-from edgegen_export.sensitivity import Change, Sensitivity, embedding_costs
 
 ROWS = 2
 """Rows of the calibration text that are run together."""
@@ -112,17 +110,17 @@ def calibrate(
     """
     result, formats, layers = dict(tensors), dict[str, MatrixFormat](), range(config.num_layers)
     matrices = {name: modules for i in layers for name, modules in layer_matrices(config, i).items()}
-    probe = Sensitivity(reference, ids[:PROBE_ROWS]) if recipe.method == "gptq" else None
-    embeddings = ["embed"] if config.tied_head else ["embed", "head"]
-    allowed = BitBudget(tensors, [*matrices, *embeddings], recipe, budget) if probe else None
-    ladders = dict[str, Ladder]()
+    climb, probed = None, ids[:PROBE_ROWS]
+    if recipe.method == "gptq":
+        climbing = [*matrices, "embed"] if config.tied_head else [*matrices, "embed", "head"]
+        climb = Climb(reference, probed, store, BitBudget(tensors, climbing, recipe, budget))
     states = [reference.embed(ids[start : start + ROWS]) for start in range(0, len(ids), ROWS)]
     for layer in layers:
         of_layer = layer_matrices(config, layer)
         with reference.layer(layer, ids.shape[1], list(of_layer)) as run:
-            inputs, states = _watched(run, states, hessians=probe is not None)
-            if probe:
-                probe.advance(run)
+            inputs, states = _watched(run, states, hessians=climb is not None)
+            if climb:
+                climb.advance(run)
         smooth = _smoothed(result, layer_pairs(config, layer), of_layer, inputs, recipe.smoothing)
         if recipe.method != "repacked":
             smooth |= _keys_for_int8({**result, **smooth}, config, layer, inputs)
@@ -132,14 +130,8 @@ def calibrate(
             form = bearable_format(np.concatenate(seen.samples), weight.read(), recipe.format_of(name)) or FLOATS
             if form != recipe.format_of(name):
                 formats[name] = form
-            if probe and form != FLOATS:
-                assert seen.hessian is not None
-                # Blocks that have to be smaller must be so with more bits too.
-                smaller = form.block_size < recipe.linear.block_size
-                ladders[name] = ladder(replace(EIGHT_BITS, block_size=form.block_size) if smaller else EIGHT_BITS)
-                for change, blocks in _quantized(name, weight, ladders[name][:-1], seen.hessian, store).items():
-                    with reference.layer(layer, ids.shape[1], changed=smooth, blocks={name: blocks}) as run:
-                        probe.branch(change, run)
+            if climb and seen.hessian is not None and form != FLOATS:
+                climb.add(layer, name, weight, form, seen.hessian, smooth)
         trim_memory()
         on_layer(layer + 1, config.num_layers)
     head, form, head_inputs = _head(result, config, reference, states, recipe)
@@ -148,20 +140,13 @@ def calibrate(
         formats["embed" if config.tied_head else "head"] = form
     warnings = [_left_in_floats(name) for name, form in formats.items() if form == FLOATS]
     recipe = replace(recipe, exceptions=recipe.exceptions | formats)
-    better, smooth = dict[str, MatrixFormat](), reference.with_tensors(result)
-    if probe and allowed and head_inputs is not None:
-        blocks = dict[Change, Blocks]()
-        for name in embeddings:
-            ladders[name], weight = ladder(recipe.format_of(name)), result[f"{name}.weight"]
-            # Rows that are looked up are not multiplied: any of their errors is as bad as another.
-            inputs = head_inputs if name == embeddings[-1] else np.eye(weight.shape[1], dtype=np.float32)
-            blocks |= _quantized(name, weight, ladders[name][:-1], inputs, store)
-        costs = probe.divergences()
-        costs |= embedding_costs(smooth, ids[:PROBE_ROWS], blocks, tied_head=config.tied_head)
-        better = allowed.spent(ladders, costs, recipe)
+    better = dict[str, MatrixFormat]()
+    if climb and head_inputs is not None:
+        better = climb.reached(result, head_inputs, recipe, tied_head=config.tied_head)
     elif recipe.method != "repacked":
         by_layer = [layer_matrices(config, i) for i in layers]
-        held = hold(result, smooth, by_layer, ids[:PROBE_ROWS], recipe, tied_head=config.tied_head)
+        smooth = reference.with_tensors(result)
+        held = hold(result, smooth, by_layer, probed, recipe, tied_head=config.tied_head)
         better = held.formats
         if held.divergence > GOAL:
             warnings.append(_held(held))
@@ -269,20 +254,3 @@ def _head(
     rows = matrix.rows(0, min(_HEAD_ROWS, matrix.shape[0]))
     form = bearable_format(np.concatenate(inputs.samples), rows, recipe.embedding)
     return changed, form or replace(recipe.embedding, block_size=SMALLEST), inputs.hessian
-
-
-def _quantized(
-    name: str, weight: LazyTensor, forms: Sequence[MatrixFormat], hessian: Floats, store: BlockStore
-) -> dict[Change, Blocks]:
-    """The matrix ``weight`` in each of ``forms``, put into ``store`` unless it is there from an earlier try."""
-    found = {form: store.get(name, form) for form in forms}
-    block_size = block_size_for(weight.shape[1], forms[0].block_size)
-    factor = inverse_factor(hessian, block_size) if None in found.values() else None
-    blocks = dict[Change, Blocks]()
-    for form, stored in found.items():
-        if stored is None:
-            assert factor is not None
-            stored = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric)
-            store.put(name, form, stored)
-        blocks[name, form] = stored
-    return blocks

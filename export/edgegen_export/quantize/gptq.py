@@ -32,6 +32,15 @@ def gptq(weight: LazyTensor, factor: Floats, bits: int, block_size: int, *, symm
     return Blocks(codes, scales, None if symmetric else zeros, bits, weight.shape[1])
 
 
+def lost(weight: LazyTensor, blocks: Blocks, hessian: Floats) -> float:
+    """``‖x @ (weight - values).T‖²`` for the inputs x whose ``x.T @ x`` is ``hessian``."""
+    total = 0.0
+    for start, stop, slab in weight.slabs(_SLAB):
+        error = slab - blocks.rows(slice(start, stop)).values()
+        total += float(np.einsum("nk,nk->", error @ hessian, error))
+    return total
+
+
 def _rounded(
     weight: Floats, factor: Floats, bits: int, block_size: int, *, symmetric: bool
 ) -> tuple[Bytes, Floats, Bytes]:
