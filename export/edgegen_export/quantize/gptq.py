@@ -46,7 +46,7 @@ def _rounded(
 ) -> tuple[Bytes, Floats, Bytes]:
     """Codes [n, blocks, block_size], scales and zeros [n, blocks]."""
     n = len(weight)
-    todo = np.ascontiguousarray(in_blocks(weight, block_size).reshape(n, -1).T)  # columns first: each is one piece
+    todo = in_blocks(weight, block_size).reshape(n, -1).T.copy()  # columns first: each is one piece
     codes = np.empty(todo.shape, np.uint8)
     blocks = len(todo) // block_size
     scales, zeros = np.empty((blocks, n), np.float32), np.empty((blocks, n), np.float32)
