@@ -127,8 +127,8 @@ class Comparison:
         weights, least = matrices(floats)
         others = tensor_bytes(exact) - 4 * weights
         budgets = {max(least, 8 * (row.size.weights - others) / weights) for row in files.values() if row.size}
-        for bits in sorted({min(math.floor(100 * budget + 1e-6) / 100, MOST_BUDGET) for budget in budgets}):
-            name = f"int4 --bits-budget {bits}"
+        for bits in sorted({min(budget, MOST_BUDGET) for budget in budgets}):
+            name = f"int4 --bits-budget {bits:.6g}"
             yield self._bundle_row(f"edgegen {name}", self._export(name, "int4", bits), judge)
 
     def _export(self, name: str, scheme: Scheme, bits_budget: float | None = None) -> Bundle:

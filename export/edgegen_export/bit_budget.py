@@ -11,7 +11,7 @@ from edgegen.errors import UsageError
 from edgegen.manifest import EMBEDDINGS, MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.parameters import fused_weight, parts
-from edgegen_export.quantize.allocation import Rung, climbed
+from edgegen_export.quantize.allocation import Rung, bought
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import FOUR_BITS
 from edgegen_export.sensitivity import Change
@@ -49,7 +49,7 @@ class BitBudget:
         weights, used = self._weights(self._shapes), fixed + self._bits(least)
         embeddings = self._weights(name for name in climbing if name in EMBEDDINGS)
         default = fixed + LAYER_BITS * (self._weights(climbing) - embeddings) + EMBEDDING_BITS * embeddings
-        self._total = default if per_weight is None else per_weight * weights
+        self._total = round(default if per_weight is None else per_weight * weights)
         if per_weight is not None and self._total < used:
             raise UsageError(
                 f"a bits budget of {per_weight:g} cannot be kept: with every matrix in 4 bits that can be, this model "
@@ -66,8 +66,8 @@ class BitBudget:
             for name, forms in ladders.items()
         }
         lowest = {name: ladders[name][0] if name in ladders else recipe.format_of(name) for name in self._shapes}
-        reached = climbed(rungs, spare_bits=self._total - self._bits(lowest))
-        return {name: forms[reached.get(name, 0)] for name, forms in ladders.items()}
+        reached = bought(rungs, self._total - self._bits(lowest))
+        return {name: forms[reached[name]] for name, forms in ladders.items()}
 
     def _bits(self, formats: Mapping[str, MatrixFormat]) -> int:
         return sum(stored_bits(self._shapes[name], form) for name, form in formats.items())
