@@ -132,6 +132,7 @@ def calibrate(
                 formats[name] = form
             if climb and seen.hessian is not None and form != FLOATS:
                 climb.add(layer, name, weight, form, seen.hessian, smooth)
+        del run, inputs  # and the layer's weights
         trim_memory()
         on_layer(layer + 1, config.num_layers)
     head, form, head_inputs = _head(result, config, reference, states, recipe)
@@ -147,6 +148,7 @@ def calibrate(
         by_layer = [layer_matrices(config, i) for i in layers]
         smooth = reference.with_tensors(result)
         held = hold(result, smooth, by_layer, probed, recipe, tied_head=config.tied_head)
+        trim_memory()
         better = held.formats
         if held.divergence > GOAL:
             warnings.append(_held(held))

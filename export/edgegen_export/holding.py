@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import trim_memory
 from edgegen.manifest import MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.parameters import fused_weight
@@ -28,6 +29,8 @@ SMALL = 1 << 18
 """Weights of a matrix that may become floats: a megabyte of them is read in the time that the call itself takes."""
 
 _SMALLER = (32, 16)
+_SLAB = 1 << 20
+"""Bytes of a matrix that are rounded at a time."""
 
 Ids = NDArray[np.int64]
 LayerMatrices = Sequence[Mapping[str, tuple[str, ...]]]
@@ -86,18 +89,22 @@ def _together(
     tied_head: bool,
 ) -> float:
     """The divergence of the model with all matrices quantized."""
+    trim_memory()
     probe, everything = Sensitivity(reference, ids), ("", recipe.linear)
     probe.branch_embedding(everything, recipe.format_of("embed"))
     for layer, of_layer in enumerate(matrices):
+        with reference.layer(layer, ids.shape[1]) as run:
+            probe.advance_exact(run)
+        del run  # and its weights, before there are others
+        trim_memory()
         forms = {name: recipe.format_of(name) for name in of_layer}
         blocks = {
             name: _blocks(fused_weight(tensors, of_layer[name]), form) for name, form in forms.items() if form != FLOATS
         }
-        with (
-            reference.layer(layer, ids.shape[1], blocks=blocks) as rounded,
-            reference.layer(layer, ids.shape[1]) as run,
-        ):
-            probe.advance(run, rounded)
+        with reference.layer(layer, ids.shape[1], blocks=blocks) as run:
+            probe.advance_changed(run)
+        del run, blocks
+        trim_memory()
     probe.branch_head(everything, recipe.format_of("embed" if tied_head else "head"))
     return probe.divergences()[everything]
 
@@ -123,6 +130,7 @@ def _alone(
             for form in _ladder(weight, recipe.format_of(name)):
                 with reference.layer(layer, ids.shape[1], blocks={name: _blocks(weight, form)}) as run:
                     probe.branch((name, form), run)
+        trim_memory()
     head = "embed" if tied_head else "head"
     for form in _ladder(tensors[f"{head}.weight"], recipe.format_of(head)):
         probe.branch_head((head, form), form)
@@ -138,5 +146,12 @@ def _ladder(weight: LazyTensor, form: MatrixFormat) -> list[MatrixFormat]:
 
 
 def _blocks(weight: LazyTensor, form: MatrixFormat) -> Blocks:
-    matrix = weight.read()
-    return round_rows(matrix, form.bits, block_size_for(matrix.shape[1], form.block_size))
+    block_size = block_size_for(weight.shape[1], form.block_size)
+    parts = [round_rows(slab, form.bits, block_size) for _, _, slab in weight.slabs(_SLAB)]
+    return Blocks(
+        codes=np.concatenate([part.codes for part in parts]),
+        scales=np.concatenate([part.scales for part in parts]),
+        zeros=None,
+        bits=form.bits,
+        columns=weight.shape[1],
+    )

@@ -127,8 +127,7 @@ class LayerwiseReference:
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        model = _with_constants(g.model(), params.constants)
-        yield LayerRun(model, self._kv, layer, params.feeds() | rotary, taps)
+        yield LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):
                 tensor.release()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import trim_memory
 from edgegen.manifest import MatrixFormat
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
@@ -20,6 +21,9 @@ Change = tuple[str, MatrixFormat]
 
 _LOGITS = 4 << 20
 """Logits that are looked at per model: fewer positions, the larger the vocabulary."""
+
+_TOGETHER = 1 << 19
+"""Of them, those that are in memory at a time."""
 
 
 class Sensitivity:
@@ -34,10 +38,19 @@ class Sensitivity:
         self._changed: dict[Change, Floats] = {}
         self._heads: dict[Change, Stored] = {}
 
-    def advance(self, run: LayerRun, changed: LayerRun | None = None) -> None:
-        """Take all models through a layer; those that were changed before it through ``changed``, if they have it."""
+    def advance(self, run: LayerRun) -> None:
+        """Take all models through a layer."""
+        self.advance_exact(run)
+        self.advance_changed(run)
+
+    def advance_exact(self, run: LayerRun) -> None:
+        """Take the model as it is through a layer."""
         self.before, self.exact = self.exact, run(self.exact)
-        self._changed = {change: (changed or run)(x) for change, x in self._changed.items()}
+
+    def advance_changed(self, run: LayerRun) -> None:
+        """Take those that are changed already through a layer."""
+        for change, x in self._changed.items():
+            self._changed[change] = run(x)
 
     def branch(self, change: Change, run: LayerRun) -> None:
         """The model of which the layer that was run last is as in ``run``."""
@@ -54,22 +67,32 @@ class Sensitivity:
 
     def divergences(self) -> dict[Change, float]:
         """Mean KL in nats from the model as it is, by change."""
-        expected = self._log_probabilities(self.exact, FLOATS)
-        probabilities, result = np.exp(expected), dict[Change, float]()
-        for change, x in self._changed.items():
-            difference = expected - self._log_probabilities(x, self._heads.get(change, FLOATS))
-            result[change] = float(np.einsum("pv,pv->", probabilities, difference)) / len(expected)
+        exact = self._hidden(self.exact)
+        hidden = {change: self._hidden(x) for change, x in self._changed.items()}
+        result, together = dict.fromkeys(hidden, 0.0), max(1, _TOGETHER // self._reference.vocab_size)
+        for start in range(0, len(exact), together):
+            trim_memory()
+            rows = slice(start, start + together)
+            expected = self._log_probabilities(exact[rows], FLOATS)
+            probabilities = np.exp(expected)
+            for change, x in hidden.items():
+                found = self._log_probabilities(x[rows], self._heads.get(change, FLOATS))
+                np.subtract(expected, found, out=found)
+                result[change] += float(np.einsum("pv,pv->", probabilities, found)) / len(exact)
         return result
 
-    def _log_probabilities(self, states: Floats, head: Stored) -> NDArray[np.float64]:
-        """[positions, vocab] at evenly spread positions."""
+    def _hidden(self, states: Floats) -> Floats:
+        """What the head takes, [positions, d], at evenly spread positions."""
         hidden = self._reference.final(states)
         hidden = hidden.reshape(-1, hidden.shape[-1])
-        vocab_size = self._reference.vocab_size
-        wanted = max(1, min(len(hidden), _LOGITS // vocab_size))
-        logits = self._reference.logits(hidden[:: len(hidden) // wanted], head).astype(np.float64)
+        wanted = max(1, min(len(hidden), _LOGITS // self._reference.vocab_size))
+        return hidden[:: len(hidden) // wanted]
+
+    def _log_probabilities(self, hidden: Floats, head: Stored) -> NDArray[np.float64]:
+        logits = self._reference.logits(hidden, head).astype(np.float64)
         logits -= logits.max(axis=1, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return logits
 
 
 def embedding_costs(
