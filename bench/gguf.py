@@ -29,12 +29,13 @@ from bench.gguf_file import write_gguf
 from bench.quantization import MODELS, compare, plant_outliers, windows
 from edgegen.bundle import Bundle
 from edgegen.llm import open_runner
-from edgegen.manifest import KVDtype
+from edgegen.manifest import EMBEDDINGS, KVDtype
 from edgegen.options import EngineOptions
+from edgegen_export.bit_budget import ladder
 from edgegen_export.pipeline import export
 from edgegen_export.preparation import MOST_BUDGET
 from edgegen_export.quantize.blockwise import stored_bits
-from edgegen_export.quantize.recipe import CALIBRATED, Scheme
+from edgegen_export.quantize.recipe import EIGHT_BITS, Scheme
 from models.restore_case import find_names, repair, restore_case, split_stories
 
 KINDS = ("Q8_0", "Q4_0", "Q4_K_M")
@@ -87,7 +88,7 @@ class Judge:
         q = log_softmax(logits)
         kl, top1, _ = compare(self.exact, q, self.ids)
         nll = -np.take_along_axis(q[:, :-1], self.ids[:, 1:, None], axis=-1).mean()
-        return Distance(kl, top1, math.exp(nll))
+        return Distance(kl.mean, top1.mean, math.exp(nll))
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ class Comparison:
         weights, least = matrices(floats)
         others = tensor_bytes(exact) - 4 * weights
         budgets = {max(least, 8 * (row.size.weights - others) / weights) for row in files.values() if row.size}
-        for bits in sorted({min(math.floor(100 * budget + 1e-6) / 100, MOST_BUDGET) for budget in budgets}):
-            name = f"int4 --bits-budget {bits}"
+        for bits in sorted({min(budget, MOST_BUDGET) for budget in budgets}):
+            name = f"int4 --bits-budget {bits:.6g}"
             yield self._bundle_row(f"edgegen {name}", self._export(name, "int4", bits), judge)
 
     def _export(self, name: str, scheme: Scheme, bits_budget: float | None = None) -> Bundle:
@@ -197,21 +198,22 @@ def tensor_bytes(bundle: Bundle) -> int:
 
 def bundle_size(bundle: Bundle) -> Size:
     quantization = bundle.manifest.quantization
-    other = Counter(form.bits for form in quantization.exceptions.values())
-    formats = (f"matrices {quantization.linear.bits} bits", f"embedding {quantization.embedding.bits} bits")
+    ordinary, embedding = quantization.linear.bits, quantization.format_of("embed").bits
+    forms = [form.bits for name, form in quantization.exceptions.items() if name not in EMBEDDINGS]
+    other = Counter(bits for bits in forms if bits != ordinary)
+    formats = (f"matrices {ordinary} bits", f"embedding {embedding} bits")
     stored = "; ".join([*formats, *(f"{count} matrices {bits} bits" for bits, count in other.items())])
     return Size(tensor_bytes(bundle), sum(f.stat().st_size for f in bundle.path.rglob("*") if f.is_file()), stored)
 
 
 def matrices(floats: Path) -> tuple[int, float]:
     """How many weights the matrices of a float32 file have, and how few bits each int4 can take on average."""
-    weights, bits, recipe = 0, 0, CALIBRATED["int4"]
+    weights, bits, least = 0, 0, ladder(EIGHT_BITS)[0]
     for tensor in GGUFReader(floats).tensors:
         if len(tensor.shape) == 2 and not tensor.name.startswith("position_embd"):
             columns, rows = tensor.shape.tolist()
-            is_embedding = tensor.name.startswith(("token_embd", "output."))
             weights += rows * columns
-            bits += stored_bits((rows, columns), recipe.embedding if is_embedding else recipe.linear)
+            bits += stored_bits((rows, columns), least)
     return weights, math.ceil(100 * bits / weights) / 100
 
 

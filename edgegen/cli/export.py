@@ -26,7 +26,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
 @click.argument("source")
 @click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default).")
 @click.option(
-    "--int4", is_flag=True, help="4-bit weight matrices by GPTQ; the embedding, and what suffers most, in 8 bits."
+    "--int4", is_flag=True, help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits."
 )
 @click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory.")
 @click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats.")
@@ -43,8 +43,8 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "--bits-budget",
     type=float,
     metavar="N",
-    help="With --int4: bits per weight that matrices may take on average, scales included.  [as many as give those "
-    "of the layers 5]",
+    help="With --int4: bits per weight that matrices may take on average, embedding and scales included: 4.5 at "
+    "least.  [4.7 for each of the layers', 7.25 of the embedding's, shared by all]",
 )
 @click.option(
     "--eval-text",

@@ -4,7 +4,6 @@ What a layer takes is what it takes in the unquantized model: to run the layers 
 and measured no better. In memory are one layer's weights and Hessians, and hidden states of the calibration text.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,22 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.board import trim_memory
-from edgegen.errors import ExportError, UsageError
-from edgegen.manifest import EMBEDDINGS, MatrixFormat, Quantization
+from edgegen.errors import ExportError
+from edgegen.manifest import MatrixFormat, Quantization
+from edgegen_export.bit_budget import BitBudget
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.climb import Climb
 from edgegen_export.config import DecoderConfig
 from edgegen_export.holding import GOAL, Held, hold
 from edgegen_export.int8_keys import best_angles, turned_rows
 from edgegen_export.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
-from edgegen_export.quantize.allocation import Rung, climbed
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import Blocks, block_size_for, stored_bits
-from edgegen_export.quantize.gptq import gptq
-from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
+from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
 from edgegen_export.reference import LayerRun, LayerwiseReference
-from edgegen_export.sensitivity import Sensitivity
 
 ROWS = 2
 """Rows of the calibration text that are run together."""
@@ -37,9 +34,6 @@ SAMPLES = 32
 
 PROBE_ROWS = 2
 """Rows on which the sensitivity of matrices is measured."""
-
-LAYER_BITS = 5.0
-"""Bits per weight of the layers' matrices, unless a budget is given."""
 
 _HEAD_ROWS = 4096
 """Rows of the head on which the rounding of its inputs is judged."""
@@ -107,59 +101,58 @@ def calibrate(
     and choose those that get 8 bits instead. A matrix whose inputs cannot be rounded in such blocks gets smaller ones,
     or none.
 
-    ``budget``: bits per weight, of all matrices; by default as many as leave the layers' ``LAYER_BITS``.
+    ``budget``: bits per weight, of all matrices; by default that of :mod:`bit_budget`.
     ``on_layer`` hears how many layers of how many are done.
 
     Raises:
-        UsageError: the budget is less than what the formats take.
+        UsageError: the budget is less than what the matrices take in 4 bits.
         ExportError: the model's hidden states are not finite.
     """
     result, formats, layers = dict(tensors), dict[str, MatrixFormat](), range(config.num_layers)
     matrices = {name: modules for i in layers for name, modules in layer_matrices(config, i).items()}
-    probe = Sensitivity(reference, ids[:PROBE_ROWS]) if recipe.method == "gptq" else None
-    spare = _spare_bits(tensors, matrices, recipe, budget) if probe else 0
+    climb, probed = None, ids[:PROBE_ROWS]
+    if recipe.method == "gptq":
+        climbing = [*matrices, "embed"] if config.tied_head else [*matrices, "embed", "head"]
+        climb = Climb(reference, probed, store, BitBudget(tensors, climbing, recipe, budget))
     states = [reference.embed(ids[start : start + ROWS]) for start in range(0, len(ids), ROWS)]
     for layer in layers:
         of_layer = layer_matrices(config, layer)
         with reference.layer(layer, ids.shape[1], list(of_layer)) as run:
-            todo = probe is not None and not all(map(store.has, of_layer))
-            inputs, states = _watched(run, states, hessians=todo)
-            if probe:
-                probe.advance(run)
+            inputs, states = _watched(run, states, hessians=climb is not None)
+            if climb:
+                climb.advance(run)
         smooth = _smoothed(result, layer_pairs(config, layer), of_layer, inputs, recipe.smoothing)
         if recipe.smoothing:  # without, weights are to stay as they are
             smooth |= _keys_for_int8({**result, **smooth}, config, layer, inputs)
         result |= smooth
         for name, modules in of_layer.items():
-            seen, weight = inputs.pop(name), fused_weight(result, modules).read()
-            form = bearable_format(np.concatenate(seen.samples), weight, recipe.format_of(name)) or FLOATS
+            seen, weight = inputs.pop(name), fused_weight(result, modules)
+            form = bearable_format(np.concatenate(seen.samples), weight.read(), recipe.format_of(name)) or FLOATS
             if form != recipe.format_of(name):
                 formats[name] = form
-            if probe and form != FLOATS:
-                blocks = _quantized(name, weight, form, seen, store)
-                with reference.layer(layer, ids.shape[1], changed=smooth, blocks={name: blocks}) as run:
-                    probe.branch((name, form), run)
+            if climb and seen.hessian is not None and form != FLOATS:
+                climb.add(layer, name, weight, form, seen.hessian, smooth)
         del run, inputs  # and the layer's weights
         trim_memory()
         on_layer(layer + 1, config.num_layers)
-    head, form = _head(result, config, reference, states, recipe)
+    head, form, head_inputs = _head(result, config, reference, states, recipe)
     result |= head
     if form != recipe.embedding:
         formats["embed" if config.tied_head else "head"] = form
     warnings = [_left_in_floats(name) for name, form in formats.items() if form == FLOATS]
     recipe = replace(recipe, exceptions=recipe.exceptions | formats)
-    if probe:
-        better = _upgraded(result, matrices, recipe, probe, spare)
-    elif recipe.method == "repacked":
-        better = dict[str, MatrixFormat]()
-    else:
+    better = dict[str, MatrixFormat]()
+    if climb and head_inputs is not None:
+        better = climb.reached(result, head_inputs, recipe, tied_head=config.tied_head)
+    elif recipe.method != "repacked":
         by_layer = [layer_matrices(config, i) for i in layers]
         smooth = reference.with_tensors(result)
-        held = hold(result, smooth, by_layer, ids[:PROBE_ROWS], recipe, tied_head=config.tied_head)
+        held = hold(result, smooth, by_layer, probed, recipe, tied_head=config.tied_head)
         trim_memory()
         better = held.formats
         if held.left > GOAL:
             warnings.append(_not_held(held))
+    better = {name: form for name, form in better.items() if form != recipe.format_of(name)}
     return Calibrated(result, replace(recipe, exceptions=recipe.exceptions | better), tuple(warnings))
 
 
@@ -239,10 +232,11 @@ def _head(
     reference: LayerwiseReference,
     states: Sequence[Floats],
     recipe: Quantization,
-) -> tuple[dict[str, LazyTensor], MatrixFormat]:
-    """The tensors that smoothing the final norm changes, and the format of the head."""
+) -> tuple[dict[str, LazyTensor], MatrixFormat, Floats | None]:
+    """The tensors that smoothing the final norm changes, the format of the head, and for GPTQ ``x.T @ x`` of what it
+    takes."""
     pair, name = head_pair(config), "embed.weight" if config.tied_head else "head.weight"
-    inputs = _Inputs.of(tensors[name].shape[1], hessian=False)
+    inputs = _Inputs.of(tensors[name].shape[1], hessian=recipe.method == "gptq")
     changed, factors = dict[str, LazyTensor](), np.ones(1, np.float32)
     if pair and recipe.smoothing:
         largest = np.max([np.abs(reference.final(x, projected=False)).max(axis=(0, 1)) for x in states], axis=0)
@@ -258,59 +252,4 @@ def _head(
     matrix = changed.get(name, tensors[name])
     rows = matrix.rows(0, min(_HEAD_ROWS, matrix.shape[0]))
     form = bearable_format(np.concatenate(inputs.samples), rows, recipe.embedding)
-    return changed, form or replace(recipe.embedding, block_size=SMALLEST)
-
-
-def _quantized(name: str, weight: Floats, form: MatrixFormat, inputs: _Inputs, store: BlockStore) -> Blocks:
-    """Quantize the matrix ``weight`` into ``store``, unless it is there from an earlier try."""
-    blocks = store.get(name)
-    if blocks is None:
-        assert inputs.hessian is not None
-        block_size = block_size_for(weight.shape[1], form.block_size)
-        blocks = gptq(weight, inputs.hessian, form.bits, block_size, symmetric=form.symmetric)
-        store.put(name, blocks)
-    return blocks
-
-
-def _spare_bits(
-    tensors: Mapping[str, LazyTensor], matrices: Mapping[str, Modules], recipe: Quantization, budget: float | None
-) -> float:
-    """How many bits the budget leaves for more of them than the recipe's formats take.
-
-    Raises:
-        UsageError: it leaves none.
-    """
-    shapes = {name: fused_weight(tensors, modules).shape for name, modules in matrices.items()}
-    used = sum(stored_bits(shape, recipe.format_of(name)) for name, shape in shapes.items())
-    weights = sum(map(math.prod, shapes.values()))
-    if budget is None:
-        return max(0.0, LAYER_BITS * weights - used)
-    for name, tensor in tensors.items():
-        module = name.removesuffix(".weight")
-        if module in EMBEDDINGS or module in recipe.exceptions:
-            used += stored_bits(tensor.shape, recipe.format_of(module))
-            weights += math.prod(tensor.shape)
-    if budget * weights < used:
-        raise UsageError(
-            f"a bits budget of {budget:g} cannot be kept: in 4 bits, with the embedding in 8, this model takes "
-            f"{math.ceil(100 * used / weights) / 100} per weight; give that or more"
-        )
-    return budget * weights - used
-
-
-def _upgraded(
-    tensors: Mapping[str, LazyTensor],
-    matrices: Mapping[str, Modules],
-    recipe: Quantization,
-    probe: Sensitivity,
-    spare: float,
-) -> dict[str, MatrixFormat]:
-    """The matrices that get 8 bits, as far as they are spared."""
-    ladders, better = dict[str, tuple[Rung, Rung]](), dict[str, MatrixFormat]()
-    for (name, form), divergence in probe.divergences().items():
-        shape = fused_weight(tensors, matrices[name]).shape
-        # Blocks that had to be smaller must be so with more bits too.
-        smaller = form.block_size < recipe.linear.block_size
-        better[name] = replace(EIGHT_BITS, block_size=form.block_size) if smaller else EIGHT_BITS
-        ladders[name] = Rung(divergence, stored_bits(shape, form)), Rung(0.0, stored_bits(shape, better[name]))
-    return {name: better[name] for name in climbed(ladders, spare_bits=spare)}
+    return changed, form or replace(recipe.embedding, block_size=SMALLEST), inputs.hessian

@@ -92,9 +92,10 @@ class StoredParameters:
         recipe: Quantization,
         sink: WeightSink,
         on_tensor: Callable[[int], None],
-        prepared: Callable[[str], Blocks | None] = lambda module: None,
+        prepared: Callable[[str, MatrixFormat], Blocks | None] = lambda module, form: None,
     ) -> None:
-        """``prepared`` gives matrices that are quantized already, by their (fused) module; others are rounded."""
+        """``prepared`` gives matrices that are quantized already, by their (fused) module and format; others are
+        rounded."""
         self._tensors = tensors
         self._recipe = recipe
         self._sink = sink
@@ -146,11 +147,9 @@ class StoredParameters:
                 matrix = FloatMatrix(self._store(name, source, dtype), *source.shape)
             else:
                 form = replace(wanted, block_size=block_size_for(columns, wanted.block_size))
-                prepared = self._prepared(module)
+                prepared = self._prepared(module, wanted)
                 if self._recipe.method == "repacked":
                     prepared = regrouped(source, form)
-                if prepared is not None and prepared.bits != wanted.bits:
-                    prepared = None  # it has been decided otherwise since
                 matrix = self._store_blocks(name, source, form, prepared)
             self._matrices[module] = matrix
             self._matrix_weights += math.prod(source.shape)
@@ -298,6 +297,12 @@ def fused_name(modules: Sequence[str]) -> str:
     """``layers.0.attn.q``, ``layers.0.attn.k`` → ``layers.0.attn.q+k``."""
     parent = modules[0].rpartition(".")[0]
     return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
+
+
+def parts(name: str) -> list[str]:
+    """The modules of a :func:`fused_name`."""
+    parent, dot, names = name.rpartition(".")
+    return [f"{parent}{dot}{each}" for each in names.split("+")]
 
 
 def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:

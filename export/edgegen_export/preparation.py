@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import BundleError, UsageError, one_or_list
-from edgegen.manifest import KVSpec, Quantization
+from edgegen.manifest import KVSpec, MatrixFormat, Quantization
 from edgegen_export.calibration import FEW_TOKENS, SAMPLED, TOKENS, Boundaries, CalibrationText, read_text, sample_text
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.construction import Construction, Via
@@ -62,11 +62,12 @@ class QuantizationOptions:
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """``construction``, its tensors as they are to be stored; ``blocks`` has matrices that are quantized already, by
-    their (fused) module; ``scales``: tensors for an int8 cache, none where there is to be no such variant."""
+    their (fused) module and format; ``scales``: tensors for an int8 cache, none where there is to be no such variant.
+    """
 
     construction: Construction
     recipe: Quantization
-    blocks: Callable[[str], Blocks | None]
+    blocks: Callable[[str, MatrixFormat], Blocks | None]
     scales: Mapping[str, LazyTensor]
 
     @property
@@ -130,7 +131,7 @@ def prepare(
     return Prepared(construction, calibrated.recipe, store.get, _int8_scales(construction, few, progress))
 
 
-def _nothing(module: str) -> None:
+def _nothing(module: str, form: MatrixFormat) -> None:
     """No matrix is quantized beforehand."""
 
 

@@ -27,6 +27,8 @@ from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.recipe import FLOATS
 
 Hidden = NDArray[np.float32]
+Stored = MatrixFormat | Blocks
+"""How a matrix is stored: rounded plainly to a format, or in codes that are known."""
 
 
 class LayerwiseReference:
@@ -41,6 +43,10 @@ class LayerwiseReference:
     @property
     def vocab_size(self) -> int:
         return self._config.vocab_size
+
+    @property
+    def num_layers(self) -> int:
+        return self._config.num_layers
 
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
         """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
@@ -59,38 +65,37 @@ class LayerwiseReference:
         """The same model made of other tensors."""
         return LayerwiseReference(tensors, self._config, self._kv)
 
-    def logits(self, hidden: NDArray[np.float32], form: MatrixFormat = FLOATS) -> NDArray[np.float32]:
+    def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
         """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab.
 
-        ``form``: that of the head's matrix, and with it of what is multiplied.
+        ``stored``: how the head's matrix is, and with it what is multiplied.
         """
         head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
         bias, cap = self._tensors.get("head.bias"), self._config.logit_softcap
         logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
-        if form != FLOATS:
-            hidden = rounded_inputs(hidden, block_size_for(hidden.shape[1], form.block_size))
+        if stored != FLOATS:
+            hidden = rounded_inputs(hidden, _block_size(stored, hidden.shape[1]))
         with np.errstate(all="ignore"):  # logits are judged by who asked for them
             for start, stop, slab in head.slabs():
-                np.matmul(hidden, _rounded(slab, form).T, out=logits[:, start:stop])
+                values = _as_stored(slab, stored, slice(start, stop))
+                np.matmul(hidden, values.T, out=logits[:, start:stop])
             if bias is not None:
                 logits += bias.read()
             if cap is not None:
                 np.multiply(np.tanh(logits / np.float32(cap)), np.float32(cap), out=logits)
         return logits
 
-    def embed(
-        self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None, form: MatrixFormat = FLOATS
-    ) -> Hidden:
+    def embed(self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None, stored: Stored = FLOATS) -> Hidden:
         """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
 
-        ``form``: that of the table.
+        ``stored``: how the table is.
         """
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
         table = self._tensors["embed.weight"]
-        rows = _rounded(np.concatenate([table.rows(int(i), int(i) + 1) for i in used]), form)
+        rows = np.concatenate([table.rows(int(i), int(i) + 1) for i in used])
         table.release()  # each row mapped its neighbours too
-        params = FedParameters({**self._tensors, "embed.weight": LazyTensor.from_array(rows)})
+        params = FedParameters({**self._tensors, "embed.weight": LazyTensor.from_array(_as_stored(rows, stored, used))})
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
@@ -198,10 +203,15 @@ def _inputs(g: GraphBuilder) -> Stream:
     return Stream(g.input("x", "float32", _SHAPE))
 
 
-def _rounded(rows: Hidden, form: MatrixFormat) -> Hidden:
-    if form == FLOATS:
-        return rows
-    return round_rows(rows, form.bits, block_size_for(rows.shape[1], form.block_size)).values()
+def _as_stored(rows: Hidden, stored: Stored, which: slice | NDArray[np.int64]) -> Hidden:
+    """``rows``, those of a matrix that ``which`` names, as its codes have them."""
+    if isinstance(stored, Blocks):
+        return stored.rows(which).values()
+    return rows if stored == FLOATS else round_rows(rows, stored.bits, _block_size(stored, rows.shape[1])).values()
+
+
+def _block_size(stored: Stored, columns: int) -> int:
+    return stored.codes.shape[2] if isinstance(stored, Blocks) else block_size_for(columns, stored.block_size)
 
 
 def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generic]]) -> ModelProto:

@@ -4,13 +4,16 @@ Next to the unquantized model's hidden states over a short probe run those of as
 judge; every layer is opened once for all. What is quantized runs as it does in the bundle, its inputs rounded too.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.board import trim_memory
 from edgegen.manifest import MatrixFormat
+from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
-from edgegen_export.reference import LayerRun, LayerwiseReference
+from edgegen_export.reference import LayerRun, LayerwiseReference, Stored
 
 Floats = NDArray[np.float32]
 Change = tuple[str, MatrixFormat]
@@ -33,7 +36,7 @@ class Sensitivity:
         self.before = self.exact
         """``exact`` before the layer that was run last."""
         self._changed: dict[Change, Floats] = {}
-        self._heads: dict[Change, MatrixFormat] = {}
+        self._heads: dict[Change, Stored] = {}
 
     def advance(self, run: LayerRun) -> None:
         """Take all models through a layer."""
@@ -53,14 +56,14 @@ class Sensitivity:
         """The model of which the layer that was run last is as in ``run``."""
         self._changed[change] = run(self.before)
 
-    def branch_embedding(self, change: Change, form: MatrixFormat) -> None:
-        """The model whose token embedding is stored as ``form``; before any layer is run."""
-        self._changed[change] = self._reference.embed(self._ids, form=form)
+    def branch_embedding(self, change: Change, stored: Stored) -> None:
+        """The model whose token embedding is ``stored`` so; before any layer is run."""
+        self._changed[change] = self._reference.embed(self._ids, stored=stored)
 
-    def branch_head(self, change: Change, form: MatrixFormat) -> None:
-        """The model whose head is stored as ``form``, besides what it was branched for; behind the last layer."""
+    def branch_head(self, change: Change, stored: Stored) -> None:
+        """The model whose head is ``stored`` so, besides what it was branched for; behind the last layer."""
         self._changed.setdefault(change, self.exact)
-        self._heads[change] = form
+        self._heads[change] = stored
 
     def divergences(self) -> dict[Change, float]:
         """Mean KL in nats from the model as it is, by change."""
@@ -85,8 +88,25 @@ class Sensitivity:
         wanted = max(1, min(len(hidden), _LOGITS // self._reference.vocab_size))
         return hidden[:: len(hidden) // wanted]
 
-    def _log_probabilities(self, hidden: Floats, head: MatrixFormat) -> NDArray[np.float64]:
+    def _log_probabilities(self, hidden: Floats, head: Stored) -> NDArray[np.float64]:
         logits = self._reference.logits(hidden, head).astype(np.float64)
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return logits
+
+
+def embedding_costs(
+    reference: LayerwiseReference, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
+) -> dict[Change, float]:
+    """The divergence on ids [b, t] for each way in which ``blocks`` store the token embedding ("embed") or the head."""
+    probe = Sensitivity(reference, ids)
+    for change, stored in blocks.items():
+        if change[0] == "embed":
+            probe.branch_embedding(change, stored)
+    for layer in range(reference.num_layers):
+        with reference.layer(layer, ids.shape[1]) as run:
+            probe.advance(run)
+    for change, stored in blocks.items():
+        if change[0] == "head" or tied_head:
+            probe.branch_head(change, stored)
+    return probe.divergences()

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.kv_cache import KVCache
-from edgegen.manifest import GraphContract
+from edgegen.manifest import GraphContract, KVSpec
 from edgegen.ort_session import PairedSession
 from edgegen.runner import ModelRunner
 from edgegen_export.architecture import decoder_tensors
@@ -136,11 +136,19 @@ def runner_of(
     config: DecoderConfig, tensors: Arrays, folder: Path, scheme: Scheme = "fp32", scales: Tensors | None = None
 ) -> ModelRunner:
     """The graphs of ``config``, ready to run; with ``scales``, over an int8 cache."""
-    kv, weights, contract = kv_spec(config), Weights(), GraphContract()
+    kv, weights = kv_spec(config), Weights()
     kv = replace(kv, dtype="int8") if scales else kv
     params = StoredParameters(
         {**folded_tensors(config, tensors), **(scales or {})}, ROUNDED[scheme], weights, lambda elements: None
     )
+    return runner_over(config, params, weights, kv, folder)
+
+
+def runner_over(
+    config: DecoderConfig, params: StoredParameters, weights: Weights, kv: KVSpec, folder: Path
+) -> ModelRunner:
+    """The graphs over ``params``, which write to ``weights``."""
+    contract = GraphContract()
     prefill, decode = (build(config, params, kv, name) for build, name in ((build_prefill, "p/"), (build_decode, "d/")))
     pair = join_pair(contract.run_prefill, prefill, decode, "weights.data")
     (folder / "pair.onnx").write_bytes(pair.SerializeToString())

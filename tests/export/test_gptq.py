@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen_export.quantize.blockwise import as_stored, round_rows
-from edgegen_export.quantize.gptq import DAMPING, gptq
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.quantize.blockwise import Blocks, as_stored, round_rows
+from edgegen_export.quantize.gptq import DAMPING, gptq, inverse_factor, lost
 from edgegen_export.quantize.scale_search import search_scales
 
 Array = NDArray[np.float32]
@@ -22,6 +23,11 @@ def inputs(columns: int, count: int = 600, seed: int = 0) -> Array:
 
 def matrix(rows: int, columns: int, seed: int = 1) -> Array:
     return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+def quantized(weight: Array, hessian: Array, block_size: int = 32, *, symmetric: bool) -> Blocks:
+    factor = inverse_factor(hessian, block_size)
+    return gptq(LazyTensor.from_array(weight), factor, 4, block_size, symmetric=symmetric)
 
 
 def loss(weight: Array, values: Array, x: Array) -> float:
@@ -50,7 +56,7 @@ def obs(weight: Array, hessian: Array, scales: Array, zeros: Array, block: int) 
 @pytest.mark.parametrize("columns", [32, 64, 96])
 def test_codes_are_those_of_the_literal_algorithm(columns: int, symmetric: bool) -> None:
     x, weight = inputs(columns), matrix(12, columns)
-    found = gptq(weight, x.T @ x, 4, 32, symmetric=symmetric)
+    found = quantized(weight, x.T @ x, symmetric=symmetric)
     zeros = np.full(found.scales.shape, 8) if found.zeros is None else found.zeros
     expected = obs(weight, x.T @ x, found.scales, zeros.astype(np.float32), 32)
     same = found.codes.reshape(12, columns) == expected
@@ -61,7 +67,7 @@ def test_codes_are_those_of_the_literal_algorithm(columns: int, symmetric: bool)
 def test_it_beats_rounding_on_the_inputs_it_saw_and_on_others(symmetric: bool) -> None:
     weight = matrix(40, 128)
     seen, others = inputs(128), inputs(128, seed=0)[::-1][:300]
-    found = gptq(weight, seen.T @ seen, 4, 32, symmetric=symmetric).values()
+    found = quantized(weight, seen.T @ seen, symmetric=symmetric).values()
     plain = round_rows(weight, 4, 32).values()
     for x in (seen, others):
         assert loss(weight, found, x) < 0.75 * loss(weight, plain, x)
@@ -69,23 +75,31 @@ def test_it_beats_rounding_on_the_inputs_it_saw_and_on_others(symmetric: bool) -
 
 def test_zeros_of_their_own_help_blocks_that_are_not_centred() -> None:
     x, weight = inputs(64), matrix(20, 64) + np.float32(1.5)
-    by_zeros = {s: loss(weight, gptq(weight, x.T @ x, 4, 32, symmetric=s).values(), x) for s in (True, False)}
+    by_zeros = {s: loss(weight, quantized(weight, x.T @ x, symmetric=s).values(), x) for s in (True, False)}
     assert by_zeros[False] < 0.6 * by_zeros[True]
 
 
 def test_rows_do_not_depend_on_each_other() -> None:
     x, weight = inputs(64), matrix(7, 64)
-    whole = gptq(weight, x.T @ x, 4, 32, symmetric=False)
+    whole = quantized(weight, x.T @ x, symmetric=False)
     for row in range(7):
-        one = gptq(weight[row : row + 1], x.T @ x, 4, 32, symmetric=False)
+        one = quantized(weight[row : row + 1], x.T @ x, symmetric=False)
         np.testing.assert_allclose(one.values()[0], whole.values()[row], atol=1e-6)
+
+
+def test_what_is_lost_is_what_the_inputs_miss() -> None:
+    x, weight = inputs(40), matrix(9, 40)
+    found = quantized(weight, x.T @ x, 16, symmetric=False)
+    assert lost(LazyTensor.from_array(weight), found, x.T @ x) == pytest.approx(
+        loss(weight, found.values(), x), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("columns", [20, 40, 1])
 def test_columns_that_no_block_divides_are_padded_with_zeros_of_the_code(columns: int) -> None:
     x, weight = inputs(columns), matrix(5, columns)
     for symmetric in (True, False):
-        found = gptq(weight, x.T @ x, 4, 16, symmetric=symmetric)
+        found = quantized(weight, x.T @ x, 16, symmetric=symmetric)
         assert found.values().shape == weight.shape
         zeros = np.full(found.scales.shape, 8) if found.zeros is None else found.zeros
         padding = found.codes.reshape(5, -1)[:, columns:]
@@ -95,10 +109,10 @@ def test_columns_that_no_block_divides_are_padded_with_zeros_of_the_code(columns
 def test_channels_that_were_never_used_and_matrices_of_zeros_do_no_harm() -> None:
     x, weight = inputs(64), matrix(6, 64)
     x[:, 5] = 0
-    found = gptq(weight, x.T @ x, 4, 32, symmetric=False)
+    found = quantized(weight, x.T @ x, symmetric=False)
     assert np.isfinite(found.values()).all()
     assert np.abs(found.values() - weight)[:, 5].max() < 0.5
-    nothing = gptq(np.zeros((3, 64), np.float32), np.zeros((64, 64), np.float32), 4, 32, symmetric=True)
+    nothing = quantized(np.zeros((3, 64), np.float32), np.zeros((64, 64), np.float32), symmetric=True)
     assert (nothing.values() == 0).all()
 
 

@@ -5,32 +5,33 @@ from pathlib import Path
 
 import numpy as np
 
+from edgegen.manifest import MatrixFormat
 from edgegen_export.quantize.blockwise import Blocks
 
 
 class BlockStore:
-    """One file per matrix, by its (fused) module; a file that is there is whole."""
+    """One file per matrix, by its (fused) module, and per format; a file that is there is whole."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, module: str, blocks: Blocks) -> None:
+    def put(self, module: str, form: MatrixFormat, blocks: Blocks) -> None:
+        path = self._path(module, form)
         zeros = np.empty(0, np.uint8) if blocks.zeros is None else blocks.zeros
-        draft, form = self._path(module).with_suffix(".partial.npz"), np.array([blocks.bits, blocks.columns])
-        np.savez(draft, codes=blocks.codes, scales=blocks.scales, zeros=zeros, form=form)
-        draft.replace(self._path(module))
+        draft, shape = path.with_suffix(".partial.npz"), np.array([blocks.bits, blocks.columns])
+        np.savez(draft, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape)
+        draft.replace(path)
 
-    def has(self, module: str) -> bool:
-        return self._path(module).exists()
-
-    def get(self, module: str) -> Blocks | None:
+    def get(self, module: str, form: MatrixFormat) -> Blocks | None:
         """The matrix, or None where there is none."""
-        if not self.has(module):
+        path = self._path(module, form)
+        if not path.exists():
             return None
-        with np.load(self._path(module)) as arrays:
-            bits, columns = arrays["form"].tolist()
+        with np.load(path) as arrays:
+            bits, columns = arrays["shape"].tolist()
             zeros = arrays["zeros"]
             return Blocks(arrays["codes"], arrays["scales"], zeros if zeros.size else None, bits, columns)
 
-    def _path(self, module: str) -> Path:
-        return self._folder / (re.sub(r"[^\w.+]", "_", module) + ".npz")
+    def _path(self, module: str, form: MatrixFormat) -> Path:
+        kind = f"{form.bits}-{form.block_size}{'' if form.symmetric else '-zeros'}"
+        return self._folder / (re.sub(r"[^\w.+]", "_", module) + f".{kind}.npz")

@@ -4,7 +4,7 @@ A weight is ``(code - zero) * scale``. A symmetric matrix has the zero in the mi
 its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -37,6 +37,11 @@ class Blocks:
     bits: int
     columns: int
     scale_dtype: np.dtype[Any] = SCALE
+
+    def rows(self, which: slice | NDArray[np.int64]) -> "Blocks":
+        """These rows of the matrix."""
+        zeros = None if self.zeros is None else self.zeros[which]
+        return replace(self, codes=self.codes[which], scales=self.scales[which], zeros=zeros)
 
     def values(self) -> Floats:
         """What the codes stand for: float32 [n, k]."""
