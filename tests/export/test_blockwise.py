@@ -155,7 +155,7 @@ class Quantized:
         self.values = dequantized(blocks.codes, blocks.scales, zeros, columns)
         sink = WeightsFile(folder / "weights.data")
         recipe = Quantization("int4", linear=form, embedding=form)
-        params = StoredParameters(tensors, recipe, sink, lambda _: None, lambda *_: blocks)
+        params = StoredParameters(tensors, recipe, sink, lambda _: None, lambda _module, _form: blocks)
         stored, bias = params.matrix("m"), params.bias("m")
         sink.close()
 
@@ -225,7 +225,7 @@ def test_stored_bits_are_those_of_the_file(columns: int, form: MatrixFormat) -> 
         blocks = replace(blocks, zeros=np.ones(blocks.scales.shape, np.uint8))
     recipe = Quantization("int4", linear=form, embedding=form)
     params = StoredParameters(
-        {"m.weight": LazyTensor.from_array(matrix)}, recipe, sink, lambda _: None, lambda *_: blocks
+        {"m.weight": LazyTensor.from_array(matrix)}, recipe, sink, lambda _: None, lambda _module, _form: blocks
     )
     params.matrix("m")
     assert stored_bits(matrix.shape, form) == 8 * sink.size
