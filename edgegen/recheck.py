@@ -11,8 +11,9 @@ from edgegen.bundle import Bundle
 from edgegen.errors import BundleError
 from edgegen.manifest import GraphVariant
 from edgegen.ort_session import require_version
-from edgegen.parity import ParityReport, VariantParity, measure
+from edgegen.parity import measure
 from edgegen.parity_reference import ParityReference
+from edgegen.parity_report import ParityReport, VariantParity
 
 KL_FACTOR, KL_MARGIN = 2.0, 1e-3
 """A mean divergence may become so many times as large, and so much larger: int8 costs well below a thousandth."""

@@ -11,7 +11,7 @@ import click
 from edgegen.bundle import Bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
-from edgegen.parity import ParityReport
+from edgegen.parity_report import ParityReport
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
 

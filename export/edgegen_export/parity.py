@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import ExportError, LogitsError
-from edgegen.parity import (
-    ParityReport,
-    VariantParity,
-    greedy,
-    log_probabilities,
-    measure,
-    perplexity_of_reference,
-)
+from edgegen.parity import greedy, log_probabilities, measure, perplexity_of_reference
 from edgegen.parity_reference import LIKELIEST, UNKNOWN, ParityReference, log_rest
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen.runners import Runner
 
 WINDOW = 256

@@ -28,7 +28,8 @@ from edgegen.manifest import (
     is_safe_path,
 )
 from edgegen.ort_session import require_version, version_numbers
-from edgegen.parity import ParityReport, open_graph
+from edgegen.parity import open_graph
+from edgegen.parity_report import ParityReport
 from edgegen_export.architecture import Architecture, bind, find_architecture
 from edgegen_export.calibrated_weights import calibrate
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked

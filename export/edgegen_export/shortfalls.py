@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegen.manifest import Manifest, Quantization
-from edgegen.parity import ParityReport, VariantParity
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen_export.quantize.recipe import Scheme
 
 

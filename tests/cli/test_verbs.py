@@ -12,7 +12,7 @@ import edgegen as package
 from edgegen.bundle import Bundle
 from edgegen.cli import VERBS, main, run
 from edgegen.manifest import MANIFEST_NAME, FileEntry
-from edgegen.parity import ParityReport, VariantParity
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen.store import BundleStore
 from tests.cli.conftest import Edgegen
 

@@ -9,8 +9,8 @@ import pytest
 
 from edgegen import manifest
 from edgegen.bundle import Bundle
-from edgegen.parity import ParityReport, VariantParity
 from edgegen.parity_reference import ParityReference
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from edgegen_export.pipeline import export
 from edgegen_export.traced_graph import TracedGraph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgegen import LLM, Bundle
-from edgegen.parity import ParityReport
+from edgegen.parity_report import ParityReport
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from edgegen_export.pipeline import export
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from edgegen.bundle import Bundle
 from edgegen.errors import UnsupportedModelError
 from edgegen.llm import LLM
-from edgegen.parity import ParityReport
 from edgegen.parity_reference import UNKNOWN, ParityReference
+from edgegen.parity_report import ParityReport
 from edgegen_export.pipeline import export
 from edgegen_export.sample_text import SAMPLE_TEXT
 from tests.checkpoint.layouts import write_gpt2

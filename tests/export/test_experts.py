@@ -16,7 +16,7 @@ from edgegen.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen.llm import open_runner
 from edgegen.options import EngineOptions
-from edgegen.parity import ParityReport
+from edgegen.parity_report import ParityReport
 from edgegen_export.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES

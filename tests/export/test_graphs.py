@@ -15,6 +15,7 @@ from edgegen.bundle import Bundle
 from edgegen.kv_cache import KVCache
 from edgegen.runner import ModelRunner
 from edgegen.runners import Runner
+from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.checkpoint.layouts import write_gpt2
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
@@ -246,7 +247,7 @@ def test_an_int8_bundle_keeps_no_float_matrix_but_the_positions(bundle: Bundle) 
 
 def test_int8_weights_take_little_more_than_a_byte_each(tmp_path: Path) -> None:
     write_gpt2(tmp_path / "checkpoint", layout="original", n_layer=2, n_embd=256, vocab_size=2000, n_positions=32)
-    bundle = export_to(tmp_path / "checkpoint", tmp_path / "bundle", "int8")
+    bundle, _ = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", fast=True)
     matrices = 2000 * 256 + 2 * 12 * 256 * 256
     floats = 32 * 256 + 2 * (13 + 4) * 256 + 2 * 256
     assert bundle.manifest.files["weights.data"].size <= matrices * (1 + 2 / 64) + 4 * floats + 40 * 4096

@@ -14,8 +14,9 @@ from edgegen.bundle import Bundle
 from edgegen.concat_runner import ConcatRunner
 from edgegen.errors import ExportError, UsageError
 from edgegen.manifest import GraphContract, Manifest, MatrixFormat, Quantization
-from edgegen.parity import ParityReport, VariantParity, log_probabilities, parity_of
+from edgegen.parity import log_probabilities, parity_of
 from edgegen.parity_reference import LIKELIEST, UNKNOWN
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen_export.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.layer_errors import layer_errors
 from edgegen_export.parameters import StoredParameters

@@ -34,7 +34,7 @@ from edgegen.manifest import (
 )
 from edgegen.options import EngineOptions
 from edgegen.ort_session import Binding, Buffer, RunSwitch
-from edgegen.parity import ParityReport, VariantParity
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen.runner import ModelRunner
 from tests.byte_level import LETTER_OF_BYTE
 from tests.checkpoint.layouts import write_gpt2

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from edgegen.bundle import Bundle
 from edgegen.errors import BundleError, LogitsError, ManifestError
 from edgegen.llm import LLM
-from edgegen.parity import ParityReport, VariantParity, greedy, log_probabilities, open_graph, parity_of
+from edgegen.parity import greedy, log_probabilities, open_graph, parity_of
 from edgegen.parity_reference import UNKNOWN, ParityReference, log_rest
+from edgegen.parity_report import ParityReport, VariantParity
 from edgegen.recheck import Recheck, recheck
 from tests.export.bundles import decoded, runner_of
 from tests.runtime.models import VOCAB_SIZE, FakeGraphs, RandomGraphs, fake_runner
