@@ -45,8 +45,7 @@ class Gate:
         self.left -= 1
         if self.left == 0:
             self.reached.set()
-            while not self.opened.is_set() and not self.graphs.switch.run_options.terminate:
-                time.sleep(0.001)
+            assert until(lambda: self.opened.is_set() or self.graphs.switch.run_options.terminate)
 
 
 @pytest.fixture
@@ -131,8 +130,9 @@ class TestTokens:
         assert stream.result.token_ids == result.token_ids == answer_of(PROMPT, 4)
 
     def test_may_be_used_by_many_threads_at_once(self, llm: LLM, graphs: FakeGraphs) -> None:
-        _, token = Gate(graphs, 7), CancelToken()
+        gate, token = Gate(graphs, 7), CancelToken()
         streams = [llm.stream(LONG, cancel=token) for _ in range(5)]
+        gate.reached.wait(10)
         threads = [threading.Thread(target=token.cancel) for _ in range(8)]
         for thread in threads:
             thread.start()
