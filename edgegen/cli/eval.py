@@ -2,9 +2,7 @@
 
 import json
 import math
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +10,7 @@ import click
 
 from edgegen.bundle import Bundle
 from edgegen.cli.logprob_record import finite_or_null
+from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import BundleError, EdgegenError, UsageError, one_or_list
 from edgegen.faults import number
@@ -20,7 +19,7 @@ from edgegen.questions import Records, read_pairs, read_questions
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
 if TYPE_CHECKING:
-    from edgegen.evaluation import Evaluation, Figure, Progress
+    from edgegen.evaluation import Evaluation, Figure
     from edgegen.manifest import KVDtype
 
 Item = TypeVar("Item")
@@ -157,7 +156,7 @@ def _measured(name: str, tests: "Sequence[Evaluation]", options: EngineOptions |
     llm, rows = LLM.load(name, options=options), list[Row]()
     for test in tests:
         try:
-            with _progress(f"{name} {test.name}") as show:
+            with progress_bar(f"{name} {test.name}") as show:
                 rows += [Row(test.name, name, figure) for figure in test.run(llm, show)]
         except EdgegenError as error:
             raise type(error)(f"{test.name} with {name}: {error}") from None
@@ -171,23 +170,6 @@ def _rows(measured: Sequence[Sequence[Row]]) -> list[Row]:
         for first, *others in zip(*measured, strict=True)
         for row in (first, *others)
     ]
-
-
-@contextmanager
-def _progress(what: str) -> "Generator[Progress | None]":
-    """A bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(desc=what, leave=False, bar_format="{desc} {bar:30} {percentage:3.0f}%  {remaining} left") as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield show
 
 
 def _record(row: Row) -> dict[str, Any]:

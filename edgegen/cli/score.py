@@ -1,12 +1,12 @@
 """``edgegen score``: how likely a model finds a text, a file or continuations of a context."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgegen.cli.logprob_record import finite_or_null, logprob_record
+from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions
@@ -108,17 +108,7 @@ def _context(argument: str) -> str:
 
 
 def _measure(llm: "LLM", text: str, window: int | None, stride: int | None) -> "Perplexity":
-    """With a bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        return llm.perplexity(text, window=window, stride=stride)
-    from tqdm import tqdm
-
-    with tqdm(leave=False, bar_format="{desc}{bar:30} {percentage:3.0f}%  {remaining} left") as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with progress_bar() as show:
         return llm.perplexity(text, window=window, stride=stride, on_progress=show)
 
 

@@ -1,21 +1,16 @@
 """TextWatcher: ids in, text out, and the word to stop."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgegen.errors import OptionError
 from edgegen.logits.id_array import IdArray
+from edgegen.options import StoppingFunction
 from edgegen.stopping.match import StopMatch
 from edgegen.stopping.regex import StopRegex
 from edgegen.stopping.text_stops import TextStops
 from edgegen.tokenizer import StreamingDetokenizer
-
-StoppingFunction = Callable[[NDArray[np.int64]], object]
-"""Is shown the ids of prompt and answer, ``[T]``, read-only; what is true ends the text."""
 
 
 class TextWatcher:

@@ -138,8 +138,9 @@ def export(
     )
     if via == "optimum" and checkpoint.gguf is not None:
         raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
-    if via == "edgegen":
-        architecture, config = read_config(checkpoint.config)
+    known = read_config(checkpoint.config) if via == "edgegen" else None
+    if known is not None:
+        architecture, config = known
         names = architecture.base_names(config)
         checkpoint = unpacked(checkpoint, names)
         if update is not None:
@@ -151,10 +152,10 @@ def export(
         BundleWriter(target, force=force) as writer,
         Unfinished(target, writer.scratch(), progress.warn) as unfinished,
     ):
-        if via == "optimum":
+        if known is None:
             construction = trace_model(checkpoint.path, writer.scratch(), ROUNDED[scheme], max_context, progress.stage)
         else:
-            construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors, max_context)
+            construction = _of_blocks(*known, checkpoint.tensors, max_context)
         given = _json(checkpoint, GENERATION_CONFIG)
         settings, ignored = generation_config(given, checkpoint.config, construction.max_context)
         if ignored:
