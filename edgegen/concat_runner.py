@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edgegen.concat_cache import ConcatCache
 from edgegen.manifest import GraphVariant, KVLayer, Phase
-from edgegen.ort_session import Buffer, GraphPair
+from edgegen.ort_session import Binding, Buffer, GraphPair
 
 Logits = NDArray[np.float32]
 
@@ -46,24 +46,25 @@ class ConcatRunner:
     def _run(self, phase: Phase, cache: ConcatCache, first: int, ids: NDArray[np.int64]) -> Logits:
         rows, tokens = ids.shape
         cache.reserve(first + rows, tokens)
-        shape = (rows, tokens if phase == "decode" else 1, self.vocab_size)
+        wanted = np.arange(0 if phase == "decode" else tokens - 1, tokens, dtype=np.int64)[None]
+        shape = (rows, wanted.size, self.vocab_size)
         if self._logits.shape != shape:
             self._logits = np.zeros(shape, np.float32)
         for row in range(rows):
-            self._run_row(phase, cache, first + row, ids[row : row + 1], self._logits[row : row + 1])
+            bind = self._graphs.binding(phase)  # anew each time: it would keep the arrays of past steps alive
+            if bind.takes(self._variant.contract.logits_indices):
+                bind.input(self._variant.contract.logits_indices, Buffer(wanted))
+            self._run_row(bind, cache, first + row, ids[row : row + 1], self._logits[row : row + 1])
         return self._logits
 
-    def _run_row(self, phase: Phase, cache: ConcatCache, slot: int, ids: NDArray[np.int64], logits: Logits) -> None:
-        """One graph over ids [1, tokens] after what ``slot`` holds; logits [1, tokens or 1, vocab] are written."""
+    def _run_row(self, bind: Binding, cache: ConcatCache, slot: int, ids: NDArray[np.int64], logits: Logits) -> None:
+        """One graph over ids [1, tokens] after what ``slot`` holds; logits [1, wanted, vocab] are written."""
         names, layers = self._variant.contract, self._variant.kv.layers
         before, tokens = int(cache.lengths[slot]), ids.shape[1]
         after = before + tokens
         present = [_room(layer, after, self._variant.kv.dtype) for layer in layers for _ in "kv"]
-        bind = self._graphs.binding(phase)  # anew each time: it would keep the arrays of past steps alive
         bind.input(names.input_ids, Buffer(np.ascontiguousarray(ids)))
         bind.input(names.position_ids, Buffer(np.arange(before, after, dtype=np.int64)[None]))
-        if phase == "prefill":
-            bind.input(names.logits_indices, Buffer(np.array([tokens - 1], np.int64)))
         for name, buffer in zip(self._pasts, cache.past(slot), strict=True):
             bind.input(name, buffer)
         for name, buffer in zip(self._presents, present, strict=True):

@@ -12,7 +12,7 @@ from edgegen.engine import Engine
 from edgegen.engine_thread import EngineThread
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
-from edgegen.ort_session import PairedSession, TwoSessions, require_version
+from edgegen.ort_session import OneSession, TwoSessions, require_version
 from edgegen.perplexity import PerplexityMeter, Progress
 from edgegen.request import Request
 from edgegen.request_builder import Prompt, RequestBuilder
@@ -316,8 +316,8 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     """The runner of the variant that ``options`` ask for, its weights loaded."""
     variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    if options.sessions == "pair":
-        graphs = PairedSession(bundle.file(variant.pair), variant.contract, options.threads)
+    if options.sessions == "one":
+        graphs = OneSession(bundle.file(variant.prefill), options.threads)
     else:
         graphs = TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     model = bundle.manifest.model

@@ -12,7 +12,7 @@ from edgegen.errors import ManifestError, one_or_list
 from edgegen.typed_json import OPTIONAL, decode
 
 MANIFEST_NAME = "edgegen.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Phase = Literal["prefill", "decode"]
 EMBEDDINGS = ("embed", "embed_in", "head_in", "head")
@@ -123,15 +123,14 @@ class RotaryTable:
 class GraphContract:
     """Names of the graphs' tensors besides the cache's.
 
-    ``input_ids``, ``position_ids``: int64 [rows, tokens]; ``logits_indices``: int64 [rows], for prefill, the position
-    in this step whose logits are wanted; ``run_prefill``: bool scalar, for the pair, which branch runs;
-    ``logits``: float32, prefill [rows, 1, vocab], decode [rows, tokens, vocab].
+    ``input_ids``, ``position_ids``: int64 [rows, tokens]; ``logits_indices``: int64 [rows, wanted], for prefill, the
+    positions in this step whose logits are wanted; ``logits``: float32, prefill [rows, wanted, vocab], decode
+    [rows, tokens, vocab].
     """
 
     input_ids: str = "input_ids"
     position_ids: str = "position_ids"
     logits_indices: str = "logits_indices"
-    run_prefill: str = "run_prefill"
     logits: str = "logits"
 
 
@@ -139,14 +138,13 @@ class GraphContract:
 class GraphVariant:
     """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
 
-    ``prefill`` and ``decode`` are graphs of their own, ``pair`` holds both; ``minimum_onnxruntime`` is the oldest with
-    every operator they use.
+    ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
+    those of all, as well; ``minimum_onnxruntime`` is the oldest with every operator they use.
     """
 
     name: str
     prefill: str
     decode: str
-    pair: str
     weights: str
     linear: Literal["matmul_nbits", "matmul"]
     activation_dtype: Literal["float32"]
@@ -287,7 +285,7 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
     if manifest.tokenizer is not None:
         named["tokenizer"] = manifest.tokenizer
     for i, variant in enumerate(manifest.variants):
-        for key in ("prefill", "decode", "pair", "weights"):
+        for key in ("prefill", "decode", "weights"):
             named[f"variants[{i}].{key}"] = getattr(variant, key)
         if not variant.kv.layers:
             faults.append(f"variants[{i}].kv.layers: at least one is needed")

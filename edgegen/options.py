@@ -329,21 +329,22 @@ class EngineOptions:
     Attributes:
         threads: threads of ONNX Runtime; None is one per physical core, which is the fastest.
         prefill_chunk: most prompt tokens per step; smaller chunks need less memory.
-        sessions: ``pair`` shares one packed copy of the weights, ``two`` opens a session per graph.
+        sessions: ``one`` runs the prefill graph for both phases over one packed copy of the weights; ``two`` opens a
+            session per graph.
         kv: how keys and values are kept: ``float32``, or ``int8`` in a quarter of the memory, with which a text does
             not depend on how its computation was cut; None is what the bundle prefers (its first variant).
     """
 
     threads: int | None = None
     prefill_chunk: int = 128
-    sessions: Literal["pair", "two"] = "pair"
+    sessions: Literal["one", "two"] = "one"
     kv: KVDtype | None = None
 
     def __post_init__(self) -> None:
         faults = [
             *([] if self.threads is None else number("threads", self.threads, int, 1, 1024)),
             *number("prefill_chunk", self.prefill_chunk, int, 2),
-            *([] if self.sessions in ("pair", "two") else [f"sessions: 'pair' or 'two', not {self.sessions!r}"]),
+            *([] if self.sessions in ("one", "two") else [f"sessions: 'one' or 'two', not {self.sessions!r}"]),
             *([] if self.kv in (None, "float32", "int8") else [f"kv: 'float32' or 'int8', not {self.kv!r}"]),
         ]
         if faults:

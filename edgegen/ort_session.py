@@ -1,17 +1,16 @@
 """The one place where ONNX Runtime is imported: telemetry off, threads, providers, and the two ways to hold a pair.
 
-A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`PairedSession` opens ``pair.onnx``:
-one session, one packed copy of the weights, one thread pool. :class:`TwoSessions` opens the two graphs as sessions of
-their own: twice the packed weights, for tools and for checking. Both give the same bits.
+A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`OneSession` opens the prefill graph,
+which gives the logits of whatever positions it is asked for, for both: one packed copy of the weights, one thread pool.
+:class:`TwoSessions` opens each graph in a session of its own: twice the packed weights, for tools and for checking. Both
+give the same bits.
 """
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 # Wheels since 1.29 send telemetry by default; only this, before the import, switches all of it off.
@@ -21,7 +20,7 @@ import onnxruntime as ort
 
 from edgegen.board import physical_cores
 from edgegen.errors import BundleError
-from edgegen.manifest import GraphContract, Phase
+from edgegen.manifest import Phase
 
 Array = NDArray[Any]
 
@@ -53,13 +52,15 @@ class RunSwitch:
 class Binding:
     """Inputs and outputs of one graph bound to buffers; kept alive between runs, changed where something changed."""
 
-    def __init__(self, session: Any, fixed: Mapping[str, Buffer], switch: "RunSwitch | None" = None) -> None:
+    def __init__(self, session: Any, switch: RunSwitch | None = None) -> None:
         self._session = session
         self._switch = switch or RunSwitch()
         self._io = session.io_binding()
         self._kept: dict[str, Buffer] = {}
-        for name, buffer in fixed.items():
-            self.input(name, buffer)
+
+    def takes(self, name: str) -> bool:
+        """Whether the graph has this input."""
+        return any(value.name == name for value in self._session.get_inputs())
 
     def input(self, name: str, buffer: Buffer) -> None:
         self._kept[name] = buffer  # the native side does not own NumPy's memory
@@ -85,20 +86,15 @@ class GraphPair(Protocol):
         ...
 
 
-class PairedSession:
-    """Both graphs as branches of one ``If`` in one session."""
+class OneSession:
+    """One graph, of prefill as a rule, for both phases."""
 
-    def __init__(self, pair: Path, contract: GraphContract, threads: int | None = None) -> None:
+    def __init__(self, graph: Path, threads: int | None = None) -> None:
         self.switch = RunSwitch()
-        self._session = open_session(pair, threads)
-        self._contract = contract
+        self._session = open_session(graph, threads)
 
     def binding(self, phase: Phase) -> Binding:
-        fixed = {self._contract.run_prefill: Buffer(np.array(phase == "prefill"))}
-        if phase == "decode":
-            # The pair's inputs are those of both graphs; the branch that runs does not read this one.
-            fixed[self._contract.logits_indices] = Buffer(np.zeros(1, np.int64))
-        return Binding(self._session, fixed, self.switch)
+        return Binding(self._session, self.switch)
 
 
 class TwoSessions:
@@ -113,7 +109,7 @@ class TwoSessions:
         }
 
     def binding(self, phase: Phase) -> Binding:
-        return Binding(self._sessions[phase], {}, self.switch)
+        return Binding(self._sessions[phase], self.switch)
 
 
 def require_version(minimum: str, what: str = "this bundle") -> None:

@@ -76,7 +76,7 @@ class _OneGraph:
         self._session = open_session(bundle.file(variant.prefill if phase == "prefill" else variant.decode))
 
     def binding(self, phase: Phase) -> Binding:
-        return Binding(self._session, {})
+        return Binding(self._session)
 
 
 def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:

@@ -97,19 +97,20 @@ class _Step:
     def _bind_shape(self, rows: int, tokens: int) -> None:
         names, bind = self._variant.contract, self._binding
         self._shape = (0, 0)  # until all is bound: an interrupt may fall between
-        wanted = tokens if self._phase == "decode" else 1
+        first_wanted = 0 if self._phase == "decode" else tokens - 1
+        wanted = np.tile(np.arange(first_wanted, tokens, dtype=np.int64), (rows, 1))
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
         self._offsets = np.arange(tokens, dtype=np.int64)
         self._seqlens = np.zeros(rows, np.int32)
-        self._logits = np.zeros((rows, wanted, self._vocab_size), np.float32)
+        self._logits = np.zeros((*wanted.shape, self._vocab_size), np.float32)
         bind.input(names.input_ids, Buffer(self._ids))
         bind.input(names.position_ids, Buffer(self._positions))
         for kv_class in self._variant.kv.classes.values():
             seqlens, _ = kv_class.length_inputs
             bind.input(seqlens, Buffer(self._seqlens))
-        if self._phase == "prefill":
-            bind.input(names.logits_indices, Buffer(np.full(rows, tokens - 1, np.int64)))
+        if bind.takes(names.logits_indices):
+            bind.input(names.logits_indices, Buffer(wanted))
         bind.output(names.logits, Buffer(self._logits))
         self._shape = (rows, tokens)
 

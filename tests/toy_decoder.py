@@ -13,9 +13,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from edgegen.manifest import CacheClass, GraphContract, GraphVariant, KVLayer, KVSpec, Phase
+from edgegen.manifest import CacheClass, GraphVariant, KVLayer, KVSpec, Phase
 from edgegen.ort_session import Binding, RunSwitch, open_session
-from edgegen_export.graph import join_pair
 from edgegen_export.parameters import StoredParameters
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.traced_decoder import build_traced
@@ -178,9 +177,9 @@ def concat_graph(weights: Weights, phase: Phase) -> ModelProto:
     inputs |= {name: ["b", 1, "p", WIDTH] for name in ("past_key", "past_value")}
     hidden = "hidden"
     if phase == "prefill":
-        inputs["logits_indices"] = ["b"]
+        inputs["logits_indices"] = ["b", "n"]
         nodes += [
-            *_constants(index_axes=[1, 2]),
+            *_constants(index_axes=[2]),
             _node("Unsqueeze", "logits_indices index_axes", "index"),
             _node("GatherND", "hidden index", "wanted", batch_dims=1),
         ]
@@ -215,7 +214,7 @@ class ToyGraphs:
 
 class _Watched(Binding):
     def __init__(self, graphs: ToyGraphs, phase: Phase, session: Any) -> None:
-        super().__init__(session, {})
+        super().__init__(session)
         self._graphs = graphs
         self._phase: Phase = phase
 
@@ -232,18 +231,12 @@ def write_model(model: ModelProto, path: Path) -> Path:
 
 
 def write_graphs(graph: TracedGraph, folder: Path, scheme: Scheme) -> Mapping[str, ModelProto]:
-    """prefill.onnx, decode.onnx, pair.onnx and weights.data in ``folder``."""
+    """prefill.onnx, decode.onnx and weights.data in ``folder``."""
     sink = WeightsFile(folder / "weights.data")
     params = StoredParameters(graph.tensors, ROUNDED[scheme], sink, lambda elements: None)
     models = {
         "prefill": build_traced(graph, "prefill", params).model("weights.data"),
         "decode": build_traced(graph, "decode", params).model("weights.data"),
-        "pair": join_pair(
-            GraphContract().run_prefill,
-            build_traced(graph, "prefill", params, "prefill/"),
-            build_traced(graph, "decode", params, "decode/"),
-            "weights.data",
-        ),
     }
     sink.close()
     for name, model in models.items():

@@ -54,7 +54,7 @@ _DEFAULTS = GenerationOptions()
 @click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
 @click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{EngineOptions().prefill_chunk}]")
 @click.option(
-    "--sessions", type=click.Choice(["pair", "two"]), help="One shared copy of the weights, or a session per graph."
+    "--sessions", type=click.Choice(["one", "two"]), help="One shared copy of the weights, or a session per graph."
 )
 @click.option(
     "--kv",

@@ -53,7 +53,7 @@ class LayerStates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Construction:
-    """``build(kv, params, phase, prefix)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
+    """``build(kv, params, phase)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
 
     ``identity``: what its function depends on besides ``tensors``.
     ``kv``: the cache in float32. ``kv_scales(tensors, ids)``: what its keys and values are divided by in int8, those of
@@ -66,7 +66,7 @@ class Construction:
     """
 
     tensors: Mapping[str, LazyTensor]
-    build: Callable[[KVSpec, Parameters, Phase, str], GraphBuilder]
+    build: Callable[[KVSpec, Parameters, Phase], GraphBuilder]
     kv: KVSpec
     reference: Reference
     parameters: int

@@ -62,26 +62,26 @@ def rotary_tables(config: DecoderConfig) -> dict[Rope, RotaryTable]:
     }
 
 
-def build_prefill(config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: str = "") -> GraphBuilder:
-    """ids [b, t] with past → logits [b, 1, v] of the one position per row that ``logits_indices`` names."""
-    return _build("prefill", config, params, kv, prefix)
+def build_prefill(config: DecoderConfig, params: Parameters, kv: KVSpec) -> GraphBuilder:
+    """ids [b, t] with past → logits [b, n, v] of the n positions per row that ``logits_indices`` names."""
+    return _build("prefill", config, params, kv)
 
 
-def build_decode(config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: str = "") -> GraphBuilder:
+def build_decode(config: DecoderConfig, params: Parameters, kv: KVSpec) -> GraphBuilder:
     """ids [b, t] with past → logits [b, t, v] of every new position."""
-    return _build("decode", config, params, kv, prefix)
+    return _build("decode", config, params, kv)
 
 
 def build_states(config: DecoderConfig, params: Parameters, kv: KVSpec) -> GraphBuilder:
     """The prefill graph, which besides gives the residual stream [b, t, d] behind each layer: ``states.{i}``."""
-    return _build("prefill", config, params, kv, "", with_states=True)
+    return _build("prefill", config, params, kv, with_states=True)
 
 
 def _build(
-    phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, prefix: str, *, with_states: bool = False
+    phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, *, with_states: bool = False
 ) -> GraphBuilder:
     names = GraphContract()
-    g = GraphBuilder(phase, prefix)
+    g = GraphBuilder(phase)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
     step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
 
@@ -96,7 +96,8 @@ def _build(
         hidden = final_hidden(g, params, config, stream)
         wanted = "tokens"
         if phase == "prefill":
-            hidden, wanted = pick(g, hidden, g.input(names.logits_indices, "int64", ["batch"])), 1
+            wanted = "wanted"
+            hidden = pick(g, hidden, g.input(names.logits_indices, "int64", ["batch", wanted]))
         logits = head(g, params, config, hidden)
     g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
     return g
@@ -135,6 +136,5 @@ def step_inputs(
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
-    """One position per row: hidden [b, t, d], indices [b] → [b, 1, d]."""
-    per_row = g.op.Unsqueeze(indices, g.axes(1, 2))
-    return g.op.GatherND(hidden, per_row, batch_dims=1)
+    """Some positions of each row: hidden [b, t, d], indices [b, n] → [b, n, d]."""
+    return g.op.GatherND(hidden, g.op.Unsqueeze(indices, g.axes(2)), batch_dims=1)

@@ -28,7 +28,7 @@ class _DecodeGraph:
 
     def binding(self, phase: Phase) -> Binding:
         assert phase == "decode"
-        return Binding(self._session, {})
+        return Binding(self._session)
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def draft_runner(
     sink = WeightsFile(folder / _WEIGHTS)
     params = StoredParameters(construction.tensors, recipe, sink, on_progress)
     try:
-        graph = construction.build(construction.kv, params, "decode", "").model(_WEIGHTS)
+        graph = construction.build(construction.kv, params, "decode").model(_WEIGHTS)
         params.refuse_not_finite()
         sink.close()
     finally:
@@ -56,7 +56,6 @@ def draft_runner(
         name="draft",
         prefill=_GRAPH,
         decode=_GRAPH,
-        pair=_GRAPH,
         weights=_WEIGHTS,
         linear="matmul_nbits",
         activation_dtype="float32",

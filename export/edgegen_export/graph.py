@@ -66,12 +66,9 @@ class _Operators:
 
 
 class GraphBuilder:
-    """One graph in the making. ``prefix`` keeps the names of two graphs apart that will share a scope.
+    """One graph in the making. ``opset``: that of the nodes that are copied into it, where there are any."""
 
-    ``opset``: that of the nodes that are copied into it, where there are any.
-    """
-
-    def __init__(self, name: str, prefix: str = "", opset: int = OPSET) -> None:
+    def __init__(self, name: str, opset: int = OPSET) -> None:
         self.name = name
         self.opset = opset
         self.op = _Operators(self, "")
@@ -81,7 +78,6 @@ class GraphBuilder:
         self.weights: dict[str, Tensor] = {}
         self.casts: dict[str, NodeProto] = {}
         """Of weights, which belong where the weights are."""
-        self._prefix = prefix
         self._scope: list[str] = []
         self._nodes: list[NodeProto] = []
         self._constants: dict[str, TensorProto] = {}
@@ -103,8 +99,8 @@ class GraphBuilder:
         for node in self._nodes:
             for position, existing in enumerate(node.output):
                 if existing == value:
-                    node.output[position] = self._prefix + name
-        self.outputs[name] = helper.make_tensor_value_info(self._prefix + name, _DTYPES[dtype], list(shape))
+                    node.output[position] = name
+        self.outputs[name] = helper.make_tensor_value_info(name, _DTYPES[dtype], list(shape))
 
     def weight(self, tensor: Tensor) -> Value:
         """Its value; 16-bit floats are for storage, and become float32 when a session opens."""
@@ -123,7 +119,7 @@ class GraphBuilder:
 
     def constant(self, array: NDArray[np.generic]) -> Value:
         """A small constant, stored in the graph itself and once per value."""
-        key = f"{self._prefix}constant/{array.dtype}{list(array.shape)}/{array.tobytes().hex()}"
+        key = f"constant/{array.dtype}{list(array.shape)}/{array.tobytes().hex()}"
         self._constants[key] = numpy_helper.from_array(array, key)
         return Value(key)
 
@@ -142,7 +138,7 @@ class GraphBuilder:
         """Emit one node with ``num_outputs`` outputs and return their names."""
         path = "/".join([*self._scope, op_type])
         count = self._counts[path] = self._counts.get(path, -1) + 1
-        name = self._prefix + (f"{path}.{count}" if count else path)
+        name = f"{path}.{count}" if count else path
         outputs = [Value(name if k == 0 else f"{name}:{k}") for k in range(num_outputs)]
         node = helper.make_node(op_type, list(inputs), list(outputs), name=name, domain=domain or None)
         node.attribute.extend(_attribute(key, value) for key, value in attributes.items())
@@ -150,20 +146,12 @@ class GraphBuilder:
         return tuple(outputs)
 
     def copy(self, node: NodeProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """Emit ``node``, of another graph, over ``inputs``; names are its own, behind the prefix."""
+        """Emit ``node``, of another graph, over ``inputs``; names are its own."""
         copied = NodeProto()
         copied.CopyFrom(node)
-        copied.name = self._prefix + node.name
         copied.input[:] = inputs
-        copied.output[:] = [self._prefix + name if name else NONE for name in node.output]
         self._nodes.append(copied)
         return tuple(Value(name) for name in copied.output)
-
-    def body(self) -> GraphProto:
-        """The graph as the branch of an ``If``: no inputs, no weights; both come from the scope around it."""
-        return helper.make_graph(
-            self._nodes, self.name, [], list(self.outputs.values()), list(self._constants.values())
-        )
 
     def model(self, weights_file: str | None = None) -> ModelProto:
         """The graph as a model whose weights lie in ``weights_file`` beside it."""
@@ -178,31 +166,6 @@ class GraphBuilder:
         return _model(graph, self.opset)
 
 
-def join_pair(condition: str, then: GraphBuilder, otherwise: GraphBuilder, weights_file: str) -> ModelProto:
-    """One model with two graphs as the branches of one ``If`` and the weights in the scope around both.
-
-    ONNX Runtime packs a weight once per session and scope: this is how two graphs share one packed copy.
-    Both graphs must have the same outputs, the same opset and distinct name prefixes.
-    """
-    inputs = {
-        condition: helper.make_tensor_value_info(condition, TensorProto.BOOL, []),
-        **then.inputs,
-        **otherwise.inputs,
-    }
-    weights = {**then.weights, **otherwise.weights}
-    casts = {**then.casts, **otherwise.casts}
-    outputs = [
-        helper.make_tensor_value_info(key, info.type.tensor_type.elem_type, _shape(otherwise.outputs[key]))
-        for key, info in then.outputs.items()
-    ]
-    branch = helper.make_node("If", [condition], list(then.outputs), name="pair")
-    branch.attribute.extend([_attribute("then_branch", then.body()), _attribute("else_branch", otherwise.body())])
-    initializers = [_external(tensor, weights_file) for tensor in weights.values()]
-    return _model(
-        helper.make_graph([*casts.values(), branch], "pair", list(inputs.values()), outputs, initializers), then.opset
-    )
-
-
 def _model(graph: GraphProto, opset: int) -> ModelProto:
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="edgegen")
@@ -210,11 +173,6 @@ def _model(graph: GraphProto, opset: int) -> ModelProto:
 
 def _attribute(name: str, value: AttributeValue) -> AttributeProto:
     return helper.make_attribute(name, value)
-
-
-def _shape(info: ValueInfoProto) -> list[Dimension]:
-    dims = info.type.tensor_type.shape.dim
-    return [d.dim_param or d.dim_value for d in dims]
 
 
 def _external(tensor: Tensor, location: str) -> TensorProto:

@@ -81,7 +81,7 @@ class _StatesGraph:
 
     def binding(self, phase: Phase) -> Binding:
         assert phase == "prefill"
-        binding = Binding(self._session, {})
+        binding = Binding(self._session)
         for layer, buffer in enumerate(self.buffers):
             binding.output(state_name(layer), buffer)
         return binding

@@ -50,7 +50,7 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
-from edgegen_export.graph import GraphBuilder, join_pair
+from edgegen_export.graph import GraphBuilder
 from edgegen_export.kv_scales import kv_scales
 from edgegen_export.layer_errors import layer_errors
 from edgegen_export.parameters import Parameters, StoredParameters
@@ -68,11 +68,11 @@ from edgegen_export.unfinished import Unfinished
 from edgegen_export.via_optimum import trace_model
 from edgegen_export.writer import BundleWriter, refuse_wrong_target
 
-GRAPHS: dict[KVDtype, tuple[str, str, str]] = {
-    "float32": ("prefill.onnx", "decode.onnx", "pair.onnx"),
-    "int8": ("prefill.kv-int8.onnx", "decode.kv-int8.onnx", "pair.kv-int8.onnx"),
+GRAPHS: dict[KVDtype, tuple[str, str]] = {
+    "float32": ("prefill.onnx", "decode.onnx"),
+    "int8": ("prefill.kv-int8.onnx", "decode.kv-int8.onnx"),
 }
-"""Files of the prefill and decode graphs and of their pair, by what the cache holds."""
+"""Files of the prefill and decode graphs, by what the cache holds."""
 WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
@@ -207,9 +207,9 @@ def _of_blocks(
     tensors, kv = folded(config, bound), kv_spec(config)
     reference = LayerwiseReference(tensors, config, kv)
 
-    def build(kv: KVSpec, params: Parameters, phase: Phase, prefix: str) -> GraphBuilder:
+    def build(kv: KVSpec, params: Parameters, phase: Phase) -> GraphBuilder:
         make = build_prefill if phase == "prefill" else build_decode
-        return make(config, params, kv, prefix)
+        return make(config, params, kv)
 
     per_layer = ("gate+up", "down") if config.experts else ()
     experts = tuple(f"layers.{i}.mlp.{name}" for i in range(config.num_layers) for name in per_layer)
@@ -269,10 +269,8 @@ def _write_weights(
     graphs, states = dict[str, ModelProto](), dict[KVDtype, bytes]()
     for kv in prepared.kvs:
         build = partial(construction.build, kv, params)
-        prefill, decode = build("prefill", "").model(WEIGHTS), build("decode", "").model(WEIGHTS)
-        both = build("prefill", "prefill/"), build("decode", "decode/")
-        pair = join_pair(GraphContract().run_prefill, *both, WEIGHTS)
-        graphs |= zip(GRAPHS[kv.dtype], (prefill, decode, pair), strict=True)
+        both = build("prefill").model(WEIGHTS), build("decode").model(WEIGHTS)
+        graphs |= zip(GRAPHS[kv.dtype], both, strict=True)
         if construction.layer_states:
             states[kv.dtype] = construction.layer_states.build(kv, params).model(WEIGHTS).SerializeToString()
     writer.files[WEIGHTS] = sink.close()
@@ -318,13 +316,12 @@ def _manifest(
 
 
 def _variant(recipe: Quantization, construction: Construction, kv: KVSpec) -> GraphVariant:
-    prefill, decode, pair = GRAPHS[kv.dtype]
+    prefill, decode = GRAPHS[kv.dtype]
     minimum = construction.minimum_onnxruntime
     return GraphVariant(
         name=recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}",
         prefill=prefill,
         decode=decode,
-        pair=pair,
         weights=WEIGHTS,
         linear="matmul_nbits" if recipe.linear.block_size else "matmul",
         activation_dtype="float32",

@@ -11,20 +11,20 @@ from edgegen_export.parameters import Parameters
 from edgegen_export.traced_graph import ALL_LOGITS, IDS, MASK, POSITIONS, TracedGraph
 
 
-def build_traced(traced: TracedGraph, phase: Phase, params: Parameters, prefix: str = "") -> GraphBuilder:
-    """ids [b, t] with past → logits: ``prefill`` [b, 1, v] of one position per row, ``decode`` [b, t, v] of each.
+def build_traced(traced: TracedGraph, phase: Phase, params: Parameters) -> GraphBuilder:
+    """ids [b, t] with past → logits: ``prefill`` [b, n, v] of n positions per row, ``decode`` [b, t, v] of each.
 
     The attention mask, all ones, is made in the graph. Positions are an input even where the model needs none.
     """
     names = GraphContract()
-    g = GraphBuilder(phase, prefix, traced.opset)
+    g = GraphBuilder(phase, traced.opset)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
     values = {"": Value(""), IDS: ids, POSITIONS: g.input(names.position_ids, "int64", ["batch", "tokens"])}
     for layer in traced.kv.layers:
         for past in (layer.past_key, layer.past_value):
             values[past] = g.input(past, "float32", ["batch", layer.kv_heads, "past", layer.head_dim])
     values[MASK] = _mask(g, ids, values[traced.kv.layers[0].past_key])
-    wanted = g.input(names.logits_indices, "int64", ["batch"]) if phase == "prefill" else None
+    wanted = g.input(names.logits_indices, "int64", ["batch", "wanted"]) if phase == "prefill" else None
 
     def value(name: str) -> Value:
         if name not in values:
@@ -49,7 +49,7 @@ def build_traced(traced: TracedGraph, phase: Phase, params: Parameters, prefix: 
     logits = values[ALL_LOGITS]
     if wanted is not None and traced.head is None:
         logits = pick(g, logits, wanted)
-    g.output(names.logits, logits, "float32", ["batch", 1 if wanted else "tokens", traced.vocab_size])
+    g.output(names.logits, logits, "float32", ["batch", "wanted" if wanted else "tokens", traced.vocab_size])
     for layer in traced.kv.layers:
         shape = ["batch", layer.kv_heads, "past + tokens", layer.head_dim]
         for present in (layer.present_key, layer.present_value):

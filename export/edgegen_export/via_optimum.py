@@ -55,7 +55,7 @@ def trace_model(
     trim_memory()
     return Construction(
         tensors=traced.tensors,
-        build=lambda kv, params, phase, prefix: build_traced(traced, phase, params, prefix),
+        build=lambda kv, params, phase: build_traced(traced, phase, params),
         kv=traced.kv,
         reference=reference,
         parameters=model_parameters,

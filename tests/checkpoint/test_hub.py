@@ -123,7 +123,7 @@ def open_at(hub: StandInHub, tmp_path: Path) -> Opener:
         command = [sys.executable, "-c", OPEN, source, revision, gguf_file]
         # Run where no local folder has the name of a repository.
         done = subprocess.run(
-            command, env=base | env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+            command, env=base | env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300
         )
         return Outcome(json.loads(done.stdout), done.stderr)
 
@@ -309,7 +309,7 @@ except UnsupportedModelError as error:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout.strip() == "not this one: gpt2"
     assert hub.downloads == ["openai-community/gpt2/config.json"]

@@ -36,7 +36,7 @@ def edgegen(tmp_path: Path) -> Edgegen:
             input=stdin,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=300,
             cwd=tmp_path / "cwd",
             env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])} | environment,
         )

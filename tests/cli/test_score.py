@@ -74,10 +74,8 @@ class TestFiles:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
-        begin = time.perf_counter()
         out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")
-        assert time.perf_counter() - begin < 3
 
 
 class TestContinuations:

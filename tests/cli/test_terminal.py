@@ -31,7 +31,7 @@ def at_a_terminal(*arguments: str) -> tuple[int, bytes, bytes]:
         pass
     finally:
         os.close(master)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     return process.returncode, out, seen
 
 

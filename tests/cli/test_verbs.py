@@ -75,7 +75,7 @@ class TestShared:
             (["rm"], "Missing argument 'NAMES...'."),
             (["list", "a"], "Got unexpected extra argument (a)"),
             (["info", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
-            (["generate", "a", "--sessions", "3"], "'3' is not one of 'pair', 'two'."),
+            (["generate", "a", "--sessions", "3"], "'3' is not one of 'one', 'two'."),
             (["generate", "a", "--kv", "int4"], "'int4' is not one of 'float32', 'int8'."),
         ],
     )
@@ -218,9 +218,9 @@ class TestVerify:
         assert "is worse on this machine than when it was exported: int8: perplexity +" in err
 
     def test_a_damaged_bundle_is_not_generated_from(self, capsys: Capture, copy: Path) -> None:
-        (copy / "v1" / "pair.onnx").write_bytes(b"")
+        (copy / "v1" / "prefill.onnx").write_bytes(b"")
         assert run(["generate", "-m", str(copy), "a"]) == 1
-        assert "is damaged: pair.onnx: 0 bytes" in capsys.readouterr().err
+        assert "is damaged: prefill.onnx: 0 bytes" in capsys.readouterr().err
 
 
 class TestInfo:

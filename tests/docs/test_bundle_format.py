@@ -63,14 +63,14 @@ def test_layout_is_that_of_a_bundle(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("kv", ["", ".kv-int8"])
-@pytest.mark.parametrize("graph", ["prefill", "decode", "pair"])
+@pytest.mark.parametrize("graph", ["prefill", "decode"])
 def test_tensors_are_those_of_the_graphs(bundle: Bundle, graph: str, kv: str) -> None:
     model = onnx.ModelProto.FromString(bundle.file(f"{graph}{kv}.onnx").read_bytes())
     rotary = {(f"rotary.{{i}}.{name}", "in") for name in ("cos", "sin")}
     assert _tensors_of(model) | rotary == _described("tensor", graph)  # this model has none
 
 
-@pytest.mark.parametrize("graph", ["prefill", "decode", "pair"])
+@pytest.mark.parametrize("graph", ["prefill", "decode"])
 @pytest.mark.parametrize("positions", [True, False])
 def test_tensors_are_those_of_traced_graphs(tmp_path: Path, graph: str, positions: bool) -> None:
     path = write_model(optimum_graph(toy_weights(), positions=positions), tmp_path / "model.onnx")
@@ -79,14 +79,13 @@ def test_tensors_are_those_of_traced_graphs(tmp_path: Path, graph: str, position
 
 
 def test_weights_are_laid_out_as_described(bundle: Bundle) -> None:
-    model = onnx.ModelProto.FromString(bundle.file("pair.onnx").read_bytes())
-    places = {
-        tensor.name: {entry.key: entry.value for entry in tensor.external_data} for tensor in model.graph.initializer
-    }
-    for place in places.values():
+    model = onnx.ModelProto.FromString(bundle.file("prefill.onnx").read_bytes())
+    stored = [tensor for tensor in model.graph.initializer if tensor.external_data]
+    for tensor in stored:
+        place = {entry.key: entry.value for entry in tensor.external_data}
         assert place["location"] == "weights.data"
         assert int(place["offset"]) % (4096 if int(place["length"]) >= 4096 else 64) == 0
-    shapes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    shapes = {tensor.name: list(tensor.dims) for tensor in stored}
     assert shapes["layers.0.attn.q+k+v.weight"] == [192, 1, 64]
     assert shapes["layers.0.attn.q+k+v.weight.scales"] == [192, 1]
     assert shapes["embed.weight.table"] == [2048, 64]
@@ -100,7 +99,7 @@ def _tensors_of(model: onnx.ModelProto) -> set[tuple[str, str]]:
 def _described(table: str, graph: str) -> set[tuple[str, str]]:
     """Inputs and outputs that a table of the page gives a graph; ``.value`` beside a key stands for the same name."""
     lines = PAGE.read_text("utf-8").split("\n")
-    begin = lines.index(f"| {table} | dtype and shape | prefill | decode | pair |")
+    begin = lines.index(f"| {table} | dtype and shape | prefill | decode |")
     column = [cell.strip() for cell in lines[begin].strip("|").split("|")].index(graph)
     found: set[tuple[str, str]] = set()
     for line in lines[begin + 2 :]:

@@ -73,7 +73,7 @@ def edgegen(hub: StandInHub, tmp_path: Path) -> Edgegen:
             cwd=tmp_path / "here",
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

@@ -26,7 +26,7 @@ def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle
 
 
 def runner_of(
-    bundle: Bundle, sessions: Literal["pair", "two"] = "pair", kv: KVDtype | None = None, threads: int = 1
+    bundle: Bundle, sessions: Literal["one", "two"] = "one", kv: KVDtype | None = None, threads: int = 1
 ) -> Runner[Any]:
     return open_runner(bundle, EngineOptions(threads=threads, sessions=sessions, kv=kv))
 

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from edgegen.kv_cache import KVCache
 from edgegen.manifest import GraphContract, KVSpec
-from edgegen.ort_session import PairedSession
+from edgegen.ort_session import TwoSessions
 from edgegen.runner import ModelRunner
 from edgegen_export.architecture import decoder_tensors
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import Alibi, Block, DecoderConfig, Layer, LearnedPositions, Norm, QKNorm
 from edgegen_export.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.folding import folded
-from edgegen_export.graph import join_pair
 from edgegen_export.parameters import StoredParameters
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.rope import Rope
@@ -149,12 +148,11 @@ def runner_over(
 ) -> ModelRunner:
     """The graphs over ``params``, which write to ``weights``."""
     contract = GraphContract()
-    prefill, decode = (build(config, params, kv, name) for build, name in ((build_prefill, "p/"), (build_decode, "d/")))
-    pair = join_pair(contract.run_prefill, prefill, decode, "weights.data")
-    (folder / "pair.onnx").write_bytes(pair.SerializeToString())
+    for name, build in (("prefill", build_prefill), ("decode", build_decode)):
+        (folder / f"{name}.onnx").write_bytes(build(config, params, kv).model("weights.data").SerializeToString())
     (folder / "weights.data").write_bytes(weights.data)
     variant = replace(fake_variant(), kv=kv, contract=contract, rotary=tuple(rotary_tables(config).values()))
-    graphs = PairedSession(folder / "pair.onnx", contract, threads=1)
+    graphs = TwoSessions(folder / "prefill.onnx", folder / "decode.onnx", threads=1)
     return ModelRunner(graphs, variant, config.vocab_size, config.max_positions)
 
 

@@ -206,7 +206,7 @@ def test_formats_in_the_manifest_are_those_of_the_file(tmp_path: Path, test_data
     for fast in (True, False):
         source = test_data / "models/stories260K"
         bundle, _ = export(str(source), tmp_path / str(fast), scheme="int4", fast=fast)
-        names = [t.name for t in onnx.ModelProto.FromString(bundle.file("pair.onnx").read_bytes()).graph.initializer]
+        names = [t.name for t in onnx.ModelProto.FromString(bundle.file("prefill.onnx").read_bytes()).graph.initializer]
         recipe = bundle.manifest.quantization
         ends = ("q+k+v.weight", ".o.weight", "up.weight", "down.weight", "embed.weight")
         matrices = [name for name in names if name.endswith(ends)]

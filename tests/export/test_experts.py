@@ -107,7 +107,7 @@ def test_codes_are_the_checkpoints_weights_rounded(checkpoint: Path, bundle: Bun
 
 def test_weights_are_stored_once_and_counted(checkpoint: Path, bundle: Bundle) -> None:
     places: list[dict[str, list[tuple[str, str]]]] = []
-    for graph in ("prefill.onnx", "decode.onnx", "pair.onnx"):
+    for graph in ("prefill.onnx", "decode.onnx"):
         model: onnx.ModelProto = cast(Any, onnx).load(bundle.file(graph), load_external_data=False)
         stored = [tensor for tensor in model.graph.initializer if tensor.external_data]
         places.append({tensor.name: [(entry.key, entry.value) for entry in tensor.external_data] for tensor in stored})

@@ -20,7 +20,7 @@ from edgegen_export.quantize.recipe import Scheme
 from tests.checkpoint.layouts import write_gpt2
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
 
-GRAPHS = tuple(f"{graph}{kv}.onnx" for kv in ("", ".kv-int8") for graph in ("prefill", "decode", "pair"))
+GRAPHS = tuple(f"{graph}{kv}.onnx" for kv in ("", ".kv-int8") for graph in ("prefill", "decode"))
 
 
 @pytest.fixture(scope="module", params=["int8", "fp32"])
@@ -59,7 +59,7 @@ def assert_same(bundle: Bundle, a: NDArray[Any], b: NDArray[Any]) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
-def test_pair_and_two_sessions_give_the_same_bits(bundle: Bundle, runner: ModelRunner) -> None:
+def test_one_and_two_sessions_give_the_same_bits(bundle: Bundle, runner: ModelRunner) -> None:
     two = runner_of(bundle, "two")
     caches = runner.new_cache(), two.new_cache()
     ids = random_ids(bundle, 90)
@@ -189,17 +189,13 @@ def stored(model: onnx.ModelProto, weights: str = "weights.data") -> dict[str, S
 def inline_bytes(model: onnx.ModelProto) -> Iterator[int]:
     for tensor in model.graph.initializer:
         yield len(tensor.raw_data)
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from (len(tensor.raw_data) for tensor in attribute.g.initializer)
 
 
 def test_all_graphs_point_at_one_copy_of_every_weight(bundle: Bundle) -> None:
     tensors = [stored(graph(bundle, name)) for name in GRAPHS]
-    exact, rounded = tensors[:3], tensors[3:]
-    assert exact == [exact[0]] * 3
-    assert rounded == [rounded[0]] * 3
+    exact, rounded = tensors[:2], tensors[2:]
+    assert exact == [exact[0]] * 2
+    assert rounded == [rounded[0]] * 2
     assert exact[0]
     assert exact[0].items() < rounded[0].items()
 
@@ -229,14 +225,14 @@ def test_a_tied_embedding_is_stored_once(bundle: Bundle) -> None:
     vocabulary, width = bundle.manifest.model.vocab_size, bundle.manifest.model.hidden_size
     tables = {
         (t.offset, t.length)
-        for t in stored(graph(bundle, "pair.onnx")).values()
+        for t in stored(graph(bundle, "prefill.onnx")).values()
         if math.prod(t.shape) == vocabulary * width
     }
     assert len(tables) == 1
 
 
 def test_an_int8_bundle_keeps_no_float_matrix_but_the_positions(bundle: Bundle) -> None:
-    tensors = stored(graph(bundle, "pair.onnx")).values()
+    tensors = stored(graph(bundle, "prefill.onnx")).values()
     floats = [t for t in tensors if t.dtype == onnx.TensorProto.FLOAT and not t.name.endswith(".scales")]
     matrices = {t.name for t in floats if len(t.shape) > 1}
     if bundle.manifest.quantization.scheme == "int8":
@@ -256,6 +252,6 @@ def test_int8_weights_take_little_more_than_a_byte_each(tmp_path: Path) -> None:
 
 def test_a_head_of_its_own_is_stored_beside_the_embedding(tmp_path: Path) -> None:
     write_gpt2(tmp_path / "checkpoint", layout="untied")
-    names = stored(graph(export_to(tmp_path / "checkpoint", tmp_path / "bundle", "int8"), "pair.onnx"))
+    names = stored(graph(export_to(tmp_path / "checkpoint", tmp_path / "bundle", "int8"), "prefill.onnx"))
     assert {"embed.weight.table", "head.weight", "head.weight.scales"} <= names.keys()
     assert names["embed.weight.table"].offset != names["head.weight"].offset

@@ -77,8 +77,8 @@ def test_it_is_the_second_variant_over_the_same_weights(bundle: Bundle) -> None:
     assert second.kv == replace(first.kv, dtype="int8")
     assert first.kv.bytes_per_token == 4 * second.kv.bytes_per_token
     assert (first.minimum_onnxruntime, second.minimum_onnxruntime) == ("1.23.2", "1.27.0")
-    places = {name: (t.offset, t.length) for name, t in stored(graph(bundle, first.pair)).items()}
-    for name in (second.prefill, second.decode, second.pair):
+    places = {name: (t.offset, t.length) for name, t in stored(graph(bundle, first.prefill)).items()}
+    for name in (second.prefill, second.decode):
         own = {name: (t.offset, t.length) for name, t in stored(graph(bundle, name)).items()}
         scales = {name for name in own if name.endswith("_scale")}
         assert scales == {f"layers.{i}.attn.{part}_scale" for i in range(2) for part in "kv"}
@@ -108,7 +108,7 @@ def test_a_cache_of_it_takes_a_quarter_of_the_room(bundle: Bundle) -> None:
 
 def test_both_ways_to_open_the_pair_give_the_same_bits(bundle: Bundle) -> None:
     ids, results = random_ids(bundle, 20), list[Any]()
-    for sessions in ("pair", "two"):
+    for sessions in ("one", "two"):
         runner = runner_of(bundle, sessions, kv="int8")
         cache = runner.new_cache()
         results.append([runner.prefill(cache, 0, ids[:12]).copy(), decoded(runner, cache, ids[12:])[-1]])
@@ -126,7 +126,7 @@ def test_without_an_operator_for_it_the_bundle_does_without(tmp_path: Path, monk
     assert "the bundle gets no variant with int8 keys and values: its heads are odd" in listener.warnings
     assert [variant.kv.dtype for variant in bundle.manifest.variants] == ["float32"]
     assert not any("kv-int8" in name for name in bundle.manifest.files)
-    assert not any(name.endswith("_scale") for name in stored(graph(bundle, bundle.variant.pair)))
+    assert not any(name.endswith("_scale") for name in stored(graph(bundle, bundle.variant.prefill)))
     assert report.variants.keys() == report.layer_errors.keys() == {"int8"}
     with pytest.raises(UsageError, match=r"has no variant with int8 keys and values, only with float32 ones: export"):
         runner_of(bundle, kv="int8")

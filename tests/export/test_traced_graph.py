@@ -12,8 +12,8 @@ from onnx import ModelProto, helper
 
 from edgegen.concat_runner import ConcatRunner
 from edgegen.errors import UnsupportedModelError
-from edgegen.manifest import CacheClass, GraphContract, GraphVariant, KVLayer
-from edgegen.ort_session import GraphPair, PairedSession, TwoSessions
+from edgegen.manifest import CacheClass, GraphVariant, KVLayer
+from edgegen.ort_session import GraphPair, OneSession, TwoSessions
 from edgegen_export.traced_graph import TracedGraph
 from tests.toy_decoder import (
     POSITIONS,
@@ -43,10 +43,10 @@ def variant_of(graph: TracedGraph) -> GraphVariant:
     )
 
 
-@pytest.fixture(params=["pair", "two"])
+@pytest.fixture(params=["one", "two"])
 def open_graphs(request: pytest.FixtureRequest) -> Callable[[Path], GraphPair]:
-    if request.param == "pair":
-        return lambda folder: PairedSession(folder / "pair.onnx", GraphContract(), threads=1)
+    if request.param == "one":
+        return lambda folder: OneSession(folder / "prefill.onnx", threads=1)
     return lambda folder: TwoSessions(folder / "prefill.onnx", folder / "decode.onnx", threads=1)
 
 

@@ -115,6 +115,9 @@ class FakeBinding(Binding):
         self.phase: Phase = phase
         self.arrays: dict[str, Any] = {}
 
+    def takes(self, name: str) -> bool:
+        return True
+
     def input(self, name: str, buffer: Buffer) -> None:
         self.graphs.before_binding()
         self.arrays[name] = buffer.array
@@ -132,11 +135,11 @@ class FakeBinding(Binding):
         rows, tokens = ids.shape
         assert a["total"] == a["position_ids"].max() + 1 <= a["past.key"].shape[2]
         assert (a["seqlens"] == a["position_ids"].max(axis=1)).all()
-        wanted = range(tokens) if self.phase == "decode" else a["logits_indices"]
+        wanted = a["logits_indices"]
         for row in range(rows):
             keys, values = a["past.key"][row, 0, :, 0], a["past.value"][row, 0, :, 0]
             keys[a["position_ids"][row]] = values[a["position_ids"][row]] = ids[row]
-            for at, token in enumerate(wanted):
+            for at, token in enumerate(wanted[row]):
                 end = int(a["position_ids"][row, token]) + 1
                 assert (keys[:end] == values[:end]).all()
                 a["logits"][row, at] = self.graphs.logits(keys[:end].astype(int).tolist())
@@ -168,7 +171,6 @@ def fake_variant() -> GraphVariant:
         name="fake",
         prefill="prefill.onnx",
         decode="decode.onnx",
-        pair="pair.onnx",
         weights="weights.data",
         linear="matmul",
         activation_dtype="float32",
@@ -209,7 +211,7 @@ def write_fake_bundle(
     """A bundle that is whole, but whose graphs are no graphs."""
     content = folder / "v1"
     content.mkdir(parents=True)
-    names = ("prefill.onnx", "decode.onnx", "pair.onnx", "weights.data")
+    names = ("prefill.onnx", "decode.onnx", "weights.data")
     files: dict[str, bytes] = {file: b"no graph, no weights: " + file.encode() for file in names}
     files["generation_config.json"] = json.dumps({"bos_token_id": EOS} if config is None else config).encode()
     files["parity.json"] = json.dumps(FAKE_REPORT.to_json()).encode()

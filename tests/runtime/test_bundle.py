@@ -96,7 +96,7 @@ def test_a_whole_bundle_passes(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("name", ["weights.data", "tokenizer.json", "pair.onnx"])
+@pytest.mark.parametrize("name", ["weights.data", "tokenizer.json", "prefill.onnx"])
 def test_damage_is_told_by_file(bundle: Bundle, damage: Callable[[Path], None], name: str) -> None:
     damage(bundle.file(name))
     with pytest.raises(VerificationError) as caught:
@@ -146,9 +146,9 @@ class TestReachingOnnxRuntime:
     """Proved by graphs that it could not load: were they tried, the error would be another one."""
 
     def test_a_damaged_bundle_does_not(self, bundle: Bundle) -> None:
-        with pytest.raises(BundleError, match=r"cannot load pair\.onnx"):
+        with pytest.raises(BundleError, match=r"cannot load prefill\.onnx"):
             LLM.load(bundle.path)  # whole, so it is tried
-        flip_a_bit(bundle.file("pair.onnx"))
+        flip_a_bit(bundle.file("prefill.onnx"))
         with pytest.raises(VerificationError):
             LLM.load(bundle.path)
 

@@ -358,7 +358,7 @@ def test_a_program_may_end_amid_a_run(int8_bundle: Bundle, ending: str, code: in
         [sys.executable, "-c", PROGRAM.format(ending), str(int8_bundle.path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stderr) == (code, "")

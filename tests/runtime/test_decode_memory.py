@@ -14,7 +14,7 @@ from edgegen.kv_cache import KVCache
 from edgegen.llm import open_runner
 from edgegen.logits import LogitsPipeline, LogitsSettings
 from edgegen.options import EngineOptions
-from edgegen.ort_session import PairedSession
+from edgegen.ort_session import OneSession
 from edgegen.runner import ModelRunner
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup
@@ -39,7 +39,7 @@ class WatchedRunner(ModelRunner):
 @pytest.fixture
 def watched(bundle: Bundle) -> WatchedRunner:
     variant, model = bundle.variant, bundle.manifest.model
-    graphs = PairedSession(bundle.file(variant.pair), variant.contract, threads=1)
+    graphs = OneSession(bundle.file(variant.prefill), threads=1)
     return WatchedRunner(graphs, variant, model.vocab_size, model.max_context)
 
 

@@ -69,8 +69,8 @@ def test_the_size_of_chunks_does_not_change_the_ids(bundle: Bundle, choice: dict
 
 @CHOICES
 def test_two_sessions_give_the_same_ids(bundle: Bundle, choice: dict[str, Any]) -> None:
-    pair, two = (LLM.load(bundle.path, options=EngineOptions(threads=1, sessions=how)) for how in ("pair", "two"))
-    assert ids(two, choice) == ids(pair, choice)
+    one, two = (LLM.load(bundle.path, options=EngineOptions(threads=1, sessions=how)) for how in ("one", "two"))
+    assert ids(two, choice) == ids(one, choice)
 
 
 def test_a_cache_that_grew_gives_the_ids_of_one_that_had_room(bundle: Bundle) -> None:

@@ -136,14 +136,14 @@ def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None
     assert faults(raw) == ["source.revision: missing", "source.adapter: missing"]
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, 1.5])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, 1.5])
 def test_another_format_version_is_refused_with_the_way_out(raw: dict[str, Any], version: Any) -> None:
     raw["format_version"] = version
     (fault,) = faults(raw)
-    assert f"format version {version!r}; this edgegen reads version 1: export the model again" in fault
+    assert f"format version {version!r}; this edgegen reads version 2: export the model again" in fault
 
 
-@pytest.mark.parametrize("version", [True, 1.0])
+@pytest.mark.parametrize("version", [2.0])
 def test_what_only_equals_the_format_version_is_refused(raw: dict[str, Any], version: Any) -> None:
     raw["format_version"] = version
     assert faults(raw) == [f"format_version: int expected, found {type(version).__name__}"]
@@ -198,12 +198,12 @@ def test_plain_paths_are_fine(path: str) -> None:
 def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:
     raw["tokenizer"] = "../../secret"
     raw["variants"][0]["weights"] = "elsewhere.data"
-    raw["variants"][0]["pair"] = "/pair.onnx"
+    raw["variants"][0]["decode"] = "/decode.onnx"
     raw["variants"][0]["kv"]["layers"][0]["cache_class"] = "windowed"
     assert sorted(faults(raw)) == [
         "tokenizer: '../../secret' is not among files",
+        "variants[0].decode: '/decode.onnx' is not among files",
         "variants[0].kv.layers[0]: unknown cache class 'windowed'",
-        "variants[0].pair: '/pair.onnx' is not among files",
         "variants[0].weights: 'elsewhere.data' is not among files",
     ]
 

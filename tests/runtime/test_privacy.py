@@ -47,7 +47,7 @@ def start(code: str, *before: str) -> subprocess.Popen[str]:
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     process = start(code)
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=300)
     return subprocess.CompletedProcess((), process.returncode, out, errors)
 
 
@@ -61,7 +61,7 @@ class Traced:
 
     def calls(self) -> list[str]:
         """Those for sockets of any kind but of the machine's own file system."""
-        _, errors = self._process.communicate(timeout=120)
+        _, errors = self._process.communicate(timeout=300)
         assert self._process.returncode == 0, errors
         lines = [line.partition(" ")[2].strip() for line in self._trace.read_text().splitlines()]
         calls = [line for line in lines if not line.startswith(("+++", "---", "<..."))]
@@ -103,7 +103,7 @@ def test_no_thread_of_the_process_makes_a_socket_for_as_long_as_telemetry_would_
     generate: str, int8_bundle: Bundle, tmp_path: Path
 ) -> None:
     """Beside it, the control: ONNX Runtime by itself, which tries, where its build does, and is kept from it."""
-    graph = str(int8_bundle.file("pair.onnx"))
+    graph = str(int8_bundle.file("prefill.onnx"))
     bare = f"import onnxruntime; s = onnxruntime.InferenceSession({graph!r})"
     ours = Traced(generate + WAIT + generate, tmp_path / "ours")
     control = Traced(bare + WAIT, tmp_path / "control", refuse=True)

@@ -66,9 +66,9 @@ def test_the_cut_of_a_prompt_changes_no_bit(runner: ModelRunner, chunk: int) -> 
     assert np.array_equal(run(runner, runner.new_cache(), PROMPT, 3, chunk), whole)
 
 
-def test_two_sessions_compute_the_pairs_bits(bundle: Bundle) -> None:
-    pair, two = (open_runner(bundle, EngineOptions(threads=1, sessions=how)) for how in ("pair", "two"))
-    assert np.array_equal(run(pair, pair.new_cache(), PROMPT, 12), run(two, two.new_cache(), PROMPT, 12))
+def test_two_sessions_compute_the_bits_of_one(bundle: Bundle) -> None:
+    one, two = (open_runner(bundle, EngineOptions(threads=1, sessions=how)) for how in ("one", "two"))
+    assert np.array_equal(run(one, one.new_cache(), PROMPT, 12), run(two, two.new_cache(), PROMPT, 12))
 
 
 def test_the_number_of_threads_changes_no_bit(bundle: Bundle) -> None:
@@ -76,7 +76,7 @@ def test_the_number_of_threads_changes_no_bit(bundle: Bundle) -> None:
     assert np.array_equal(run(one, one.new_cache(), PROMPT, 12), run(two, two.new_cache(), PROMPT, 12))
 
 
-@pytest.mark.parametrize("sessions", ["pair", "two"])
+@pytest.mark.parametrize("sessions", ["one", "two"])
 def test_rows_of_a_batch_get_the_bits_they_get_alone(bundle: Bundle, sessions: Any) -> None:
     runner = open_runner(bundle, EngineOptions(threads=1, sessions=sessions))
     prompts = [random_ids(count, seed=count) for count in (70, 5, 1, 33)]

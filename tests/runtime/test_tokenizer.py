@@ -327,11 +327,11 @@ class TestStreamingDetokenizer:
         bad_byte = tokenizer.token_to_id("ÿ" if name == "byte-level" else "<0xFF>")
         assert bad_byte is not None
         detokenizer = StreamingDetokenizer(tokenizer)
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for _ in range(50_000):
             detokenizer.push(bad_byte)
         # 0.1 s as it is; work that grows with the text would take minutes.
-        assert time.perf_counter() - begin < 5
+        assert time.thread_time() - begin < 5
         assert detokenizer.text == "\ufffd" * 50_000
 
 

@@ -83,19 +83,19 @@ SLOW = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_template_that_makes_too_much_is_stopped(name: str) -> None:
     template = SandboxedTemplate(HOSTILE[name])
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises((ChatTemplateError, ConversationError), match="chat template"):
         template.render({}, limits=TemplateLimits({}, seconds=20))
-    assert time.monotonic() - began < 4
+    assert time.thread_time() - began < 4
 
 
 @pytest.mark.parametrize("name", SLOW)
 def test_a_template_that_runs_too_long_is_stopped(name: str) -> None:
     template = SandboxedTemplate(SLOW[name])
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises((ChatTemplateError, ConversationError), match=r"ran for more than 0.1 seconds|recursion"):
         template.render({}, limits=TemplateLimits({}, seconds=0.1))
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize(
