@@ -2,7 +2,7 @@
 
 A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`OneSession` opens the prefill graph,
 which gives the logits of whatever positions it is asked for, for both: one packed copy of the weights, one thread pool.
-:class:`TwoSessions` opens each graph in a session of its own, with twice the packed weights, for tools and for checks. Both
+:class:`TwoSessions` opens each graph in a session of its own: twice the packed weights, for tools and for checks. Both
 give the same bits.
 """
 
