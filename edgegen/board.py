@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -49,6 +50,18 @@ def _cgroup_quota(root: Path) -> int | None:
     if not quota.isdecimal() or not period.isdecimal() or not int(period):
         return None
     return max(1, -(-int(quota) // int(period)))
+
+
+@cache
+def processor(root: Path = Path("/")) -> str:
+    """What tells this kind of processor from others that programs run differently on: its model and its features."""
+    known = {"model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant", "isa"}
+    try:
+        text = (root / "proc/cpuinfo").read_text()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    lines = {line for line in text.splitlines() if line.partition(":")[0].strip() in known}
+    return "\n".join([platform.machine(), *sorted(lines)])
 
 
 def peak_memory() -> int | None:

@@ -1,25 +1,13 @@
-"""Bundle: one folder with ``edgegen.json``, opened, verified, its files located.
+"""Bundle: one folder with ``edgegen.json``, opened, verified, its files located."""
 
-Verification reads every file and compares size and SHA-256 with the manifest. It is remembered per file identity
-(device, inode, size, modification and change time), so that it costs once, not at every start.
-"""
-
-import hashlib
 import json
-import os
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegen.board import home_folder
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
 from edgegen.manifest import MANIFEST_NAME, GraphVariant, KVDtype, Manifest
-
-# A file changed within the clock's granularity after it was hashed would look unchanged.
-_SETTLED_AFTER_NS = 2_000_000_000
+from edgegen.verified_files import VerifiedFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +69,7 @@ class Bundle:
         Raises:
             VerificationError: it is not what the manifest says, or not JSON.
         """
-        if fault := self._fault(name):
+        if fault := self._files.fault(name):
             raise VerificationError(f"the bundle {self.path} is damaged: {fault}. Export it again with --force.")
         try:
             return json.loads(self.file(name).read_text("utf-8"))
@@ -94,63 +82,18 @@ class Bundle:
         Raises:
             VerificationError: lists every file that is missing, leads out of the bundle, or differs in size or hash.
         """
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            faults = [fault for fault in pool.map(self._fault, self.manifest.files) if fault]
+        self._refuse(self._files.faults())
+
+    def verify_once(self) -> None:
+        """:meth:`verify`, unless these very files have passed it before."""
+        self._refuse(self._files.faults_once())
+
+    @property
+    def _files(self) -> VerifiedFiles:
+        return VerifiedFiles(self.path, self.content, self.manifest.files)
+
+    def _refuse(self, faults: list[str]) -> None:
         if faults:
             raise VerificationError(
                 f"the bundle {self.path} is damaged: {one_or_list(faults)}\nExport it again with --force."
             )
-
-    def verify_once(self) -> None:
-        """:meth:`verify`, unless these very files have passed it before."""
-        before = self._identities()
-        memory = (
-            home_folder() / "verified" / f"{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:32]}.json"
-        )
-        with suppress(OSError, ValueError):
-            if before and json.loads(memory.read_text()) == before:
-                return
-        self.verify()
-        if before and before == self._identities() and self._settled(before):
-            with suppress(OSError):  # a home that cannot be written costs a verification per start, no more
-                memory.parent.mkdir(parents=True, exist_ok=True)
-                draft = memory.with_suffix(f".{os.getpid()}")
-                draft.write_text(json.dumps(before))
-                draft.replace(memory)
-
-    def _fault(self, name: str) -> str | None:
-        """What is wrong with a file, in a few words."""
-        path, wanted = self.file(name), self.manifest.files[name]
-        try:
-            if not path.resolve(strict=True).is_relative_to(self.path.resolve()):
-                return f"{name}: leads out of the bundle"
-            if not path.is_file():
-                return f"{name}: not a file"
-            if (size := path.stat().st_size) != wanted.size:
-                return f"{name}: {size} bytes, but the manifest says {wanted.size}"
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            return f"{name}: missing"
-        except RuntimeError:  # Python before 3.13 calls a loop of links so
-            return f"{name}: a link that leads to itself"
-        except OSError as error:
-            return f"{name}: cannot be read: {error.strerror}"
-        return None if digest == wanted.sha256 else f"{name}: contents differ from the manifest's hash"
-
-    def _identities(self) -> dict[str, Any]:
-        """What makes each file the one that was verified; empty where one cannot be read."""
-        try:
-            stats = {name: self.file(name).stat() for name in self.manifest.files}
-        except OSError:
-            return {}
-        identity = {
-            name: [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for name, s in sorted(stats.items())
-        }
-        expected = {name: entry.sha256 for name, entry in sorted(self.manifest.files.items())}
-        return {"files": identity, "sha256": expected}
-
-    @staticmethod
-    def _settled(identities: dict[str, Any]) -> bool:
-        newest = max(max(identity[3:]) for identity in identities["files"].values())
-        return time.time_ns() - newest > _SETTLED_AFTER_NS

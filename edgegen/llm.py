@@ -13,6 +13,7 @@ from edgegen.engine_thread import EngineThread
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
 from edgegen.ort_session import OneSession, TwoSessions, require_version
+from edgegen.packed_weights import packed_graph
 from edgegen.perplexity import PerplexityMeter, Progress
 from edgegen.request import Request
 from edgegen.request_builder import Prompt, RequestBuilder
@@ -317,7 +318,8 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     if options.sessions == "one":
-        graphs = OneSession(bundle.file(variant.prefill), options.threads)
+        graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
+        graphs = OneSession(graph, options.threads)
     else:
         graphs = TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     model = bundle.manifest.model

@@ -8,6 +8,7 @@ give the same bits.
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -112,6 +113,11 @@ class TwoSessions:
         return Binding(self._sessions[phase], self.switch)
 
 
+def runtime_version() -> str:
+    """That of the installed ONNX Runtime."""
+    return ort.__version__
+
+
 def require_version(minimum: str, what: str = "this bundle") -> None:
     """
     Raises:
@@ -129,8 +135,31 @@ def version_numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
-def open_session(model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True) -> Any:
+def save_packed(graph: Path, to: Path, weights: str) -> None:
+    """Write ``graph`` as it is when optimized, to ``to``, and the weights as they are packed, to a file ``weights``
+    beside it.
+
+    Raises:
+        BundleError: ONNX Runtime cannot load the graph, or write it; its own words follow.
+    """
+    entries = {
+        "session.save_external_prepacked_constant_initializers": "1",
+        "session.optimized_model_external_initializers_file_name": weights,
+    }
+    open_session(graph, entries=entries, save_to=to)
+
+
+def open_session(
+    model: Path | bytes,
+    threads: int | None = None,
+    *,
+    keep_spinning: bool = True,
+    entries: Mapping[str, str] | None = None,
+    save_to: Path | None = None,
+) -> Any:
     """An ``InferenceSession`` of a file or a serialized graph, on the CPU, one thread per physical core unless told.
+
+    ``entries``: more of ONNX Runtime's configuration; ``save_to``: where the optimized graph is written.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
@@ -141,6 +170,10 @@ def open_session(model: Path | bytes, threads: int | None = None, *, keep_spinni
     options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
+    for key, value in (entries or {}).items():
+        options.add_session_config_entry(key, value)
+    if save_to is not None:
+        options.optimized_model_filepath = str(save_to)
     try:
         source = model if isinstance(model, bytes) else str(model)
         return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])

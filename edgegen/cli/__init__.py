@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 it failed, 2 the command cannot be right, 130 interrupted.
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn, cast
@@ -69,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    warnings.showwarning = _say_warning
     cast(Any, sys.stdout).reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
@@ -96,6 +98,11 @@ def run(argv: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"edgegen: error: {where}{error.strerror or error}", err=True)
         return 1
+
+
+def _say_warning(message: Warning | str, *about: object) -> None:
+    """A sentence for whoever runs a command; where in the code it was said is not for them."""
+    click.echo(f"edgegen: warning: {message}", err=True)
 
 
 def _reader_has_gone() -> int:

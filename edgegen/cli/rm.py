@@ -1,7 +1,12 @@
 """``edgegen rm``: delete a bundle from the store."""
 
+from contextlib import suppress
+
 import click
 
+from edgegen.bundle import Bundle
+from edgegen.errors import BundleError
+from edgegen.packed_weights import remove_packed
 from edgegen.store import BundleStore
 
 
@@ -13,4 +18,6 @@ def command(names: tuple[str, ...]) -> None:
     for name in names:
         store.require(name)
     for name in names:
+        with suppress(BundleError):  # one that cannot be read was never run
+            remove_packed(Bundle.open(store.require(name)))
         click.echo(f"removed {store.remove(name)}", err=True)
