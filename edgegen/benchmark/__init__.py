@@ -8,7 +8,7 @@
     mine.decode[32].tokens_per_second.median
 
 Every round of every model runs in a fresh process (:mod:`edgegen.benchmark.process`), one model after the other and
-again, so that loading is cold, memory is the model's own, and what else the machine does meanwhile meets all alike. This
+again: loading is cold, memory is the model's own, and what else the machine does meanwhile meets all alike. This
 package itself loads nothing heavy.
 """
 

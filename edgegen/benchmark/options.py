@@ -50,7 +50,7 @@ class BenchmarkOptions:
     prefill: tuple[int, ...] = (32, 128, 512)
     contexts: tuple[int, ...] = (32, 256, 900)
     batches: tuple[int, ...] = (1, 4, 8)
-    repeats: int = 5
+    repeats: int = 3
     threads: int | None = None
     kv: KVDtype | None = None
     prefill_chunk: int = EngineOptions().prefill_chunk

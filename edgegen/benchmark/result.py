@@ -92,6 +92,10 @@ class Benchmark:
         return self.rounds[0].kv_bytes
 
     @property
+    def spin_seconds(self) -> Spread:
+        return Spread.of(one.spin_seconds for one in self.rounds)
+
+    @property
     def idle_cpu(self) -> Spread:
         return Spread.of(one.idle_cpu for one in self.rounds)
 

@@ -47,7 +47,8 @@ class Round:
             the packages imported and the tokenizer loaded; None where the system does not tell.
         peak_bytes: the most memory the process had held by then, all of it counted; None where it does not tell.
         kv_bytes: keys and values in use then.
-        idle_cpu: CPU time over time, of all threads, in the half second after that step, in which nothing was to do.
+        spin_seconds: CPU time that threads took after that step, waiting for another one before they went to sleep.
+        idle_cpu: CPU time over time, of all threads, from then on, while there was nothing to do.
         bandwidth: bytes per second that as many threads read from memory.
     """
 
@@ -57,6 +58,7 @@ class Round:
     memory_bytes: int | None
     peak_bytes: int | None
     kv_bytes: int
+    spin_seconds: float
     idle_cpu: float
     bandwidth: float
     prefill: tuple[Prefill, ...]

@@ -172,6 +172,7 @@ def _result(one: Benchmark) -> dict[str, Any]:
         "kv_bytes": one.kv_bytes,
         "kv_bytes_per_token": one.kv_bytes_per_token,
         "bandwidth": _spread(one.bandwidth),
+        "spin_seconds": _spread(one.spin_seconds),
         "idle_cpu": _spread(one.idle_cpu),
         "left_out": one.left_out,
         "rounds": [asdict(each) for each in one.rounds],

@@ -39,7 +39,8 @@ def bench_table(found: Sequence[Benchmark]) -> str:
         line("memory bandwidth, GB/s", lambda one: _spelled(one.bandwidth, 1e-9)),
         *lines("share of it at {}, %", lambda one: one.decode, lambda speed: _spelled(speed.bandwidth_share, 100)),
         line("overhead per step, µs", lambda one: _spelled(_first(one.decode).overhead_seconds, 1e6)),
-        line("idle CPU, %", lambda one: _spelled(one.idle_cpu, 100)),
+        line("CPU after a step, ms", lambda one: _spelled(one.spin_seconds, 1e3)),
+        line("CPU when idle, %", lambda one: _spelled(one.idle_cpu, 100)),
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join([*(_aligned(row, widths) for row in rows), *_left_out(found)])
