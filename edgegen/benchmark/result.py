@@ -161,6 +161,7 @@ def run_benchmark(
     options = options or BenchmarkOptions()
     bundles = [Bundle.open(BundleStore().resolve(model)) for model in models]
     plans = [options.plan(bundle.manifest.model.max_context) for bundle in bundles]
+    variants = [bundle.variant if options.kv is None else bundle.variant_with(options.kv) for bundle in bundles]
     for bundle in bundles:
         bundle.verify_once()
     done, total = 0, options.repeats * sum(plan.parts for plan in plans)
@@ -175,21 +176,18 @@ def run_benchmark(
     for _ in range(options.repeats):
         for bundle, mine in zip(bundles, rounds, strict=True):
             mine.append(run_round(bundle.path, options, on_part))
-    found = list[Benchmark]()
-    for model, bundle, plan, mine in zip(models, bundles, plans, rounds, strict=True):
-        variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
-        found.append(
-            Benchmark(
-                model=str(model),
-                threads=options.threads or physical_cores(),
-                kv=variant.kv.dtype,
-                weights_bytes=bundle.manifest.files[variant.weights].size,
-                kv_bytes_per_token=variant.kv.bytes_per_token,
-                left_out=plan.left_out,
-                rounds=tuple(mine),
-            )
+    return [
+        Benchmark(
+            model=str(model),
+            threads=options.threads or physical_cores(),
+            kv=variant.kv.dtype,
+            weights_bytes=bundle.manifest.files[variant.weights].size,
+            kv_bytes_per_token=variant.kv.bytes_per_token,
+            left_out=plan.left_out,
+            rounds=tuple(mine),
         )
-    return found
+        for model, bundle, variant, plan, mine in zip(models, bundles, variants, plans, rounds, strict=True)
+    ]
 
 
 def _overheads(run: Decode) -> list[float]:
