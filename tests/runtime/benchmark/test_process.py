@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.benchmark import BenchmarkOptions, run_benchmark, run_round
+from edgegen.benchmark import BenchmarkOptions, Round, run_benchmark, run_round
 from edgegen.board import proportional_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError
@@ -14,10 +14,16 @@ from tests.runtime.models import write_fake_bundle
 OPTIONS = BenchmarkOptions(prefill=(4, 16), contexts=(8, 32), batches=(1, 3), repeats=1, threads=1)
 
 
-def test_a_round_measures_all_that_was_asked_for(int8_bundle: Bundle) -> None:
+@pytest.fixture(scope="module")
+def measured(int8_bundle: Bundle) -> tuple[Round, int]:
+    """A round, and how many parts were told of."""
     parts = list[None]()
-    found = run_round(int8_bundle.path, OPTIONS, lambda: parts.append(None))
-    assert len(parts) == OPTIONS.plan(512).parts
+    return run_round(int8_bundle.path, OPTIONS, lambda: parts.append(None)), len(parts)
+
+
+def test_a_round_measures_all_that_was_asked_for(int8_bundle: Bundle, measured: tuple[Round, int]) -> None:
+    found, parts = measured
+    assert parts == OPTIONS.plan(512).parts
     assert [one.tokens for one in found.prefill] == [4, 16]
     assert [(one.context, len(one.step_seconds), len(one.graph_seconds)) for one in found.decode] == [
         (8, 32, 32),
@@ -32,11 +38,9 @@ def test_a_round_measures_all_that_was_asked_for(int8_bundle: Bundle) -> None:
     assert found.kv_bytes == 17 * int8_bundle.variant.kv.bytes_per_token
 
 
-def test_memory_is_the_models_own(int8_bundle: Bundle) -> None:
-    found = run_round(int8_bundle.path, OPTIONS)
-    if proportional_memory() is None:
-        assert found.memory_bytes is None
-        return
+@pytest.mark.skipif(proportional_memory() is None, reason="the system does not tell shares of memory")
+def test_memory_is_the_models_own(int8_bundle: Bundle, measured: tuple[Round, int]) -> None:
+    found, _ = measured
     weights = int8_bundle.file("weights.data").stat().st_size
     assert found.memory_bytes is not None
     assert found.peak_bytes is not None

@@ -66,7 +66,7 @@ def test_models_take_turns(bundles: list[Bundle]) -> None:
     one, two = run_benchmark(
         [bundle.path for bundle in bundles],
         options,
-        on_progress=lambda *now: progress.append(now),
+        on_progress=lambda done, total: progress.append((done, total)),
         run_round=measured,
     )
     assert seen == [bundles[0].path, bundles[1].path] * 3
