@@ -129,11 +129,12 @@ class TestPlot:
         with pytest.raises(EdgegenError, match="was not written"):
             plot_decode([BENCHMARK], tmp_path / "nowhere" / "plot.png")
 
-    def test_is_drawn_beside_the_table(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
+    def test_is_drawn_beside_the_table(
+        self, capsys: pytest.CaptureFixture[str], int8_bundle: Bundle, tmp_path: Path
+    ) -> None:
         pytest.importorskip("matplotlib", reason="the picture is drawn by matplotlib, which is not installed")
-        done = edgegen("bench", "-m", model, *SMALL, "--plot", str(tmp_path / "plot.png"))
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert b"decode at 8" in done.stdout
+        assert run(["bench", "-m", str(int8_bundle.path), *SMALL, "--plot", str(tmp_path / "plot.png")]) == 0
+        assert "decode at 8" in capsys.readouterr().out
         assert (tmp_path / "plot.png").stat().st_size > 1000
 
     @pytest.mark.skipif(find_spec("matplotlib") is not None, reason="matplotlib is installed")
