@@ -59,6 +59,8 @@ def _listen(lines: IO[bytes], begin: float, on_part: Callable[[], object]) -> Ro
     """What the process says, as it says it; None if it ends without a round."""
     first_token = None
     for line in lines:
+        if not line.startswith(b'{"event"'):
+            continue  # a program may print what it likes while it starts
         match json.loads(line):
             case {"event": "part"}:
                 on_part()

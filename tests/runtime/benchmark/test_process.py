@@ -82,3 +82,11 @@ def test_a_process_that_ends_otherwise_is_an_error_with_its_last_words(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(BundleError, match="ended with code 3 and said: no memory"):
         run_round(int8_bundle.path, OPTIONS)
+
+
+def test_what_else_is_printed_while_a_process_starts_is_no_matter(
+    tmp_path: Path, int8_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('welcome')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert run_round(int8_bundle.path, OPTIONS).prefill
