@@ -108,7 +108,7 @@ class _Check:
         except UsageError as error:
             _, *problems = str(error).split("\n  - ")  # a list of them is to be a part of this one
             self.faults += problems or [str(error)]
-            return _DEFAULTS
+            return BenchmarkOptions(kv=given.get("kv"))  # by which bundles are looked at
 
     def bundle(self, name: str, options: BenchmarkOptions) -> None:
         try:
