@@ -6,8 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-import onnxruntime
-
+from edgegen import ort_session
 from edgegen.benchmark.bandwidth import read_bandwidth
 from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Batch, Decode, Prefill, Round
@@ -16,7 +15,6 @@ from edgegen.benchmark.workbench import Workbench
 from edgegen.board import peak_memory, physical_cores, proportional_memory
 from edgegen.bundle import Bundle
 from edgegen.manifest import GraphVariant
-from edgegen.ort_session import PairedSession, require_version
 from edgegen.runners import make_runner
 from edgegen.tokenizer import Tokenizer
 
@@ -74,7 +72,7 @@ def measure(
         return Batch(rows, context, workbench.decode(rows, context, plan.steps).whole)
 
     return Round(
-        onnxruntime=onnxruntime.__version__,
+        onnxruntime=ort_session.ort.__version__,
         load_seconds=load_seconds,
         first_token_seconds=None,
         memory_bytes=None if memory is None or bare is None else memory - bare,
@@ -97,8 +95,8 @@ def cpu_seconds(seconds: float) -> float:
 
 
 def _workbench(bundle: Bundle, variant: GraphVariant, options: BenchmarkOptions) -> Workbench:
-    require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    session = PairedSession(bundle.file(variant.pair), variant.contract, options.threads)
+    ort_session.require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
+    session = ort_session.PairedSession(bundle.file(variant.pair), variant.contract, options.threads)
     graphs = TimedGraphs(session, time.perf_counter)
     model = bundle.manifest.model
     return Workbench(make_runner(graphs, variant, model.vocab_size, model.max_context), graphs, options.prefill_chunk)

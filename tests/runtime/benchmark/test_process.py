@@ -1,6 +1,7 @@
 """A round in a process of its own, and how such a process may end."""
 
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_a_round_measures_all_that_was_asked_for(int8_bundle: Bundle, measured: 
     assert found.first_token_seconds is not None
     assert 0 < found.load_seconds < found.first_token_seconds
     assert found.bandwidth > 0
+    assert found.onnxruntime == version("onnxruntime")
     assert found.kv_bytes == 17 * int8_bundle.variant.kv.bytes_per_token
 
 
