@@ -1,39 +1,16 @@
-"""How fast this machine reads memory: the ceiling of decoding, which reads every weight once per token.
+"""How fast this machine reads memory, measured as `edgegen bench` does (`edgegen/benchmark/bandwidth.py`).
 
-    python -m bench.bandwidth --threads 2
-
-Each thread takes the maximum over its own share of a block of integers, again and again: one vector load and
-one vector instruction per 64 bytes, no writes, NumPy without the GIL. The block (140 MB by default, about the
-int8 weights of GPT-2 small) is read by all threads together; a pass ends when the slowest thread ends.
+python -m bench.bandwidth --threads 2
 """
 
 import argparse
-import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from edgegen.benchmark import bandwidth
 
 
-def read_bandwidth(threads: int, megabytes: int = 140, seconds: float = 1.0) -> float:
-    """GB/s of the best pass; the best, because a ceiling is what is looked for."""
-    words = megabytes * 1_000_000 // 4 // threads
-    # Written here and not lazily zero: untouched pages would all be the one zero page, and cached.
-    shares = [np.arange(words, dtype=np.int32) for _ in range(threads)]
-    total = sum(share.nbytes for share in shares)
-    best = float("inf")
-    with ThreadPoolExecutor(threads) as pool:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            list(pool.map(_read, shares))
-            best = min(best, time.perf_counter() - start)
-    return total / best / 1e9
-
-
-def _read(share: NDArray[np.int32]) -> Any:
-    return share.max()
+def read_bandwidth(threads: int, megabytes: int = 140) -> float:
+    """GB/s of the best pass in a second."""
+    return bandwidth.read_bandwidth(threads, megabytes) / 1e9
 
 
 def main() -> None:

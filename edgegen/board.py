@@ -79,6 +79,23 @@ def peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def proportional_memory() -> int | None:
+    """This process's share of memory in bytes (PSS): of a page that several hold, to each its part. None: not told."""
+    try:
+        return int(Path("/proc/self/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def processor() -> str:
+    """What the processor calls itself, or at least of what kind it is."""
+    try:
+        told = Path("/proc/cpuinfo").read_text("utf-8").partition("model name")[2]
+    except (OSError, ValueError):
+        told = ""
+    return told.partition("\n")[0].strip("\t :") or platform.processor() or platform.machine()
+
+
 def trim_memory() -> None:
     """Give freed memory back to the system where the C library keeps it (glibc); elsewhere nothing happens."""
     if sys.platform == "linux":

@@ -63,3 +63,13 @@ def test_perplexity_shows_a_bar_and_the_time_left(int8_bundle: Bundle, tmp_path:
     assert b"0%" in seen
     assert b" left" in seen
     assert "█" not in seen.decode().split("\r")[-1]
+
+
+def test_a_benchmark_shows_a_bar_that_goes_away(int8_bundle: Bundle) -> None:
+    options = ["--prefill", "4", "--context", "8", "--batch", "1", "--repeats", "1", "--threads", "1"]
+    code, out, seen = at_a_terminal("bench", "-m", str(int8_bundle.path), *options, "--json")
+    assert code == 0
+    assert out.startswith(b'{"edgegen": ')
+    assert b"measuring" in seen
+    assert b" left" in seen
+    assert "█" not in seen.decode().split("\r")[-1]

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.board import expand_user, home_folder, physical_cores, trim_memory
+from edgegen.board import (
+    expand_user,
+    home_folder,
+    peak_memory,
+    physical_cores,
+    processor,
+    proportional_memory,
+    trim_memory,
+)
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU affinity")
 
@@ -77,6 +85,23 @@ def test_affinity_is_respected() -> None:
 
 def test_there_is_at_least_one_core_and_no_more_than_cpus() -> None:
     assert 1 <= physical_cores() <= CPUS
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell shares of memory")
+def test_the_share_of_memory_follows_what_is_held_and_is_below_the_peak() -> None:
+    before = proportional_memory()
+    held = bytearray(os.urandom(1 << 16)) * 512
+    after, peak = proportional_memory(), peak_memory()
+    assert before is not None
+    assert after is not None
+    assert peak is not None
+    assert after - before > len(held) / 2
+    assert after <= peak + (1 << 20)
+
+
+def test_the_processor_has_a_name_of_one_line() -> None:
+    assert processor()
+    assert "\n" not in processor()
 
 
 def test_giving_memory_back_never_fails() -> None:
