@@ -53,8 +53,8 @@ def _cgroup_quota(root: Path) -> int | None:
 
 
 @cache
-def processor(root: Path = Path("/")) -> str:
-    """What tells this kind of processor from others that programs run differently on: its model and its features."""
+def processor_features(root: Path = Path("/")) -> str:
+    """What tells this kind of processor from others that a library may choose other programs for."""
     known = {"model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant", "isa"}
     try:
         text = (root / "proc/cpuinfo").read_text()

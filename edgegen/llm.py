@@ -11,8 +11,9 @@ from edgegen.chat import ChatTemplate, Conversation, Message
 from edgegen.engine import Engine
 from edgegen.engine_thread import EngineThread
 from edgegen.errors import UsageError
+from edgegen.manifest import GraphVariant
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
-from edgegen.ort_session import OneSession, TwoSessions, require_version
+from edgegen.ort_session import GraphPair, OneSession, TwoSessions, require_version
 from edgegen.packed_weights import packed_graph
 from edgegen.perplexity import PerplexityMeter, Progress
 from edgegen.request import Request
@@ -316,14 +317,17 @@ class LLM:
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     """The runner of the variant that ``options`` ask for, its weights loaded."""
     variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
-    require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    if options.sessions == "one":
-        graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
-        graphs = OneSession(graph, options.threads)
-    else:
-        graphs = TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     model = bundle.manifest.model
-    return make_runner(graphs, variant, model.vocab_size, model.max_context)
+    return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
+
+
+def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
+    """The graphs of ``variant``, in as many sessions as ``options`` ask for, their weights loaded."""
+    require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
+    if options.sessions == "two":
+        return TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
+    graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
+    return OneSession(graph, options.threads)
 
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:

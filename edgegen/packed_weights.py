@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.board import home_folder, locked, processor, trim_memory
+from edgegen.board import home_folder, locked, processor_features, trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import BundleError
 from edgegen.external_data import move_to_pages
@@ -63,7 +63,7 @@ def remove_packed(bundle: Bundle) -> None:
 def _folder(bundle: Bundle, variant: GraphVariant) -> Path:
     files = bundle.manifest.files
     content = [files[name].sha256 for name in (variant.prefill, variant.weights)]
-    machine = [_LAYOUT, runtime_version(), processor()]
+    machine = [_LAYOUT, runtime_version(), processor_features()]
     return home_folder() / "packed" / _digest(content) / _digest(machine)
 
 

@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from edgegen import ort_session
 from edgegen.benchmark.bandwidth import read_bandwidth
 from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Batch, Decode, Prefill, Round
@@ -14,7 +12,10 @@ from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
 from edgegen.board import peak_memory, physical_cores, proportional_memory
 from edgegen.bundle import Bundle
+from edgegen.llm import open_graphs
 from edgegen.manifest import GraphVariant
+from edgegen.options import EngineOptions
+from edgegen.ort_session import runtime_version
 from edgegen.runners import make_runner
 from edgegen.tokenizer import Tokenizer
 
@@ -41,7 +42,6 @@ def measure(
         UsageError: it has no variant as ``options`` ask for.
         LogitsError: the model's logits are NaN or infinite.
     """
-    import_module("edgegen.llm")  # all that a program imports which generates texts: no memory of the model's
     begin = time.perf_counter()
     bundle = Bundle.open(path)
     bundle.verify_once()
@@ -72,7 +72,7 @@ def measure(
         return Batch(rows, context, workbench.decode(rows, context, plan.steps).whole)
 
     return Round(
-        onnxruntime=ort_session.ort.__version__,
+        onnxruntime=runtime_version(),
         load_seconds=load_seconds,
         first_token_seconds=None,
         memory_bytes=None if memory is None or bare is None else memory - bare,
@@ -95,9 +95,7 @@ def cpu_seconds(seconds: float) -> float:
 
 
 def _workbench(bundle: Bundle, variant: GraphVariant, options: BenchmarkOptions) -> Workbench:
-    ort_session.require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    session = ort_session.PairedSession(bundle.file(variant.pair), variant.contract, options.threads)
-    graphs = TimedGraphs(session, time.perf_counter)
+    graphs = TimedGraphs(open_graphs(bundle, variant, EngineOptions(threads=options.threads)), time.perf_counter)
     model = bundle.manifest.model
     return Workbench(make_runner(graphs, variant, model.vocab_size, model.max_context), graphs, options.prefill_chunk)
 

@@ -31,6 +31,9 @@ class _TimedBinding(Binding):
         self._binding = binding
         self._graphs = graphs
 
+    def takes(self, name: str) -> bool:
+        return self._binding.takes(name)
+
     def input(self, name: str, buffer: Buffer) -> None:
         self._binding.input(name, buffer)
 
