@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from edgegen.errors import UsageError
 from edgegen.manifest import KVSpec
 from edgegen.ort_session import Buffer
-from edgegen.window import Window
+from edgegen.window import CHUNK, Window
 
 STEP = 64
 """Capacity is a multiple of this many positions."""
-
-CHUNK = 128
-"""Tokens that windows have room for in one run; it grows when more come."""
 
 _NONE: Mapping[str, Window] = MappingProxyType({})
 
@@ -55,7 +52,7 @@ class KVCache:
         self._classes = [layer.cache_class for layer in spec.layers for _ in ("key", "value")]  # of each array
         self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in range(2 * len(spec.layers))]
         self._capacity = 0
-        self._chunk = CHUNK if windows else max_context  # without windows, one run may be as long as any
+        self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
         self._views: dict[tuple[int, int], list[Buffer]] = {}
         self.lengths = np.zeros(0, np.int32)
         self.bases = {name: np.zeros(0, np.int32) for name in spec.classes}
@@ -77,7 +74,7 @@ class KVCache:
         return sum(array.nbytes for array in self._arrays)
 
     def reserve(self, slots: int, length: int, tokens: int = 0) -> None:
-        """Make room for ``length`` positions in each of ``slots`` slots, and for ``tokens`` in one run; grows if need be.
+        """Make room for ``length`` positions in each of ``slots`` slots, and for ``tokens`` in one run; may grow.
 
         Growth is by half at least, so that the copies of a long generation stay a constant share of its work.
         """

@@ -102,7 +102,16 @@ class KVSpec:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of keys and values that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
-        return sum(2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype] for layer in self.layers)
+        return sum(map(self.layer_bytes, self.layers))
+
+    @property
+    def lasting_bytes_per_token(self) -> int:
+        """As ``bytes_per_token``, of layers without a window: what a token adds to a context that fills the windows."""
+        return sum(self.layer_bytes(layer) for layer in self.layers if self.classes[layer.cache_class].window is None)
+
+    def layer_bytes(self, layer: KVLayer) -> int:
+        """Bytes of one token's keys and values in one layer."""
+        return 2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)

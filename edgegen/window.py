@@ -1,18 +1,21 @@
 """Window: what a layer that sees only the last positions has to keep, and where it may begin.
 
 The cache of such a layer begins at its *base*. Now and then the base moves up, and what is kept slides to the front.
-Bases are multiples of ``step``, or bits would change: GroupQueryAttention takes the keys block by block and adds up what
-each block gives, so a base must not fall between two ends of a block.
+Bases are multiples of ``step``, or bits would change: GroupQueryAttention takes keys block by block and adds up what
+each block gives, so a base must not fall within a block.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgegen.manifest import KVDtype, KVSpec
 
 BEHIND = 32
 """Positions kept behind the window: as many may always be forgotten and computed again."""
+
+CHUNK = 128
+"""Tokens that there is room for in one run, behind what is kept; a cache makes room for more when more come."""
 
 _QUARTER = 4
 
@@ -65,3 +68,12 @@ def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, Window]:
         for name, kv_class in kv.classes.items()
         if kv_class.window is not None
     }
+
+
+def bytes_needed(kv: KVSpec, windows: Mapping[str, Window], tokens: int) -> int:
+    """Bytes of keys and values of one row of so many tokens, run in chunks of ``CHUNK`` at most."""
+
+    def positions(name: str) -> int:
+        return min(tokens, windows[name].room(CHUNK)) if name in windows else tokens
+
+    return sum(kv.layer_bytes(layer) * positions(layer.cache_class) for layer in kv.layers)
