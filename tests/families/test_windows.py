@@ -12,7 +12,7 @@ from edgegen.bundle import Bundle
 from edgegen.kv_cache import KVCache
 from edgegen.manifest import KVDtype, KVSpec
 from edgegen.runners import Runner
-from edgegen.window import BEHIND
+from edgegen.window import BEHIND, CHUNK
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
@@ -40,7 +40,7 @@ WINDOWED = [
 
 GREEDY = ("mistral", "gemma2", "gemma3_text", "cohere2")
 
-WINDOW, CONTEXT = 100, 640
+WINDOW, CONTEXT = 100, 768
 
 FAR = 1e-2
 """Largest allowed difference of any float32 logit, so many tokens on: each rounding is read by all that follow."""
@@ -82,7 +82,8 @@ class Twins:
         for cache in self.caches:
             cache.reserve(self.rows + 1, 0)
             cache.truncate(self.rows, 0)
-        self.prefill(self.rows, ids)
+        for at in range(0, len(ids), CHUNK):  # longer runs would make more room
+            self.prefill(self.rows, ids[at : at + CHUNK])
         self.rows += 1
 
     def prefill(self, slot: int, ids: list[int]) -> None:
