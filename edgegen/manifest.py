@@ -68,7 +68,7 @@ class KVLayer:
 class CacheClass:
     """Layers that keep the same positions: all of them, or the last ``window``.
 
-    ``seqlens``: name of the int32 [rows] input, valid length after the step less one;
+    ``seqlens``: name of the int32 [rows] input, valid length of the class's arrays after the step less one;
     ``total``: name of the int32 scalar input, the longest valid length after the step.
     A ``concat`` cache has no such inputs, for its arrays are as long as what they hold, and no window.
     """
@@ -119,7 +119,7 @@ class RotaryTable:
     """A rotary position embedding's cosines and sines, which the runtime computes and feeds to the graphs.
 
     ``cos``, ``sin``: names of the float32 [positions, len(inverse_frequencies)] inputs, row p being
-    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are at least as many rows as cache positions.
+    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are more rows than the highest position.
     """
 
     cos: str
