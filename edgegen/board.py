@@ -64,6 +64,23 @@ def processor_features(root: Path = Path("/")) -> str:
     return "\n".join([platform.machine(), *sorted(lines)])
 
 
+_SC_LEVEL2_CACHE_SIZE = 191
+"""glibc's number of the question; Python has no name for it."""
+
+
+def second_level_cache() -> int | None:
+    """Bytes of the second-level cache, as ONNX Runtime asks for it; None where the system does not tell."""
+    if sys.platform == "linux":
+        with suppress(OSError, ValueError):
+            return max(0, os.sysconf(_SC_LEVEL2_CACHE_SIZE)) or None
+    if sys.platform == "darwin":
+        size, width = ctypes.c_int64(0), ctypes.c_size_t(8)
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).sysctlbyname(b"hw.l2cachesize", ctypes.byref(size), ctypes.byref(width), None, 0)
+        return size.value or None
+    return None
+
+
 def peak_memory() -> int | None:
     """The most memory this process has held, in bytes; None where the system does not tell."""
     try:

@@ -2,41 +2,60 @@
 
 Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. A row of a batch is a slot; the live rows are the
 first ones, so that a decode step over n rows is a view of the first n slots. Positions beyond a slot's length are
-never read. Memory is moved only by the named operations ``grow``, ``fork`` and ``compact``, which count what they copy.
+never read. Layers with a window keep little more than that: their slots begin at a base of their own, and when a slot
+is full, what the window has passed is dropped and the rest slides to the front. Memory is moved only by the named
+operations ``grow``, ``slide``, ``fork`` and ``compact``, which count what they copy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.errors import UsageError
 from edgegen.manifest import KVSpec
 from edgegen.ort_session import Buffer
+from edgegen.window import CHUNK, Window
 
 STEP = 64
 """Capacity is a multiple of this many positions."""
+
+_NONE: Mapping[str, Window] = MappingProxyType({})
 
 
 class KVCache:
     """The cache of one runner.
 
     Attributes:
-        lengths: int32 [slots], the valid positions of each slot.
+        lengths: int32 [slots], the positions of each slot so far.
+        bases: for each cache class, int32 [slots]: the position that stands first in the slot's arrays.
         copied_bytes: bytes moved so far by the named operations.
         version: changes whenever the arrays do; whoever bound views of them binds again.
 
-    ``before_growth`` is called to let go of such views, or the old arrays would outlive their move.
+    ``before_growth`` is called to let go of such views, or the old arrays would outlive their move. ``windows``: those
+    of the cache classes that do not keep everything.
     """
 
-    def __init__(self, spec: KVSpec, max_context: int, before_growth: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        spec: KVSpec,
+        max_context: int,
+        before_growth: Callable[[], None] = lambda: None,
+        windows: Mapping[str, Window] = _NONE,
+    ) -> None:
         self._spec = spec
         self._max_context = max_context
         self._before_growth = before_growth
+        self._windows = windows
+        self._classes = [layer.cache_class for layer in spec.layers for _ in ("key", "value")]  # of each array
         self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in range(2 * len(spec.layers))]
         self._capacity = 0
+        self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
         self._views: dict[tuple[int, int], list[Buffer]] = {}
         self.lengths = np.zeros(0, np.int32)
+        self.bases = {name: np.zeros(0, np.int32) for name in spec.classes}
         self.copied_bytes = 0
         self.version = 0
 
@@ -46,7 +65,7 @@ class KVCache:
 
     @property
     def capacity(self) -> int:
-        """Positions each slot has room for."""
+        """Positions that a slot may have before the cache grows; the rotary tables are as long."""
         return self._capacity
 
     @property
@@ -54,40 +73,79 @@ class KVCache:
         """Bytes reserved for keys and values."""
         return sum(array.nbytes for array in self._arrays)
 
-    def reserve(self, slots: int, length: int) -> None:
-        """Make room for ``length`` positions in each of ``slots`` slots; grows when there is not.
+    def reserve(self, slots: int, length: int, tokens: int = 0) -> None:
+        """Make room for ``length`` positions in each of ``slots`` slots, and for ``tokens`` in one run; may grow.
 
         Growth is by half at least, so that the copies of a long generation stay a constant share of its work.
         """
-        if slots <= self.slots and length <= self.capacity:
+        if slots <= self.slots and length <= self.capacity and tokens <= self._chunk:
             return
         capacity = self.capacity
         if length > capacity:
-            wanted = -(-max(length, capacity * 3 // 2) // STEP) * STEP
+            wanted = _rounded(max(length, capacity * 3 // 2))
             capacity = max(length, min(wanted, self._max_context))
-        self.grow(max(slots, self.slots), capacity)
+        self.grow(max(slots, self.slots), capacity, max(_rounded(tokens), self._chunk))
 
-    def grow(self, slots: int, capacity: int) -> None:
-        """Move to larger arrays, layer by layer: the valid positions of every slot are copied."""
-        longest = int(self.lengths.max(initial=0))
+    def make_room(self, first: int, rows: int, tokens: int) -> None:
+        """Make room for ``tokens`` more positions in ``rows`` slots from ``first``: grows, and slides, if need be."""
+        last = first + rows
+        self.reserve(last, int(self.lengths[first:last].max(initial=0)) + tokens, tokens)
+        for name, window in self._windows.items():
+            held = self.lengths[first:last] - self.bases[name][first:last]
+            room = self._room(name, self._capacity, self._chunk)
+            if int(held.max()) + tokens > room:
+                for row in np.flatnonzero(held + tokens > room):
+                    self.slide(name, first + int(row), window)
+
+    def grow(self, slots: int, capacity: int, chunk: int = 0) -> None:
+        """Move to larger arrays, layer by layer: the valid positions of every slot are copied.
+
+        ``chunk``: how many tokens at once the windows are to have room for, if that is more than so far.
+        """
+        chunk = max(chunk, self._chunk)
+        held = {name: int((self.lengths - bases).max(initial=0)) for name, bases in self.bases.items()}
         self._views.clear()
         self._before_growth()
         self.version += 1  # first, and size last: a growth that is interrupted is begun again
-        for i, old in enumerate(self._arrays):
-            new = self._empty(i, slots, capacity)
-            valid = old[: self.slots, :, :longest]
-            new[: self.slots, :, :longest] = valid
+        for i, (old, name) in enumerate(zip(self._arrays, self._classes, strict=True)):
+            new = self._empty(i, slots, self._room(name, capacity, chunk))
+            if new.shape == old.shape:
+                continue
+            valid = old[: self.slots, :, : held[name]]
+            new[: self.slots, :, : held[name]] = valid
             self.copied_bytes += valid.nbytes
             self._arrays[i] = new
-        self._capacity = capacity
-        self.lengths = np.concatenate([self.lengths, np.zeros(slots - self.slots, np.int32)])
+        self._capacity, self._chunk = capacity, chunk
+        added = np.zeros(slots - self.slots, np.int32)
+        self.bases = {name: np.concatenate([bases, added]) for name, bases in self.bases.items()}
+        self.lengths = np.concatenate([self.lengths, added])
+
+    def slide(self, name: str, slot: int, window: Window) -> None:
+        """Drop what the window has passed, and move the rest of the slot to its front, in layers of the class ``name``.
+
+        Interrupted in the midst of it, the slot is empty.
+        """
+        length, base = int(self.lengths[slot]), int(self.bases[name][slot])
+        passed = window.base(length) - base
+        try:
+            for array in self._arrays_of(name):
+                kept = array[slot, :, passed : length - base]
+                array[slot, :, : kept.shape[1]] = kept
+                self.copied_bytes += kept.nbytes
+            self.bases[name][slot] += passed
+        except BaseException:
+            self._clear(slot)
+            raise
 
     def fork(self, source: int, target: int) -> None:
         """Make slot ``target`` a copy of slot ``source``."""
         length = int(self.lengths[source])
-        for array in self._arrays:
-            array[target, :, :length] = array[source, :, :length]
-            self.copied_bytes += array[source, :, :length].nbytes
+        for name, bases in self.bases.items():
+            held = length - int(bases[source])
+            for array in self._arrays_of(name):
+                array[target, :, :held] = array[source, :, :held]
+                self.copied_bytes += array[source, :, :held].nbytes
+            bases[target] = bases[source]
         self.lengths[target] = length
 
     def compact(self, leaver: int, live: int) -> int:
@@ -95,12 +153,27 @@ class KVCache:
         last = live - 1
         if leaver != last:
             self.fork(last, leaver)
-        self.lengths[last] = 0
+        self._clear(last)
         return last
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget the positions of ``slot`` from ``length`` on; nothing is moved."""
-        self.lengths[slot] = min(length, int(self.lengths[slot]))
+        """Forget the positions of ``slot`` from ``length`` on; nothing is moved.
+
+        Raises:
+            UsageError: what a window shows of the positions before is no longer kept. All can be forgotten, and the
+                last ``edgegen.window.BEHIND``.
+        """
+        if not length:
+            self._clear(slot)
+        if length >= self.lengths[slot]:
+            return
+        for name, window in self._windows.items():
+            if self.bases[name][slot] > max(0, length - window.size + 1):
+                raise UsageError(
+                    f"slot {slot} of the cache cannot go back to {length} positions: of its {self.lengths[slot]}, "
+                    f"layers with a window of {window.size} keep those from {self.bases[name][slot]} on; go back to 0."
+                )
+        self.lengths[slot] = length
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
         """Key and value of every layer (k0, v0, k1, …), slots ``first`` to ``first + count``, as bindable views."""
@@ -109,7 +182,24 @@ class KVCache:
             self._views[key] = [Buffer(array[first : first + count]) for array in self._arrays]
         return self._views[key]
 
+    def _arrays_of(self, name: str) -> Iterator[NDArray[Any]]:
+        return (array for array, own in zip(self._arrays, self._classes, strict=True) if own == name)
+
+    def _clear(self, slot: int) -> None:
+        self.lengths[slot] = 0
+        for bases in self.bases.values():
+            bases[slot] = 0
+
+    def _room(self, name: str, capacity: int, chunk: int) -> int:
+        """Positions in the arrays of a class."""
+        return min(capacity, self._windows[name].room(chunk)) if name in self._windows else capacity
+
     def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
         layer = self._spec.layers[index // 2]
         # Not zeroed: pages that no token has reached cost no memory.
         return np.empty((slots, layer.kv_heads, capacity, layer.head_dim), self._spec.dtype)
+
+
+def _rounded(positions: int) -> int:
+    """Up to a multiple of ``STEP``."""
+    return -(-positions // STEP) * STEP

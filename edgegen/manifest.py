@@ -68,7 +68,7 @@ class KVLayer:
 class CacheClass:
     """Layers that keep the same positions: all of them, or the last ``window``.
 
-    ``seqlens``: name of the int32 [rows] input, valid length after the step less one;
+    ``seqlens``: name of the int32 [rows] input, valid length of the class's arrays after the step less one;
     ``total``: name of the int32 scalar input, the longest valid length after the step.
     A ``concat`` cache has no such inputs, for its arrays are as long as what they hold, and no window.
     """
@@ -102,7 +102,16 @@ class KVSpec:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of keys and values that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
-        return sum(2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype] for layer in self.layers)
+        return sum(map(self.layer_bytes, self.layers))
+
+    @property
+    def lasting_bytes_per_token(self) -> int:
+        """As ``bytes_per_token``, of layers without a window: what a token adds to a context that fills the windows."""
+        return sum(self.layer_bytes(layer) for layer in self.layers if self.classes[layer.cache_class].window is None)
+
+    def layer_bytes(self, layer: KVLayer) -> int:
+        """Bytes of one token's keys and values in one layer."""
+        return 2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class RotaryTable:
     """A rotary position embedding's cosines and sines, which the runtime computes and feeds to the graphs.
 
     ``cos``, ``sin``: names of the float32 [positions, len(inverse_frequencies)] inputs, row p being
-    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are at least as many rows as cache positions.
+    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are more rows than the highest position.
     """
 
     cos: str

@@ -7,10 +7,12 @@ from weakref import ReferenceType, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import second_level_cache
 from edgegen.kv_cache import KVCache
 from edgegen.manifest import GraphVariant, Phase
 from edgegen.ort_session import Binding, Buffer, GraphPair
 from edgegen.rotary import RotaryTables
+from edgegen.window import windows_of
 
 Logits = NDArray[np.float32]
 
@@ -30,7 +32,8 @@ class ModelRunner:
         self._rotary = RotaryTables(variant.rotary)
 
     def new_cache(self) -> KVCache:
-        return KVCache(self._variant.kv, self.max_context, before_growth=self._steps.clear)
+        windows = windows_of(self._variant.kv, second_level_cache())
+        return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows)
 
     def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
@@ -45,11 +48,10 @@ class ModelRunner:
 
     def _run(self, phase: Phase, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
         rows, tokens = ids.shape
-        after = int(cache.lengths[first : first + rows].max(initial=0)) + tokens
-        cache.reserve(first + rows, after)  # growth drops the steps, whose bindings hold the old arrays
+        cache.make_room(first, rows, tokens)  # growth drops the steps, whose bindings hold the old arrays
         if phase not in self._steps:
             self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size, self._rotary)
-        return self._steps[phase].run(cache, first, ids, after)
+        return self._steps[phase].run(cache, first, ids)
 
 
 class _Step:
@@ -69,14 +71,13 @@ class _Step:
         self._positions = np.zeros((0, 0), np.int64)
         self._logits = np.zeros((0, 0, 0), np.float32)
         self._offsets = np.zeros(0, np.int64)
-        self._seqlens = np.zeros(0, np.int32)
-        self._total = np.zeros((), np.int32)
-        for kv_class in variant.kv.classes.values():
+        self._seqlens: dict[str, NDArray[np.int32]] = {}
+        self._totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
+        for name, kv_class in variant.kv.classes.items():
             _, total = kv_class.length_inputs
-            binding.input(total, Buffer(self._total))
+            binding.input(total, Buffer(self._totals[name]))
 
-    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64], after: int) -> Logits:
-        """Run over ``ids``; ``after`` is the longest row's length when that is done."""
+    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
         rows, tokens = ids.shape
         lengths = cache.lengths[first : first + rows]
         if ids.shape != self._shape:
@@ -88,8 +89,10 @@ class _Step:
 
         self._ids[...] = ids
         np.add(lengths[:, None], self._offsets, out=self._positions)
-        np.add(lengths, tokens - 1, out=self._seqlens)
-        self._total[...] = after
+        for name, seqlens in self._seqlens.items():
+            np.subtract(lengths, cache.bases[name][first : first + rows], out=seqlens)
+            seqlens += tokens - 1
+            self._totals[name][...] = seqlens.max() + 1
         self._binding.run()
         lengths += tokens
         return self._logits
@@ -102,13 +105,13 @@ class _Step:
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
         self._offsets = np.arange(tokens, dtype=np.int64)
-        self._seqlens = np.zeros(rows, np.int32)
+        self._seqlens = {name: np.zeros(rows, np.int32) for name in self._variant.kv.classes}
         self._logits = np.zeros((*wanted.shape, self._vocab_size), np.float32)
         bind.input(names.input_ids, Buffer(self._ids))
         bind.input(names.position_ids, Buffer(self._positions))
-        for kv_class in self._variant.kv.classes.values():
+        for name, kv_class in self._variant.kv.classes.items():
             seqlens, _ = kv_class.length_inputs
-            bind.input(seqlens, Buffer(self._seqlens))
+            bind.input(seqlens, Buffer(self._seqlens[name]))
         if bind.takes(names.logits_indices):
             bind.input(names.logits_indices, Buffer(wanted))
         bind.output(names.logits, Buffer(self._logits))

@@ -10,7 +10,7 @@ from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Batch, Decode, Prefill, Round
 from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
-from edgegen.board import peak_memory, physical_cores, proportional_memory
+from edgegen.board import peak_memory, physical_cores, proportional_memory, second_level_cache
 from edgegen.bundle import Bundle
 from edgegen.llm import open_graphs
 from edgegen.manifest import GraphVariant
@@ -18,6 +18,7 @@ from edgegen.options import EngineOptions
 from edgegen.ort_session import runtime_version
 from edgegen.runners import make_runner
 from edgegen.tokenizer import Tokenizer
+from edgegen.window import bytes_needed, windows_of
 
 _SPIN_SECONDS = 0.2
 """By then every thread that waited for more work has given up; ONNX Runtime's take 0.04 s."""
@@ -77,7 +78,7 @@ def measure(
         first_token_seconds=None,
         memory_bytes=None if memory is None or bare is None else memory - bare,
         peak_bytes=peak,
-        kv_bytes=variant.kv.bytes_per_token * (longest + 1),
+        kv_bytes=bytes_needed(variant.kv, windows_of(variant.kv, second_level_cache()), longest + 1),
         spin_seconds=spin_seconds,
         idle_cpu=idle / _IDLE_SECONDS,
         prefill=_each(plan.prefill, lambda tokens: Prefill(tokens, workbench.prefill(tokens)), on_part),

@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
+from edgegen.board import second_level_cache
 from edgegen.bundle import Bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
 from edgegen.parity_report import ParityReport
 from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.window import bytes_needed, windows_of
 
 
 @click.command("info")
@@ -39,7 +41,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} keys and values "
-        f"at {memory['context']} tokens ({memory['kv_bytes_per_token'] / 1024:.1f} KiB per token)",
+        f"at {memory['context']} tokens ({_per_token(memory)})",
         "variants": ", ".join(map(_variant, facts["variants"])),
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
         f"{parity.tokens} tokens of {parity.text}:",
@@ -51,7 +53,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
 
 
 def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
-    """The facts of a bundle; memory by the KV formula at ``context`` tokens, or at the most the model takes.
+    """The facts of a bundle; memory of one row of ``context`` tokens, or at the most the model takes.
 
     Raises:
         UsageError: a context the model cannot have.
@@ -90,10 +92,17 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
             "context": wanted,
             "weights_bytes": manifest.files[variant.weights].size,
             "kv_bytes_per_token": variant.kv.bytes_per_token,
-            "kv_bytes": variant.kv.bytes_per_token * wanted,
+            "kv_bytes_per_token_with_full_windows": variant.kv.lasting_bytes_per_token,
+            "kv_bytes": bytes_needed(variant.kv, windows_of(variant.kv, second_level_cache()), wanted),
         },
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _per_token(memory: Mapping[str, Any]) -> str:
+    """What a token adds; where layers have windows, also what it adds when those are full."""
+    first, later = memory["kv_bytes_per_token"], memory["kv_bytes_per_token_with_full_windows"]
+    return f"{first / 1024:.1f} KiB per token" + (f", {later / 1024:.1f} with full windows" if later < first else "")
 
 
 def _variant(facts: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What machine this is: cores by affinity, hyper-threads and a container's quota."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from edgegen.board import (
     physical_cores,
     processor,
     proportional_memory,
+    second_level_cache,
     trim_memory,
 )
 
@@ -121,3 +123,11 @@ def test_the_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pyt
 
 def test_a_home_that_nobody_knows_stays_as_it_is_written() -> None:
     assert expand_user(Path("~nobody-at-all/x")) == Path("~nobody-at-all/x")
+
+
+def test_the_second_level_cache_is_what_the_c_library_says() -> None:
+    size = second_level_cache()
+    assert size is None or 1 << 15 <= size <= 1 << 30
+    if sys.platform == "linux" and (tool := shutil.which("getconf")):
+        told = subprocess.run([tool, "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=False).stdout.strip()
+        assert str(size or 0) == (told or "0")

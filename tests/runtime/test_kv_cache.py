@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
+from edgegen.errors import UsageError
 from edgegen.kv_cache import STEP, KVCache
 from edgegen.manifest import CacheClass, KVLayer, KVSpec
+from edgegen.window import BEHIND, CHUNK, Window
 
 
 def spec_of(*shapes: tuple[int, int]) -> KVSpec:
@@ -242,3 +244,201 @@ def test_a_growth_that_is_interrupted_is_begun_again(done: int, slots: int, capa
     cache.reserve(slots, capacity)
     assert read(cache, 0) == [5.0, 6.0, 7.0]
     assert {array.shape[::2] for array in arrays(cache)} == {(slots, capacity)}
+
+
+# Windows.
+
+WINDOW = Window(size=20, step=8)
+ROOM = WINDOW.room(CHUNK)
+NEAR_BYTES, FAR_BYTES = 2 * 2 * 3 * 4, 2 * 1 * 4 * 4
+
+
+def windowed_cache(context: int = 100_000) -> KVCache:
+    """A layer with a window, and one without."""
+    near, far = SPEC.layers
+    classes = {"near": CacheClass(WINDOW.size, "s.near", "t.near"), "far": CacheClass(None, "s.far", "t.far")}
+    layers = (replace(near, cache_class="near"), replace(far, cache_class="far"))
+    return KVCache(replace(SPEC, classes=classes, layers=layers), context, windows={"near": WINDOW})
+
+
+def put(cache: KVCache, slot: int, values: list[float]) -> None:
+    """As a run does: room is made, and every layer appends where the slot ends."""
+    cache.make_room(slot, 1, len(values))
+    near_key, near_value, far_key, far_value = arrays(cache)
+    for at, value in enumerate(values, int(cache.lengths[slot])):
+        for name, pair in (("near", (near_key, near_value)), ("far", (far_key, far_value))):
+            place = at - int(cache.bases[name][slot])
+            pair[0][slot, :, place] = value
+            pair[1][slot, :, place] = value + 1
+    cache.lengths[slot] += len(values)
+
+
+def kept(cache: KVCache, name: str, slot: int) -> list[float]:
+    """What a class keeps of a slot, after a look at whether its arrays agree."""
+    key, value = arrays(cache)[:2] if name == "near" else arrays(cache)[2:]
+    held = int(cache.lengths[slot] - cache.bases[name][slot])
+    assert (key[slot, :, :held] + 1 == value[slot, :, :held]).all()
+    assert (key[slot, :, :held] == key[slot, :1, :held, :1]).all()
+    return key[slot, 0, :held, 0].tolist()
+
+
+class WindowedMachine(RuleBasedStateMachine):
+    """As above, with rows far longer than their window."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.cache = windowed_cache()
+        self.rows: list[list[float]] = []
+        self.next = 0.0
+        self.longest_run = CHUNK
+
+    def values(self, count: int) -> list[float]:
+        self.next += count
+        return [self.next + i for i in range(count)]
+
+    @rule(count=st.integers(1, 300))
+    @precondition(lambda self: len(self.rows) < 3)
+    def admit(self, count: int) -> None:
+        self.cache.reserve(len(self.rows) + 1, count)
+        self.cache.truncate(len(self.rows), 0)
+        self.rows.append([])
+        self.extend(len(self.rows) - 1, count)
+
+    @rule(data=st.data(), count=st.integers(1, 130))
+    @precondition(lambda self: self.rows)
+    def grow_row(self, data: st.DataObject, count: int) -> None:
+        self.extend(data.draw(st.integers(0, len(self.rows) - 1)), count)
+
+    def extend(self, slot: int, count: int) -> None:
+        values = self.values(count)
+        put(self.cache, slot, values)
+        self.longest_run = max(self.longest_run, -(-count // STEP) * STEP)
+        self.rows[slot] += values
+
+    @rule(data=st.data(), back=st.integers(0, BEHIND))
+    @precondition(lambda self: self.rows)
+    def step_back(self, data: st.DataObject, back: int) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        length = max(0, len(self.rows[slot]) - back)
+        if length and (len(self.rows[slot]) - self.most_behind(slot)) > length:
+            return
+        self.cache.truncate(slot, length)
+        self.rows[slot] = self.rows[slot][:length]
+
+    def most_behind(self, slot: int) -> int:
+        """How many positions a row may be stepped back."""
+        base = int(self.cache.bases["near"][slot])
+        return len(self.rows[slot]) - (base + WINDOW.size - 1) if base else len(self.rows[slot])
+
+    @rule(data=st.data())
+    @precondition(lambda self: 0 < len(self.rows) < 3)
+    def fork(self, data: st.DataObject) -> None:
+        source = data.draw(st.integers(0, len(self.rows) - 1))
+        self.cache.reserve(len(self.rows) + 1, 1)
+        self.cache.fork(source, len(self.rows))
+        self.rows.append(list(self.rows[source]))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.rows)
+    def leave(self, data: st.DataObject) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        moved = self.cache.compact(slot, len(self.rows))
+        last = self.rows.pop()
+        if slot != moved:
+            self.rows[slot] = last
+        assert self.cache.lengths[moved] == self.cache.bases["near"][moved] == 0
+
+    @invariant()
+    def rows_are_what_was_written_as_far_as_they_are_seen(self) -> None:
+        for slot, row in enumerate(self.rows):
+            base = int(self.cache.bases["near"][slot])
+            assert base % WINDOW.step == 0
+            assert base <= max(0, len(row) - WINDOW.size + 1)
+            assert kept(self.cache, "near", slot) == row[base:]
+            assert kept(self.cache, "far", slot) == row
+
+    @invariant()
+    def memory_of_the_window_is_bounded(self) -> None:
+        near, _, far, _ = arrays(self.cache)
+        assert near.shape[2] == min(self.cache.capacity, WINDOW.room(self.longest_run))
+        assert far.shape[2] == self.cache.capacity
+
+
+WindowedMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestEveryOperationOfAWindowAgainstLists = WindowedMachine.TestCase
+
+
+def test_a_text_of_any_length_takes_the_memory_of_its_window() -> None:
+    cache = windowed_cache()
+    for at in range(20_000):
+        put(cache, 0, [float(at)])
+    assert cache.nbytes == ROOM * NEAR_BYTES + cache.capacity * FAR_BYTES
+    base = int(cache.bases["near"][0])
+    assert kept(cache, "near", 0) == list(range(base, 20_000))
+
+
+def test_slides_copy_less_than_a_window_for_as_many_tokens() -> None:
+    cache = windowed_cache()
+    cache.reserve(1, 20_000)
+    before = cache.version
+    for at in range(20_000):
+        put(cache, 0, [float(at)])
+    assert cache.copied_bytes <= 20_000 * NEAR_BYTES * (WINDOW.size + BEHIND + WINDOW.step) / CHUNK
+    assert cache.version == before  # what is bound stays bound
+
+
+def test_a_long_run_gets_the_room_it_needs() -> None:
+    cache = windowed_cache()
+    put(cache, 0, list(map(float, range(1000))))
+    put(cache, 0, list(map(float, range(1000, 1007))))
+    assert kept(cache, "near", 0)[-WINDOW.size :] == list(range(1007 - WINDOW.size, 1007))
+
+
+def test_a_window_beyond_the_context_costs_nothing() -> None:
+    cache, plain = windowed_cache(), KVCache(SPEC, 100_000)
+    for one in (cache, plain):
+        one.reserve(2, 100)
+    assert cache.nbytes == plain.nbytes
+    put(cache, 0, [1.0] * 100)
+    assert cache.bases["near"].tolist() == [0, 0]
+    assert cache.copied_bytes == 0
+
+
+def test_what_is_no_longer_kept_cannot_be_gone_back_to() -> None:
+    cache = windowed_cache()
+    for at in range(500):
+        put(cache, 0, [float(at)])
+    base = int(cache.bases["near"][0])
+    with pytest.raises(UsageError, match=r"slot 0 of the cache cannot go back to 100 positions: of its 500"):
+        cache.truncate(0, 100)
+    assert cache.lengths.tolist() == [500]
+    cache.truncate(0, base + WINDOW.size - 1)  # whose next query sees the first that is kept
+    with pytest.raises(UsageError):
+        cache.truncate(0, base + WINDOW.size - 2)
+    cache.truncate(0, 0)
+    assert (cache.lengths.tolist(), cache.bases["near"].tolist()) == ([0], [0])
+
+
+def test_the_last_positions_can_be_gone_back_over_at_any_moment() -> None:
+    cache = windowed_cache()
+    for at in range(700):
+        put(cache, 0, [float(at)])
+        if at > BEHIND:
+            cache.truncate(0, at + 1 - BEHIND)
+            put(cache, 0, list(map(float, range(at + 1 - BEHIND, at + 1))))
+    assert kept(cache, "near", 0)[-WINDOW.size :] == list(range(700 - WINDOW.size, 700))
+
+
+def test_a_slide_that_is_interrupted_leaves_its_slot_empty() -> None:
+    cache = windowed_cache()
+    cache.reserve(2, 10)
+    put(cache, 1, [1.0, 2.0])
+    for start, stop in ((0, 100), (100, ROOM)):
+        put(cache, 0, list(map(float, range(start, stop))))
+    cache._arrays[1].flags.writeable = False  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(ValueError, match="read-only"):
+        cache.make_room(0, 1, 1)
+    cache._arrays[1].flags.writeable = True  # pyright: ignore[reportPrivateUsage]
+    assert cache.lengths.tolist() == [0, 2]
+    put(cache, 0, [5.0, 6.0])
+    assert (kept(cache, "near", 0), kept(cache, "near", 1)) == ([5.0, 6.0], [1.0, 2.0])

@@ -1,0 +1,180 @@
+"""Layers that keep a window only: bits, tokens and memory far beyond it, against caches that keep everything."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgegen.bundle import Bundle
+from edgegen.kv_cache import KVCache
+from edgegen.manifest import KVDtype, KVSpec
+from edgegen.runners import Runner
+from edgegen.window import BEHIND, CHUNK
+from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import Scheme
+from tests.export.bundles import decoded, runner_of
+from tests.families.cases import CASES, Case
+from tests.families.harness import checkpoint_of, margins, tokens
+from tests.oracle import Oracle
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+
+WINDOWED = [
+    ("gpt_neo", "base"),
+    ("mistral", "base"),
+    ("qwen2", "window in upper layers"),
+    ("qwen3", "window in upper layers"),
+    ("smollm3", "window"),
+    ("gemma2", "base"),
+    ("gemma3_text", "base"),
+    ("phi3", "window"),
+    ("starcoder2", "base"),
+    ("cohere2", "base"),
+    ("mixtral", "window"),
+    ("qwen3_moe", "window"),
+]
+"""Every family that can have windows, and a case that has them."""
+
+GREEDY = ("mistral", "gemma2", "gemma3_text", "cohere2")
+
+WINDOW, CONTEXT = 100, 768
+
+FAR = 1e-2
+"""Largest allowed difference of any float32 logit, so many tokens on: each rounding is read by all that follow."""
+
+
+def widened(family: str, name: str) -> Case:
+    """The case with a head of 256 values: the attention operator takes its keys in the smallest blocks there are."""
+    case = next(case for case in CASES if (case.family, case.name) == (family, name))
+    changes: dict[str, Any] = {"max_position_embeddings": CONTEXT, "hidden_size": 256}
+    if family == "gpt_neo":
+        changes |= {"num_heads": 1, "window_size": WINDOW}
+    else:
+        changes |= {"num_attention_heads": 1, "num_key_value_heads": 1, "sliding_window": WINDOW}
+    if "head_dim" in case.config:
+        changes["head_dim"] = 256
+    if family == "phi3":
+        changes["original_max_position_embeddings"] = CONTEXT
+    if "num_experts_per_tok" in case.config:
+        changes["num_experts_per_tok"] = 2  # more are added up in an order of the operator's own
+    return replace(case, config={**case.config, **changes})
+
+
+def exported(family: str, name: str, folder: Path, scheme: Scheme) -> Bundle:
+    checkpoint = checkpoint_of(widened(family, name), folder / "checkpoint")
+    return export(str(checkpoint), folder / "bundle", scheme=scheme, fast=scheme == "int8")[0]
+
+
+class Twins:
+    """A cache with windows and one that keeps everything, to which the same is done."""
+
+    def __init__(self, runner: Runner[Any], kv: KVSpec) -> None:
+        self.runner = runner
+        self.windowed: KVCache = runner.new_cache()
+        self.full = KVCache(kv, CONTEXT)
+        self.caches = (self.windowed, self.full)
+        self.rows = 0
+
+    def admit(self, ids: list[int]) -> None:
+        for cache in self.caches:
+            cache.reserve(self.rows + 1, 0)
+            cache.truncate(self.rows, 0)
+        for at in range(0, len(ids), CHUNK):  # longer runs would make more room
+            self.prefill(self.rows, ids[at : at + CHUNK])
+        self.rows += 1
+
+    def prefill(self, slot: int, ids: list[int]) -> None:
+        found = self.runner.prefill(self.windowed, slot, ids).copy()
+        np.testing.assert_array_equal(found, self.runner.prefill(self.full, slot, ids))
+
+    def decode(self, ids: NDArray[np.int64], first: int) -> None:
+        found = self.runner.decode(self.windowed, ids, first).copy()
+        np.testing.assert_array_equal(found, self.runner.decode(self.full, ids, first))
+
+    def truncate(self, slot: int, length: int) -> None:
+        for cache in self.caches:
+            cache.truncate(slot, length)
+
+    def fork(self, source: int, target: int) -> None:
+        for cache in self.caches:
+            cache.fork(source, target)
+
+    def leave(self, slot: int) -> None:
+        for cache in self.caches:
+            cache.compact(slot, self.rows)
+        self.rows -= 1
+
+
+def compare(runner: Runner[Any], kv: KVSpec, seed: int) -> None:
+    """Chunks, several tokens, single ones and batches, and steps back, copies and leavers between them."""
+    twins, rng, slid = Twins(runner, kv), np.random.default_rng(seed), 0
+
+    def ids(rows: int, count: int) -> NDArray[np.int64]:
+        return rng.integers(0, runner.vocab_size, (rows, count))
+
+    for _ in range(45):
+        slid = max(slid, *(int(bases.max(initial=0)) for bases in twins.windowed.bases.values()))
+        lengths = twins.windowed.lengths[: twins.rows]
+        if twins.rows < 3:
+            twins.admit(ids(1, int(rng.integers(200, 450)))[0].tolist())
+            continue
+        if lengths.max() > CONTEXT - 130:
+            twins.leave(int(lengths.argmax()))
+            continue
+        slot = int(rng.integers(twins.rows))
+        match rng.choice(["prefill", "prefill", "several", "batch", "batch", "batch", "back", "fork"]):
+            case "prefill":
+                twins.prefill(slot, ids(1, int(rng.integers(2, 129)))[0].tolist())
+            case "several":
+                twins.decode(ids(1, int(rng.integers(1, 18))), slot)
+            case "batch":
+                for _ in range(int(rng.integers(1, 10))):
+                    twins.decode(ids(twins.rows, 1), 0)
+            case "back":
+                twins.truncate(slot, max(1, int(lengths[slot]) - int(rng.integers(BEHIND + 1))))
+            case _:
+                twins.fork(slot, (slot + 1) % twins.rows)
+    assert slid > WINDOW, "nothing has slid: this tests nothing"
+    assert twins.windowed.nbytes < twins.full.nbytes
+
+
+@pytest.mark.parametrize(("family", "name"), WINDOWED)
+def test_what_the_window_has_passed_is_not_missed(family: str, name: str, tmp_path: Path) -> None:
+    """Bit for bit, though float32 heads of 256 values are not exact in chunks: both caches get the same ones."""
+    bundle = exported(family, name, tmp_path, "fp32")
+    compare(runner_of(bundle), bundle.variant.kv, seed=5)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text"])
+@pytest.mark.parametrize("kv", ["int8", "float32"])
+def test_nor_with_rounded_keys_and_values(int8_bundles: dict[str, Bundle], family: str, kv: KVDtype) -> None:
+    """Gemma 2 caps its scores, and the operator has other kernels for that."""
+    bundle = int8_bundles[family]
+    compare(runner_of(bundle, kv=kv), bundle.variant_with(kv).kv, seed=6)
+
+
+@pytest.fixture(scope="module")
+def int8_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    families = ("gemma2", "gemma3_text")
+    return {family: exported(family, "base", tmp_path_factory.mktemp(family), "int8") for family in families}
+
+
+@pytest.mark.parametrize(("family", "name"), [pair for pair in WINDOWED if pair[0] in GREEDY])
+def test_greedy_ids_are_those_of_transformers_many_windows_on(family: str, name: str, tmp_path: Path) -> None:
+    """The oracle judges prompt and ids in one pass: where it agrees with every choice so far, the next follows."""
+    bundle = exported(family, name, tmp_path, "fp32")
+    prompt, run = tokens(widened(family, name), 200, seed=2), runner_of(bundle)
+    cache: KVCache = run.new_cache()
+    found = [run.prefill(cache, 0, prompt).copy()]
+    while cache.lengths[0] < CONTEXT:
+        found.append(decoded(run, cache, [int(found[-1].argmax())])[0])
+    assert all(bases[0] > 2 * WINDOW for name, bases in cache.bases.items() if name != "full")
+    ids = [int(logits.argmax()) for logits in found]
+    expected = Oracle(tmp_path / "checkpoint").logits(np.array([prompt + ids[:-1]]))[0, len(prompt) - 1 :]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=FAR)
+    clear = margins(expected) > 2 * FAR
+    assert np.count_nonzero(clear) > 0.95 * len(ids)
+    assert np.array_equal(expected.argmax(axis=1)[clear], np.array(ids)[clear])
