@@ -1,0 +1,93 @@
+"""OpenVINO GenAI: optimum-intel's export with int8 weights, `LLMPipeline` with a streamer that times each token.
+
+Settings are its own: on this kind of processor that may mean bfloat16 activations and an 8-bit cache.
+"""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
+
+
+class OpenVINOModel(Model):
+    def __init__(self, folder: Path, threads: int) -> None:
+        self._genai = importlib.import_module("openvino_genai")
+        self._openvino = importlib.import_module("openvino")
+        self._graph = folder / "openvino_model.xml"
+        self._settings = {"INFERENCE_NUM_THREADS": threads}
+        self._pipeline = self._genai.LLMPipeline(str(folder), "CPU", self._settings)
+        self._streamer = _streamer(self._genai)
+
+    def generate(self, prompts: Ids, tokens: int) -> Generation:
+        config = self._genai.GenerationConfig(max_new_tokens=tokens, ignore_eos=True, do_sample=False)
+        mask = self._openvino.Tensor(np.ones_like(prompts))
+        inputs = self._genai.TokenizedInputs(self._openvino.Tensor(prompts), mask)
+        if len(prompts) > 1:
+            results = self._pipeline.generate(inputs, config)  # it streams one row only, but keeps the time itself
+            metrics = results.perf_metrics.raw_metrics
+            return Generation(np.array(results.tokens), _seconds(metrics))
+        watch = Stopwatch()
+        streamer = self._streamer(watch)
+        results = self._pipeline.generate(inputs, config, streamer)
+        return Generation(np.array(results.tokens), watch.laps)
+
+    def logits(self, ids: Ids) -> Logits:
+        # The pipeline gives none: the same graph in the same runtime does.
+        request = self._openvino.Core().compile_model(self._graph, "CPU", self._settings).create_infer_request()
+        inputs = {"input_ids": ids[None], "attention_mask": np.ones((1, len(ids)), np.int64)}
+        inputs |= {"position_ids": np.arange(len(ids))[None], "beam_idx": np.zeros(1, np.int32)}
+        return request.infer(inputs)["logits"][0, -1]
+
+
+def _seconds(metrics: Any) -> list[float]:
+    """Until the first tokens and of each step, from microseconds."""
+    return [1e-6 * metrics.m_times_to_first_token[0], *(1e-6 * np.diff(metrics.m_new_token_times))]
+
+
+def _streamer(genai: Any) -> Any:
+    """A class: its base is known only once the package is imported."""
+
+    class Streamer(genai.StreamerBase):
+        def __init__(self, watch: Stopwatch) -> None:
+            genai.StreamerBase.__init__(self)
+            self._watch = watch
+
+        def write(self, token: int) -> Any:
+            self._watch.lap()
+            return genai.StreamingStatus.RUNNING
+
+        def end(self) -> None:
+            pass
+
+    return Streamer
+
+
+class OpenVINO(Peer):
+    def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
+        command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino"]
+        options = ["--model", str(checkpoint), "--task", "text-generation-with-past", "--weight-format", "int8"]
+        subprocess.run([*command, *options, str(out)], check=True)
+
+    def imports(self) -> None:
+        importlib.import_module("openvino")
+        importlib.import_module("openvino_genai")
+
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
+        return OpenVINOModel(folder, threads)
+
+
+if __name__ == "__main__":
+    modules = {
+        "openvino": "openvino",
+        "openvino_genai": "openvino-genai",
+        "optimum.intel": "optimum-intel",
+        "nncf": "nncf",
+        "torch": "torch",
+        "transformers": "transformers",
+    }
+    run(OpenVINO(modules, ("openvino", "openvino-genai")))
