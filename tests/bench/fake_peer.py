@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run
+from bench.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
 
 VOCAB = 97
 
@@ -35,7 +35,7 @@ class CountingPeer(Peer):
     def imports(self) -> None:
         print("a library may say what it likes")
 
-    def load(self, folder: Path, variant: str, threads: int, context: int) -> CountingModel:
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
         return CountingModel(batches=variant != "alone")
 
 
