@@ -4,14 +4,16 @@ Several prompts at once go through the runner, a row each: the scheduler takes o
 """
 
 import importlib
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 if TYPE_CHECKING:
+    from edgegen.runners import Runner
     from edgegen_export.quantize.recipe import Scheme
 
 SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "int4": "int4", "fp32": "fp32"}
@@ -38,9 +40,7 @@ class EdgegenModel(Model):
         return Generation(np.array([ids]), watch.laps)
 
     def _generate_rows(self, prompts: Ids, tokens: int) -> Generation:
-        from edgegen.llm import open_runner
-
-        runner = open_runner(self._llm.bundle, self._options)
+        runner = self._runner
         cache = runner.new_cache()
         watch = Stopwatch()
         columns = [np.array([runner.prefill(cache, slot, ids.tolist()).argmax() for slot, ids in enumerate(prompts)])]
@@ -51,11 +51,14 @@ class EdgegenModel(Model):
         return Generation(np.stack(columns, axis=1), watch.laps)
 
     def logits(self, ids: Ids) -> Logits:
+        return self._runner.prefill(self._runner.new_cache(), 0, ids.tolist()).copy()
+
+    @cached_property
+    def _runner(self) -> "Runner[Any]":
+        """Of its own: results of `LLM` carry text and ids, no logits, and it runs one request at a time."""
         from edgegen.llm import open_runner
 
-        # Results carry text and ids, no logits: a runner of its own gives them.
-        runner = open_runner(self._llm.bundle, self._options)
-        return runner.prefill(runner.new_cache(), 0, ids.tolist()).copy()
+        return open_runner(self._llm.bundle, self._options)
 
 
 class Edgegen(Peer):

@@ -6,6 +6,7 @@ Settings are its own: on this kind of processor that may mean bfloat16 activatio
 import importlib
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,15 @@ class OpenVINOModel(Model):
         return Generation(np.array(results.tokens), watch.laps)
 
     def logits(self, ids: Ids) -> Logits:
-        # The pipeline gives none: the same graph in the same runtime does.
-        request = self._openvino.Core().compile_model(self._graph, "CPU", self._settings).create_infer_request()
+        self._request.reset_state()
         inputs = {"input_ids": ids[None], "attention_mask": np.ones((1, len(ids)), np.int64)}
         inputs |= {"position_ids": np.arange(len(ids))[None], "beam_idx": np.zeros(1, np.int32)}
-        return request.infer(inputs)["logits"][0, -1]
+        return self._request.infer(inputs)["logits"][0, -1].copy()
+
+    @cached_property
+    def _request(self) -> Any:
+        """The same graph in the same runtime: the pipeline gives no logits."""
+        return self._openvino.Core().compile_model(self._graph, "CPU", self._settings).create_infer_request()
 
 
 def _seconds(metrics: Any) -> list[float]:
