@@ -40,9 +40,9 @@ class EdgegenModel(Model):
         return Generation(np.array([ids]), watch.laps)
 
     def _generate_rows(self, prompts: Ids, tokens: int) -> Generation:
+        watch = Stopwatch()
         runner = self._runner
         cache = runner.new_cache()
-        watch = Stopwatch()
         columns = [np.array([runner.prefill(cache, slot, ids.tolist()).argmax() for slot, ids in enumerate(prompts)])]
         watch.lap()
         for _ in range(tokens - 1):

@@ -2,14 +2,13 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run
+from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run, run_tool
 
 
 class GenaiModel(SteppedModel):
@@ -43,7 +42,7 @@ class Genai(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
         options = ["-i", str(checkpoint), "-o", str(out), "-p", variant, "-e", "cpu", "-c", str(out / "cache")]
-        subprocess.run([*builder, *options], check=True)
+        run_tool([*builder, *options])
 
     def imports(self) -> None:
         importlib.import_module("onnxruntime_genai")

@@ -4,7 +4,6 @@ Settings are its own: on this kind of processor that may mean bfloat16 activatio
 """
 
 import importlib
-import subprocess
 import sys
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
+from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run, run_tool
 
 
 class OpenVINOModel(Model):
@@ -31,7 +30,7 @@ class OpenVINOModel(Model):
         if len(prompts) > 1:
             results = self._pipeline.generate(inputs, config)  # it streams one row only, but keeps the time itself
             metrics = results.perf_metrics.raw_metrics
-            return Generation(np.array(results.tokens), _seconds(metrics))
+            return Generation(np.array(results.tokens), _seconds(metrics, len(prompts)))
         watch = Stopwatch()
         streamer = self._streamer(watch)
         results = self._pipeline.generate(inputs, config, streamer)
@@ -49,9 +48,10 @@ class OpenVINOModel(Model):
         return self._openvino.Core().compile_model(self._graph, "CPU", self._settings).create_infer_request()
 
 
-def _seconds(metrics: Any) -> list[float]:
-    """Until the first tokens and of each step, from microseconds."""
-    return [1e-6 * metrics.m_times_to_first_token[0], *(1e-6 * np.diff(metrics.m_new_token_times))]
+def _seconds(metrics: Any, rows: int) -> list[float]:
+    """Until the first tokens and of each step, from microseconds; a step's are shared out among its rows."""
+    steps = np.reshape(metrics.m_durations, (-1, rows)).sum(axis=1)
+    return [1e-6 * metrics.m_times_to_first_token[0], *(1e-6 * steps)]
 
 
 def _streamer(genai: Any) -> Any:
@@ -76,7 +76,7 @@ class OpenVINO(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino"]
         options = ["--model", str(checkpoint), "--task", "text-generation-with-past", "--weight-format", "int8"]
-        subprocess.run([*command, *options, str(out)], check=True)
+        run_tool([*command, *options, str(out)])
 
     def imports(self) -> None:
         importlib.import_module("openvino")

@@ -16,6 +16,7 @@ import argparse
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -36,6 +37,9 @@ Logits = NDArray[np.float32]
 
 MISSING = 3
 """Exit code of `check` when packages are missing."""
+
+SLACK = 0.1
+"""Seconds by which a peer's own times may miss the clock's, beside what it does before and after a generation."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,14 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
 
     def run(rows: int, length: int, tokens: int) -> list[float]:
         # Never the same prompt twice: no peer may answer from a prefix cache. The last id ends the text.
-        generation = model.generate(rng.integers(0, protocol.vocab - 1, (rows, length)), tokens)
+        prompts = rng.integers(0, protocol.vocab - 1, (rows, length))
+        begin = time.perf_counter()
+        generation = model.generate(prompts, tokens)
+        passed, told = time.perf_counter() - begin, sum(generation.seconds)
         if generation.ids.shape != (rows, tokens) or len(generation.seconds) != tokens:
             raise RuntimeError(f"{tokens} tokens for {rows} prompts wanted, {generation.ids.shape} came")
+        if not 0.5 * passed - SLACK <= told <= passed + SLACK:
+            raise RuntimeError(f"{passed:.3g} s have passed, of which its own times make {told:.3g}")
         return generation.seconds
 
     run(1, min(protocol.contexts), 1)
@@ -240,6 +249,13 @@ def run(peer: Peer) -> None:
         )
         for line in measure(peer, args.folder, protocol):
             print(json.dumps(line), file=out, flush=True)
+
+
+def run_tool(command: list[str]) -> None:
+    """Run a converter; when it fails this process does, and what the converter said last is what is said."""
+    returncode = subprocess.run(command).returncode
+    if returncode:
+        sys.exit(returncode)
 
 
 def _parser() -> argparse.ArgumentParser:

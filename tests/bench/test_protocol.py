@@ -43,7 +43,7 @@ def test_a_peer_that_takes_one_prompt_at_a_time_has_no_batch() -> None:
 
 class EndsEarly(Model):
     def generate(self, prompts: Ids, tokens: int) -> Generation:
-        return Generation(np.zeros((len(prompts), min(tokens, 2)), np.int64), [0.1] * min(tokens, 2))
+        return Generation(np.zeros((len(prompts), min(tokens, 2)), np.int64), [0.0] * min(tokens, 2))
 
     def logits(self, ids: Ids) -> Logits:
         raise NotImplementedError
@@ -57,6 +57,22 @@ class EndingPeer(CountingPeer):
 def test_a_text_that_ends_early_is_a_failure() -> None:
     with pytest.raises(RuntimeError, match=r"4 tokens for 1 prompts wanted, \(1, 2\) came"):
         lines(EndingPeer(), PROTOCOL)
+
+
+class LiesAboutTime(CountingModel):
+    def generate(self, prompts: Ids, tokens: int) -> Generation:
+        return Generation(super().generate(prompts, tokens).ids, [1e3] * tokens)
+
+
+class LyingPeer(CountingPeer):
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
+        return LiesAboutTime(batches=True)
+
+
+def test_times_that_a_peer_takes_itself_are_held_against_the_clock() -> None:
+    """A unit that is not what its documentation says shows here."""
+    with pytest.raises(RuntimeError, match=r"s have passed, of which its own times make 1e\+03"):
+        lines(LyingPeer(), PROTOCOL)
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
