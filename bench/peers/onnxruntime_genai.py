@@ -20,6 +20,10 @@ class GenaiModel(SteppedModel):
         self._generator: Any = None
 
     def start(self, prompts: Ids) -> Ids:
+        self._read(prompts)
+        return self.step()
+
+    def _read(self, prompts: Ids) -> None:
         self._generator = None  # the old cache goes before the new one comes
         params = self._api.GeneratorParams(self._model)
         room = self._context
@@ -27,14 +31,13 @@ class GenaiModel(SteppedModel):
         params.set_search_options(do_sample=False, max_length=room, min_length=room, batch_size=len(prompts))
         self._generator = self._api.Generator(self._model, params)
         self._generator.append_tokens(prompts.astype(np.int32))
-        return self.step()
 
     def step(self) -> Ids:
         self._generator.generate_next_token()
         return self._generator.get_next_tokens().astype(np.int64)
 
     def logits(self, ids: Ids) -> Logits:
-        self.start(ids[None])
+        self._read(ids[None])  # and no more: choosing a token writes into the logits
         return self._generator.get_output("logits")[0, -1].astype(np.float32)
 
 
