@@ -1,1 +1,1 @@
-"""Benchmarks: run them by hand (`python -m bench.decode`), they are never collected as tests."""
+"""Benchmarks: run them by hand (`python -m bench.compare`), they are never collected as tests."""

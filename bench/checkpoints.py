@@ -1,9 +1,9 @@
-"""Random-weight GPT-2 checkpoints in the layout of the original `gpt2` repository.
+"""Random-weight checkpoints: of GPT-2 in the layout of the original `gpt2` repository, or of another shape.
 
     python -m bench.checkpoints FOLDER          # GPT-2 small: 124M parameters, 0.5 GB
 
 Speed depends on shapes, not on what the weights learned, so a benchmark needs no download. The weights are
-drawn as GPT-2's own initialiser draws them, except that biases and norms are random too: a conversion that
+drawn as each family's own initialiser draws them, except that biases and norms are random too: a conversion that
 drops or swaps one then shows in the logits.
 """
 
@@ -16,12 +16,38 @@ from itertools import product
 from math import prod, sqrt
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 END_OF_TEXT = "<|endoftext|>"
+
+
+class Sizes(Protocol):
+    """What a checkpoint is written from."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def tokenizer_class(self) -> str: ...
+    @property
+    def weights_per_token(self) -> int:
+        """Matrix weights that one decode step has to read."""
+        ...
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes in the layout of the family's repositories."""
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """What `config.json` says beside the names of the special tokens."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +71,10 @@ class Shape:
         """Matrix weights that one decode step has to read: 12 width² per layer and the tied head."""
         return 12 * self.layers * self.width**2 + self.vocab * self.width
 
+    @property
+    def tokenizer_class(self) -> str:
+        return "GPT2Tokenizer"
+
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes in the original layout: no `transformer.` prefix, Conv1D matrices [in, out]."""
         w = self.width
@@ -65,8 +95,21 @@ class Shape:
         yield "ln_f.weight", (w,)
         yield "ln_f.bias", (w,)
 
+    def config(self) -> dict[str, Any]:
+        return {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "n_layer": self.layers,
+            "n_embd": self.width,
+            "n_head": self.heads,
+            "n_positions": self.context,
+            "n_ctx": self.context,
+        }
 
-def write_checkpoint(folder: Path, shape: Shape = Shape(), *, seed: int = 0, tokenizer: Path | None = None) -> None:
+
+def write_checkpoint(folder: Path, shape: Sizes = Shape(), *, seed: int = 0, tokenizer: Path | None = None) -> None:
     """Write config, weights and tokenizer; the same arguments give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -74,7 +117,7 @@ def write_checkpoint(folder: Path, shape: Shape = Shape(), *, seed: int = 0, tok
     for name, dims in shape.tensors():
         std = 0.02 / sqrt(2 * shape.layers) if name.endswith("c_proj.weight") else 0.02
         values = rng.standard_normal(prod(dims), dtype=np.float32).reshape(dims) * np.float32(std)
-        is_norm = name.split(".")[-2].startswith("ln_") and name.endswith("weight")
+        is_norm = len(dims) == 1 and name.endswith("weight")
         tensors[name] = values + np.float32(1) if is_norm else values
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -87,7 +130,7 @@ def write_checkpoint(folder: Path, shape: Shape = Shape(), *, seed: int = 0, tok
     _write_json(
         folder / "tokenizer_config.json",
         {
-            "tokenizer_class": "GPT2Tokenizer",
+            "tokenizer_class": shape.tokenizer_class,
             "bos_token": END_OF_TEXT,
             "eos_token": END_OF_TEXT,
             "unk_token": END_OF_TEXT,
@@ -96,17 +139,9 @@ def write_checkpoint(folder: Path, shape: Shape = Shape(), *, seed: int = 0, tok
     )
 
 
-def _config(shape: Shape) -> dict[str, object]:
+def _config(shape: Sizes) -> dict[str, Any]:
     return {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5,
-        "n_layer": shape.layers,
-        "n_embd": shape.width,
-        "n_head": shape.heads,
-        "n_positions": shape.context,
-        "n_ctx": shape.context,
+        **shape.config(),
         "vocab_size": shape.vocab,
         "bos_token_id": shape.vocab - 1,
         "eos_token_id": shape.vocab - 1,

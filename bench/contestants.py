@@ -3,15 +3,27 @@
 import json
 import os
 import subprocess
-import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from bench.environments import (
+    CTRANSLATE2,
+    EDGEGEN,
+    GENAI,
+    LLAMA_CPP,
+    OPENVINO,
+    OPTIMUM,
+    ROOT,
+    TRANSFORMERS,
+    Environment,
+)
 from bench.peers.protocol import MISSING
 
-ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 1800
+"""Seconds that a process may take: what hangs is a failure, and the run goes on."""
 
 
 @dataclass(frozen=True)
@@ -19,56 +31,64 @@ class Contestant:
     """One line of the table: an adapter and what it is asked to make of the checkpoint."""
 
     name: str
-    module: str
+    adapter: str
     label: str
-    install: str
-    """The command that makes it run in an environment of its own."""
+    environment: Environment
     variant: str = ""
-    weight_bytes: int = 1
-    """Bytes per matrix weight, scales not counted."""
+    bits: Literal[4, 8, 32] = 8
+    """Of most matrix weights, scales not counted."""
+    converted_as: str = ""
+    """The contestant whose conversion it takes; by default its own."""
+
+    @property
+    def module(self) -> str:
+        return f"bench.peers.{self.adapter}"
+
+    @property
+    def install(self) -> str:
+        """The command that makes it run in an environment of its own."""
+        return self.environment.command
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether edgegen is compared with it."""
+        return self.adapter != "edgegen"
 
 
 CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
-        Contestant("edgegen", "bench.peers.edgegen", "edgegen int8", "pip install edgegen"),
+        Contestant("edgegen", "edgegen", "edgegen int8", EDGEGEN),
         Contestant(
             "edgegen-int8-kv",
-            "bench.peers.edgegen",
+            "edgegen",
             "edgegen int8, int8 keys and values",
-            "pip install edgegen",
+            EDGEGEN,
             "int8-kv",
+            converted_as="edgegen",
         ),
-        Contestant(
-            "edgegen-fp32",
-            "bench.peers.edgegen",
-            "edgegen fp32",
-            "pip install edgegen",
-            "fp32",
-            weight_bytes=4,
-        ),
-        Contestant(
-            "llama.cpp",
-            "bench.peers.llama_cpp",
-            "llama.cpp Q8_0",
-            "pip install llama-cpp-python gguf safetensors",
-        ),
+        Contestant("edgegen-int4", "edgegen", "edgegen int4", EDGEGEN, "int4", bits=4),
+        Contestant("edgegen-fp32", "edgegen", "edgegen fp32", EDGEGEN, "fp32", bits=32),
+        Contestant("llama.cpp", "llama_cpp", "llama.cpp Q8_0", LLAMA_CPP),
         Contestant(
             "llama.cpp-plain",
-            "bench.peers.llama_cpp",
+            "llama_cpp",
             "llama.cpp Q8_0, no flash attention",
-            "pip install llama-cpp-python gguf safetensors",
+            LLAMA_CPP,
             "plain",
+            converted_as="llama.cpp",
         ),
-        Contestant(
-            "optimum",
-            "bench.peers.optimum",
-            "optimum-onnx int8",
-            "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
-            ' && pip install "optimum-onnx[onnxruntime]==0.1.0"',
-        ),
+        Contestant("llama.cpp-q4", "llama_cpp", "llama.cpp Q4_0", LLAMA_CPP, "q4", bits=4),
+        Contestant("openvino", "openvino_genai", "OpenVINO GenAI int8", OPENVINO),
+        Contestant("ctranslate2", "ctranslate2", "CTranslate2 int8", CTRANSLATE2),
+        Contestant("genai-int8", "onnxruntime_genai", "onnxruntime-genai int8", GENAI, "int8"),
+        Contestant("genai-int4", "onnxruntime_genai", "onnxruntime-genai int4", GENAI, "int4", bits=4),
+        Contestant("optimum", "optimum", "optimum-onnx int8", OPTIMUM),
+        Contestant("transformers", "transformers", "transformers fp32", TRANSFORMERS, bits=32),
     )
 }
+
+DEFAULT = [name for name in CONTESTANTS if name not in ("edgegen-fp32", "llama.cpp-plain")]
 
 
 class PeerError(Exception):
@@ -94,16 +114,21 @@ class Process:
             raise NotInstalledError(", ".join(answer["missing"]))
         return answer["versions"]
 
+    def footprint(self) -> int | None:
+        """Bytes of the installed packages that running a model needs; None where that is not known."""
+        return json.loads(self._run(["footprint"]).stdout)["bytes"]
+
     def prepare(self, checkpoint: Path, folder: Path) -> None:
         self._run(["prepare", *self._variant, str(checkpoint), str(folder)])
 
     def logits(self, folder: Path, threads: int, context: int, prompts: Path, npz: Path) -> None:
+        """Logits after each prompt, and as `NAME-next` the greedy next id."""
         loading = ["--threads", str(threads), "--context", str(context)]
         self._run(["logits", *self._variant, str(folder), *loading, str(prompts), str(npz)])
 
     def measure(self, folder: Path, protocol: Sequence[str]) -> dict[str, Any]:
         """The values by metric; `metric/all` where an adapter gives the single ones too."""
-        done = self._run(["measure", *self._variant, str(folder), *protocol])
+        done = self._run(["measure", *self._variant, str(folder), *protocol, "--started", repr(time.time())])
         values: dict[str, Any] = {}
         for text in done.stdout.splitlines():
             line = json.loads(text)
@@ -120,17 +145,19 @@ class Process:
         paths = [str(ROOT), str(ROOT / "export"), os.environ.get("PYTHONPATH", "")]
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
         command = [str(self.python), "-m", self.contestant.module, *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            raise PeerError(f"{arguments[0]}: no end after {LONGEST} s") from None
         if done.returncode not in ok:
             said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise PeerError(f"{arguments[0]}: {said[-1]}")
         return done
 
 
-def processes(names: Sequence[str], pythons: dict[str, Path]) -> list[Process]:
-    unknown = sorted({*names, *pythons} - CONTESTANTS.keys())
+def chosen(names: Sequence[str]) -> list[Contestant]:
+    """The contestants of these names; ends the program with a list of those there are when one is unknown."""
+    unknown = sorted({*names} - CONTESTANTS.keys())
     if unknown:
         raise SystemExit(f"no such peer: {', '.join(unknown)} (there are {', '.join(CONTESTANTS)})")
-    # The Python given for one contestant serves the others of the same adapter.
-    by_module = {CONTESTANTS[name].module: python for name, python in pythons.items()}
-    return [Process(c, by_module.get(c.module, Path(sys.executable))) for c in (CONTESTANTS[name] for name in names)]
+    return [CONTESTANTS[name] for name in names]

@@ -1,14 +1,42 @@
-"""From measurements to a Markdown table."""
+"""From measurements to Markdown tables."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.checkpoints import Shape
 from bench.contestants import Contestant
 
 Round = dict[str, Any]
+"""What one process measured, by metric."""
+
+BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and how often.
+
+    Attributes:
+        contexts: lengths of prompts after which decoding is timed.
+        prefill: length of the prompts whose reading is timed.
+        room: positions that a peer is to have room for, where it wants to know.
+        repeats: timed prompts per process.
+        steps: timed decode steps per context.
+        rows: prompts of a batch.
+        rounds: processes per contestant.
+    """
+
+    threads: int
+    contexts: tuple[int, ...] = (32, 900)
+    prefill: int = 512
+    room: int = 1024
+    repeats: int = 3
+    steps: int = 32
+    rows: int = 8
+    rounds: int = 5
 
 
 @dataclass(frozen=True)
@@ -25,92 +53,177 @@ class Result:
     """What one contestant did."""
 
     contestant: Contestant
-    versions: dict[str, str]
+    versions: dict[str, str] = field(default_factory=dict[str, str])
     rounds: list[Round] = field(default_factory=list[Round])
     agreement: Agreement | None = None
     failure: str | None = None
 
 
 @dataclass(frozen=True)
-class Column:
+class Metric:
+    """One column; `value` is None where a contestant does not give it."""
+
     head: str
-    value: Callable[[Round], float]
+    value: Callable[[Round], float | None]
     format: str
+    more_is_better: bool = False
+
+    def typical(self, result: Result) -> float | None:
+        """The median over rounds."""
+        values = [self.value(r) for r in result.rounds]
+        known = [value for value in values if value is not None]
+        return median(known) if known else None
+
+    def gain(self, result: Result, peer: Result) -> float:
+        """How many times as good as `peer`: the median of the ratios within a round."""
+        pairs = zip(result.rounds, peer.rounds, strict=False)
+        ratios = [a / b for a, b in ((self.value(a), self.value(b)) for a, b in pairs) if a and b]
+        return median(ratios) if self.more_is_better else 1 / median(ratios)
+
+
+def metrics(settings: Settings) -> list[Metric]:
+    """The columns."""
+    speeds = [
+        Metric(f"tok/s @{n}", lambda r, n=n: 1 / r[f"decode_s@{n}"], ".0f", more_is_better=True)
+        for n in settings.contexts
+    ]
+    rows = settings.rows
+
+    def batch(r: Round) -> float | None:
+        return rows / r["batch_s"] if "batch_s" in r else None
+
+    return [
+        *speeds,
+        Metric(f"batch of {rows}, tok/s", batch, ".0f", more_is_better=True),
+        Metric(f"prefill {settings.prefill}, ms", lambda r: r["prefill_s"] * 1e3, ".0f"),
+        Metric("load, s", lambda r: r["load_s"], ".2f"),
+        Metric("cold to first token, s", lambda r: r["cold_s"], ".2f"),
+        Metric("peak, MB", lambda r: r["peak_bytes"] / 1e6, ".0f"),
+        Metric("disk, MB", lambda r: r["disk_bytes"] / 1e6, ".0f"),
+        Metric("installed, MB", _installed, ".0f"),
+    ]
+
+
+def _installed(r: Round) -> float | None:
+    return None if r["installed_bytes"] is None else r["installed_bytes"] / 1e6
+
+
+@dataclass
+class ShapeReport:
+    """All contestants on one checkpoint."""
+
+    name: str
+    title: str
+    weights_per_token: int
+    settings: Settings
+    results: list[Result] = field(default_factory=list[Result])
+    bandwidth: list[float] = field(default_factory=list[float])
+    """GB/s, one per round."""
+
+    @property
+    def measured(self) -> list[Result]:
+        return [result for result in self.results if result.rounds and not result.failure]
+
+    def markdown(self) -> str:
+        lines = [f"### {self.name}: {self.title}", "", *self._table(), *self._gains()]
+        if self.bandwidth:
+            low, high = min(self.bandwidth), max(self.bandwidth)
+            typical, weights = median(self.bandwidth), self.weights_per_token / 1e6
+            lines += ["", f"Reading bandwidth {typical:.0f} GB/s ({low:.0f}-{high:.0f} over rounds),"]
+            lines.append(f"{weights:.0f} million weights per token.")
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        columns = metrics(self.settings)
+        lines = _head(["", *(column.head for column in columns), "share of bandwidth", "logits off by"])
+        for result in self.results:
+            cells = [NONE] * (len(columns) + 1) + [result.failure or NONE]
+            if result in self.measured:
+                cells = [_text(column.typical(result), column.format) for column in columns]
+                cells += [self._share(result), _agreement(result)]
+            lines.append(_line([result.contestant.label, *cells]))
+        return lines
+
+    def _gains(self) -> list[str]:
+        """Each of edgegen's lines over the best peer of as many bits, metric by metric."""
+        columns = metrics(self.settings)
+        lines = ["", "How many times as good as the best peer of as many bits:", ""]
+        lines += _head(["", *(column.head for column in columns)])
+        for result in self.measured:
+            if not result.contestant.is_peer:
+                cells = [_gain(column, result, self._peers(result)) for column in columns]
+                lines.append(_line([result.contestant.label, *cells]))
+        return lines
+
+    def _peers(self, result: Result) -> list[Result]:
+        bits = result.contestant.bits
+        return [peer for peer in self.measured if peer.contestant.is_peer and peer.contestant.bits == bits]
+
+    def _share(self, result: Result) -> str:
+        """Bytes of codes read per second at the shortest context, as a share of what the probe read."""
+        if result.contestant.bits == 4:  # how many matrices take more is each peer's own choice
+            return NONE
+        bytes_per_token = self.weights_per_token * result.contestant.bits / 8
+        metric = f"decode_s@{min(self.settings.contexts)}"
+        pairs = zip(result.rounds, self.bandwidth, strict=False)
+        return f"{median(bytes_per_token / r[metric] / 1e9 / bandwidth for r, bandwidth in pairs):.0%}"
 
 
 @dataclass
 class Report:
-    """One run of the benchmark."""
+    """One run of the comparison."""
 
+    command: str
     machine: dict[str, Any]
-    settings: dict[str, Any]
-    shape: Shape
-    results: list[Result] = field(default_factory=list[Result])
-    absent: dict[str, str] = field(default_factory=dict[str, str])
-    bandwidth: list[float] = field(default_factory=list[float])
-    """GB/s, one per round."""
+    settings: Settings
+    shapes: list[ShapeReport] = field(default_factory=list[ShapeReport])
 
     def markdown(self) -> str:
-        columns = self._columns()
-        measured = [result for result in self.results if result.rounds]
-        heads = ["", *(column.head for column in columns), "share of bandwidth", "logits off by"]
-        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-        for result in measured:
-            cells = [result.contestant.label]
-            cells += [self._cell(column, result, measured[0]) for column in columns]
-            cells += [f"{self._share(result):.0%}", self._agreement(result)]
-            lines.append(f"| {' | '.join(cells)} |")
-        return "\n".join([*lines, "", *self._notes(measured)])
+        return "\n\n".join([*(shape.markdown() for shape in self.shapes), "\n".join(self._notes())])
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def _columns(self) -> list[Column]:
-        contexts: list[int] = self.settings["contexts"]
+    def _notes(self) -> list[str]:
+        settings = self.settings
+        versions = {v for shape in self.shapes for result in shape.results for v in result.versions.items()}
         return [
-            *(Column(f"tok/s @{n}", lambda r, n=n: 1 / r[f"decode_s@{n}"], ".0f") for n in contexts),
-            Column(f"prefill {self.settings['prefill']}, ms", lambda r: r["prefill_s"] * 1e3, ".0f"),
-            Column("load, s", lambda r: r["load_s"], ".2f"),
-            Column("first token, s", lambda r: r["import_s"] + r["load_s"] + r["first_prefill_s"], ".2f"),
-            Column("peak, MB", lambda r: r["peak_bytes"] / 1e6, ".0f"),
+            f"`{self.command}`: {settings.threads} threads on {self.machine['cpus']} cores, {self.machine['cpu']},",
+            f"medians of {settings.rounds} interleaved rounds, a process each. A ratio is the median of those within",
+            "a round, and more is better. Versions: " + ", ".join(f"{name} {v}" for name, v in sorted(versions)) + ".",
         ]
 
-    def _cell(self, column: Column, result: Result, base: Result) -> str:
-        """The median over rounds and, below the first line, the median ratio to the first line's round."""
-        text = format(median(map(column.value, result.rounds)), column.format)
-        if result is base:
-            return text
-        pairs = zip(result.rounds, base.rounds, strict=False)
-        return f"{text} ({median(column.value(a) / column.value(b) for a, b in pairs):.2f}×)"
 
-    def _share(self, result: Result) -> float:
-        """Weight bytes read per second at the shortest context, as a share of what the probe read."""
-        bytes_per_token = self.shape.weights_per_token * result.contestant.weight_bytes
-        metric = f"decode_s@{min(self.settings['contexts'])}"
-        pairs = zip(result.rounds, self.bandwidth, strict=False)
-        return median(bytes_per_token / r[metric] / 1e9 / bandwidth for r, bandwidth in pairs)
+def rewrite(page: Path, text: str) -> None:
+    """Put `text` between the two markers of a Markdown page; ValueError when it has none."""
+    old = page.read_text(encoding="utf-8")
+    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
+        raise ValueError(f"{page} needs one line {BEGIN} and, below it, one line {END}")
+    before, after = old[: old.index(BEGIN)], old[old.index(END) :]
+    page.write_text(f"{before}{BEGIN}\n{text}\n{after}", encoding="utf-8")
 
-    def _agreement(self, result: Result) -> str:
-        a = result.agreement
-        return f"{a.error:.1%}, {a.same}/{a.prompts} same" if a else "-"
 
-    def _notes(self, measured: list[Result]) -> list[str]:
-        speed = self._columns()[0]
-        notes = [
-            f"{self.machine['cpu']}, {self.settings['threads']} threads, {self.machine['system']}.",
-            f"Medians of {self.settings['rounds']} rounds; in brackets the median ratio to the first line in a round.",
-        ]
-        if self.bandwidth:
-            notes.append(
-                f"Reading bandwidth: {median(self.bandwidth):.0f} GB/s"
-                f" ({min(self.bandwidth):.0f}-{max(self.bandwidth):.0f});"
-                f" weights per token: {self.shape.weights_per_token / 1e6:.0f} million."
-            )
-        for result in measured:
-            rates = [speed.value(r) for r in result.rounds]
-            versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-            spread = f"{speed.head} {min(rates):.0f}-{max(rates):.0f} over rounds"
-            notes.append(f"{result.contestant.label}: {spread}; {versions}.")
-        notes += [f"{r.contestant.label}: FAILED: {r.failure}" for r in self.results if r.failure]
-        notes += [f"{label}: not installed: {command}" for label, command in self.absent.items()]
-        return [f"- {note}" for note in notes]
+def _gain(metric: Metric, result: Result, peers: list[Result]) -> str:
+    known = [(value, peer) for peer in peers if (value := metric.typical(peer)) is not None]
+    if not known or metric.typical(result) is None:
+        return NONE
+    choose = max if metric.more_is_better else min
+    _, best = choose(known, key=lambda pair: pair[0])
+    return f"{metric.gain(result, best):.2f}× {best.contestant.name}"
+
+
+def _agreement(result: Result) -> str:
+    a = result.agreement
+    return f"{a.error:.1%}, {a.same}/{a.prompts} same" if a else NONE
+
+
+def _text(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
+
+
+def _head(cells: list[str]) -> list[str]:
+    return [_line(cells), f"|{'---|' * len(cells)}"]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

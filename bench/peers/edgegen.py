@@ -1,13 +1,23 @@
-"""edgegen through its public API: every token passes engine, sampler and detokenizer, as in any program."""
+"""edgegen through its public API: every token passes engine, sampler and detokenizer, as in any program.
+
+Several prompts at once go through the runner, a row each: the scheduler takes one request after the other.
+"""
 
 import importlib
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bench.peers.protocol import Ids, Logits, Model, Peer, run
+import numpy as np
+
+from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 if TYPE_CHECKING:
-    from edgegen.llm import TextStream
+    from edgegen.runners import Runner
+    from edgegen_export.quantize.recipe import Scheme
+
+SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "int4": "int4", "fp32": "fp32"}
+"""How weights are stored, by variant."""
 
 
 class EdgegenModel(Model):
@@ -17,32 +27,46 @@ class EdgegenModel(Model):
 
         self._options = EngineOptions(threads=threads, kv="int8" if int8_kv else "float32")
         self._llm = LLM.load(bundle, options=self._options)
-        self._stream: TextStream | None = None
 
-    def start(self, ids: Ids) -> int:
-        if self._stream is not None:
-            self._stream.close()
-        self._stream = self._llm.stream(ids.tolist(), max_new_tokens=self._llm.max_context, eos_token_id=())
-        return self.step()
+    def generate(self, prompts: Ids, tokens: int) -> Generation:
+        if len(prompts) > 1:
+            return self._generate_rows(prompts, tokens)
+        watch = Stopwatch()
+        ids: list[int] = []
+        with self._llm.stream(prompts[0].tolist(), max_new_tokens=tokens, temperature=0, eos_token_id=()) as stream:
+            for chunk in stream:
+                ids += chunk.token_ids
+                watch.lap()
+        return Generation(np.array([ids]), watch.laps)
 
-    def step(self) -> int:
-        assert self._stream is not None
-        (token_id,) = next(self._stream).token_ids
-        return token_id
+    def _generate_rows(self, prompts: Ids, tokens: int) -> Generation:
+        watch = Stopwatch()
+        runner = self._runner
+        cache = runner.new_cache()
+        columns = [np.array([runner.prefill(cache, slot, ids.tolist()).argmax() for slot, ids in enumerate(prompts)])]
+        watch.lap()
+        for _ in range(tokens - 1):
+            columns.append(runner.decode(cache, columns[-1][:, None])[:, 0].argmax(-1))
+            watch.lap()
+        return Generation(np.stack(columns, axis=1), watch.laps)
 
     def logits(self, ids: Ids) -> Logits:
+        return self._runner.prefill(self._runner.new_cache(), 0, ids.tolist()).copy()
+
+    @cached_property
+    def _runner(self) -> "Runner[Any]":
+        """Of its own: results of `LLM` carry text and ids, no logits, and it runs one request at a time."""
         from edgegen.llm import open_runner
 
-        # Results carry text and ids, no logits: a runner of its own gives them.
-        runner = open_runner(self._llm.bundle, self._options)
-        return runner.prefill(runner.new_cache(), 0, ids.tolist()).copy()
+        return open_runner(self._llm.bundle, self._options)
 
 
 class Edgegen(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         from edgegen_export.pipeline import export
 
-        export(str(checkpoint), out / "bundle", scheme="fp32" if variant == "fp32" else "int8")
+        # Plain rounding: formats that calibration chose for random weights would be those of no real model.
+        export(str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32")
 
     def imports(self) -> None:
         importlib.import_module("edgegen.llm")
@@ -52,4 +76,4 @@ class Edgegen(Peer):
 
 
 if __name__ == "__main__":
-    run(Edgegen({"edgegen": "edgegen", "onnxruntime": "onnxruntime"}))
+    run(Edgegen({"edgegen": "edgegen", "onnxruntime": "onnxruntime"}, ("edgegen",)))

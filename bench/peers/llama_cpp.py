@@ -1,4 +1,4 @@
-"""llama.cpp through llama-cpp-python: Q8_0 weights, its default f16 cache, its C API step by step.
+"""llama.cpp through llama-cpp-python: Q8_0 or Q4_0 weights, its default f16 cache, its C API step by step.
 
 Below the Python classes of llama-cpp-python and their bookkeeping: what is measured is llama.cpp's own speed. With
 flash attention, which llama.cpp by default uses where it can; the variant "plain" is without it, which is what
@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Model, Peer, run
+from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
 PLAIN = "plain"
+KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
+"""How weights are stored, by variant."""
 
 
-class LlamaCppModel(Model):
+class LlamaCppModel(SteppedModel):
     def __init__(self, path: Path, threads: int, context: int, *, flash_attention: bool) -> None:
         self._api = importlib.import_module("llama_cpp")
         self._llama = self._api.Llama(
@@ -29,31 +31,54 @@ class LlamaCppModel(Model):
             flash_attn=flash_attention,
             verbose=False,
         )
-        self._context: Any = self._llama.ctx
-        self._memory: Any = self._api.llama_get_memory(self._context)
-        self._last = 0
+        self._one: Any = self._llama.ctx
+        self._context = self._one
+        self._last: Ids = np.zeros(0, np.int64)
+        self._length = 0
 
-    def start(self, ids: Ids) -> int:
-        self._api.llama_memory_clear(self._memory, False)
-        return self._next(ids.tolist())
+    def start(self, prompts: Ids) -> Ids:
+        self._context = self._one if len(prompts) == 1 else self._room_for(len(prompts))
+        self._api.llama_memory_clear(self._api.llama_get_memory(self._context), False)
+        self._length = 0
+        return self._next(prompts)
 
-    def step(self) -> int:
-        return self._next([self._last])
+    def step(self) -> Ids:
+        return self._next(self._last[:, None])
 
     def logits(self, ids: Ids) -> Logits:
-        self.start(ids)
-        return self._logits().copy()
+        self.start(ids[None])
+        return self._logits(-1).copy()
 
-    def _next(self, ids: list[int]) -> int:
-        tokens = (self._api.llama_token * len(ids))(*ids)
-        # Positions follow the cache by themselves; only the last token's logits are computed.
-        if self._api.llama_decode(self._context, self._api.llama_batch_get_one(tokens, len(ids))):
+    def _room_for(self, rows: int) -> Any:
+        """A context of as many sequences, each with the room that the one has."""
+        params = self._llama.context_params
+        one_row = params.n_ctx
+        params.n_ctx, params.n_seq_max = rows * one_row, rows
+        context = self._api.llama_init_from_model(self._llama.model, params)
+        params.n_ctx, params.n_seq_max = one_row, 1
+        return context
+
+    def _next(self, ids: Ids) -> Ids:
+        """Append ids [rows, tokens]; the greedy next ids, [rows]. Only the last tokens' logits are computed."""
+        rows, tokens = ids.shape
+        batch = self._api.llama_batch_init(ids.size, 0, 1)
+        batch.n_tokens = ids.size
+        for i, (row, column) in enumerate(np.ndindex(rows, tokens)):
+            batch.token[i] = int(ids[row, column])
+            batch.pos[i] = self._length + column
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = row
+            batch.logits[i] = column == tokens - 1
+        failed = self._api.llama_decode(self._context, batch)
+        self._api.llama_batch_free(batch)
+        if failed:
             raise RuntimeError("llama_decode failed")
-        self._last = int(self._logits().argmax())
+        self._length += tokens
+        self._last = np.array([self._logits((row + 1) * tokens - 1).argmax() for row in range(rows)])
         return self._last
 
-    def _logits(self) -> Logits:
-        pointer = self._api.llama_get_logits_ith(self._context, -1)
+    def _logits(self, position: int) -> Logits:
+        pointer = self._api.llama_get_logits_ith(self._context, position)
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),))
 
 
@@ -63,15 +88,17 @@ class LlamaCpp(Peer):
 
         floats = out / "floats.gguf"
         write_gguf(checkpoint, floats)
-        quantize(floats, out / "model.gguf", "Q8_0")
+        quantize(floats, out / "model.gguf", KINDS[variant])
         floats.unlink()
 
     def imports(self) -> None:
         importlib.import_module("llama_cpp")
 
-    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> LlamaCppModel:
         return LlamaCppModel(folder / "model.gguf", threads, context, flash_attention=variant != PLAIN)
 
 
 if __name__ == "__main__":
-    run(LlamaCpp({"llama_cpp": "llama-cpp-python", "gguf": "gguf", "safetensors": "safetensors"}))
+    run(
+        LlamaCpp({"llama_cpp": "llama-cpp-python", "gguf": "gguf", "safetensors": "safetensors"}, ("llama-cpp-python",))
+    )

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Model, Peer, run
+from bench.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
 
 QUANTIZED = "model_quantized.onnx"
 
 
-class OptimumModel(Model):
+class OptimumModel(SteppedModel):
     def __init__(self, folder: Path, threads: int) -> None:
         ort = importlib.import_module("onnxruntime")
         self._torch = importlib.import_module("torch")
@@ -32,26 +32,26 @@ class OptimumModel(Model):
         self._length = 0
         self._last: Any = None
 
-    def start(self, ids: Ids) -> int:
+    def start(self, prompts: Ids) -> Ids:
         self._past, self._length = None, 0
-        return self._next(self._torch.from_numpy(ids)[None])
+        return self._next(self._torch.from_numpy(prompts))
 
-    def step(self) -> int:
+    def step(self) -> Ids:
         return self._next(self._last)
 
     def logits(self, ids: Ids) -> Logits:
         self._past, self._length = None, 0
         return np.asarray(self._run(self._torch.from_numpy(ids)[None]).logits[0, -1])
 
-    def _next(self, ids: Any) -> int:
+    def _next(self, ids: Any) -> Ids:
         output = self._run(ids)
         self._past = output.past_key_values
         self._last = output.logits[:, -1].argmax(-1, keepdim=True)
-        return int(self._last)
+        return self._last[:, 0].numpy()
 
     def _run(self, ids: Any) -> Any:
         self._length += ids.shape[1]
-        mask = self._torch.ones((1, self._length), dtype=self._torch.int64)
+        mask = self._torch.ones((len(ids), self._length), dtype=self._torch.int64)
         return self._model(input_ids=ids, attention_mask=mask, past_key_values=self._past, use_cache=True)
 
 
@@ -85,6 +85,7 @@ if __name__ == "__main__":
                 "onnxruntime": "onnxruntime",
                 "torch": "torch",
                 "transformers": "transformers",
-            }
+            },
+            ("optimum-onnx", "onnxruntime"),
         )
     )

@@ -3,8 +3,9 @@
 An adapter is a module with one `Peer`, run as
 
     python -m bench.peers.NAME check                    # are its packages here? versions, or what is missing
+    python -m bench.peers.NAME footprint                # bytes that the packages take which running a model needs
     python -m bench.peers.NAME prepare CHECKPOINT OUT   # convert and quantize
-    python -m bench.peers.NAME logits OUT NPZ           # last-position logits of given prompts, into NPZ
+    python -m bench.peers.NAME logits OUT PROMPTS NPZ   # logits after given prompts, and the greedy next ids, into NPZ
     python -m bench.peers.NAME measure OUT …            # one process, one load: the measurements
 
 and needs the standard library, NumPy and the peer's own packages; those it imports inside its methods, as
@@ -15,6 +16,7 @@ import argparse
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -28,27 +30,78 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.footprint import installed_bytes
+
 Ids = NDArray[np.int64]
 Logits = NDArray[np.float32]
 
 MISSING = 3
 """Exit code of `check` when packages are missing."""
 
+SLACK = 0.1
+"""Seconds by which a peer's own times may miss the clock's, beside what it does before and after a generation."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model made of its prompts.
+
+    Attributes:
+        ids: int64 [rows, tokens].
+        seconds: for each token of a row how long it took: the first from the prompt on, the others from the one before.
+    """
+
+    ids: Ids
+    seconds: list[float]
+
 
 class Model(ABC):
-    """A loaded model with room for one sequence."""
+    """A loaded model."""
+
+    batches = True
+    """Whether it takes several prompts at once."""
 
     @abstractmethod
-    def start(self, ids: Ids) -> int:
-        """Forget everything, process `ids` as one prompt, return the greedy next id."""
-
-    @abstractmethod
-    def step(self) -> int:
-        """Feed the id returned last, return the greedy next id."""
+    def generate(self, prompts: Ids, tokens: int) -> Generation:
+        """Forget everything, read prompts [rows, length], append `tokens` greedy ids to each; no id ends a text."""
 
     @abstractmethod
     def logits(self, ids: Ids) -> Logits:
         """Logits after the last of `ids`, [vocab]."""
+
+
+class SteppedModel(Model):
+    """A model that is asked for every token."""
+
+    @abstractmethod
+    def start(self, prompts: Ids) -> Ids:
+        """Forget everything, process prompts [rows, length], return the greedy next ids, [rows]."""
+
+    @abstractmethod
+    def step(self) -> Ids:
+        """Feed the ids returned last, return the greedy next ids, [rows]."""
+
+    def generate(self, prompts: Ids, tokens: int) -> Generation:
+        watch = Stopwatch()
+        columns = [self.start(prompts)]
+        watch.lap()
+        for _ in range(tokens - 1):
+            columns.append(self.step())
+            watch.lap()
+        return Generation(np.stack(columns, axis=1), watch.laps)
+
+
+class Stopwatch:
+    """Seconds between laps, the first from the making of the watch on."""
+
+    def __init__(self) -> None:
+        self.laps: list[float] = []
+        self._last = time.perf_counter()
+
+    def lap(self) -> None:
+        now = time.perf_counter()
+        self.laps.append(now - self._last)
+        self._last = now
 
 
 @dataclass(frozen=True)
@@ -57,6 +110,8 @@ class Peer(ABC):
 
     modules: dict[str, str] = field(default_factory=dict[str, str])
     """Import names it needs, and the distributions they come from."""
+    runtime: tuple[str, ...] = ()
+    """The distributions that running a converted model needs; they and what they require are its footprint."""
 
     @abstractmethod
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
@@ -73,7 +128,7 @@ class Peer(ABC):
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is measured; the same for every peer but for its variant."""
+    """What is measured; the same for every peer but for its variant. `started`: seconds since the epoch."""
 
     variant: str
     threads: int
@@ -83,10 +138,12 @@ class Protocol:
     prefill: int
     repeats: int
     steps: int
+    rows: int
+    started: float
 
 
 def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, Any]]:
-    """Import, load, prefill, decode, memory, in this order, in this process."""
+    """Import, load, prefill, decode, memory, several prompts at once, in this order, in this process."""
     start = time.perf_counter()
     peer.imports()
     imported = time.perf_counter()
@@ -97,30 +154,34 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
 
     rng = np.random.default_rng(0)
 
-    def prompt(length: int) -> Ids:
+    def run(rows: int, length: int, tokens: int) -> list[float]:
         # Never the same prompt twice: no peer may answer from a prefix cache. The last id ends the text.
-        return rng.integers(0, protocol.vocab - 1, length)
+        prompts = rng.integers(0, protocol.vocab - 1, (rows, length))
+        begin = time.perf_counter()
+        generation = model.generate(prompts, tokens)
+        passed, told = time.perf_counter() - begin, sum(generation.seconds)
+        if generation.ids.shape != (rows, tokens) or len(generation.seconds) != tokens:
+            raise RuntimeError(f"{tokens} tokens for {rows} prompts wanted, {generation.ids.shape} came")
+        if not 0.5 * passed - SLACK <= told <= passed + SLACK:
+            raise RuntimeError(f"{passed:.3g} s have passed, of which its own times make {told:.3g}")
+        return generation.seconds
 
-    first, *rest = [_timed_start(model, prompt(protocol.prefill)) for _ in range(protocol.repeats + 1)]
-    yield {"metric": "first_prefill_s", "value": first}
-    yield {"metric": "prefill_s", "value": median(rest), "all": rest}
+    run(1, min(protocol.contexts), 1)
+    yield {"metric": "cold_s", "value": time.time() - protocol.started}
+
+    run(1, protocol.prefill, 1)
+    prefills = [run(1, protocol.prefill, 1)[0] for _ in range(protocol.repeats)]
+    yield {"metric": "prefill_s", "value": median(prefills), "all": prefills}
 
     for context in protocol.contexts:
-        model.start(prompt(context))
-        times: list[float] = []
-        for _ in range(protocol.steps):
-            begin = time.perf_counter()
-            model.step()
-            times.append(time.perf_counter() - begin)
-        yield {"metric": f"decode_s@{context}", "value": median(times), "all": times}
+        _, *steps = run(1, context, protocol.steps + 1)
+        yield {"metric": f"decode_s@{context}", "value": median(steps), "all": steps}
 
     yield from _memory()
 
-
-def _timed_start(model: Model, ids: Ids) -> float:
-    begin = time.perf_counter()
-    model.start(ids)
-    return time.perf_counter() - begin
+    if model.batches:
+        _, *steps = run(protocol.rows, min(protocol.contexts), protocol.steps + 1)
+        yield {"metric": "batch_s", "value": median(steps), "all": steps}
 
 
 def _memory() -> Iterator[dict[str, Any]]:
@@ -161,14 +222,18 @@ def run(peer: Peer) -> None:
             sys.exit(MISSING)
         versions = {dist: _version(dist) for dist in peer.modules.values()}
         print(json.dumps({"versions": versions}), file=out)
+    elif args.verb == "footprint":
+        print(json.dumps({"bytes": installed_bytes(peer.runtime)}), file=out)
     elif args.verb == "prepare":
         peer.prepare(args.checkpoint, args.folder, args.variant)
     elif args.verb == "logits":
         peer.imports()
         model = peer.load(args.folder, args.variant, args.threads, args.context)
         with np.load(args.prompts) as prompts:
-            logits = {name: model.logits(prompts[name]) for name in prompts.files}
-        np.savez(args.npz, allow_pickle=False, **logits)
+            answers = {name: model.logits(prompts[name]) for name in prompts.files}
+            # Apart, for a peer may generate by another way than the one that gives logits.
+            answers |= {f"{name}-next": model.generate(prompts[name][None], 1).ids[0] for name in prompts.files}
+        np.savez(args.npz, allow_pickle=False, **answers)
     else:
         protocol = Protocol(
             args.variant,
@@ -179,15 +244,25 @@ def run(peer: Peer) -> None:
             args.prefill,
             args.repeats,
             args.steps,
+            args.rows,
+            args.started,
         )
         for line in measure(peer, args.folder, protocol):
             print(json.dumps(line), file=out, flush=True)
+
+
+def run_tool(command: list[str]) -> None:
+    """Run a converter; when it fails this process does, and what the converter said last is what is said."""
+    returncode = subprocess.run(command).returncode
+    if returncode:
+        sys.exit(returncode)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("check")
+    verbs.add_parser("footprint")
 
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--variant", default="")
@@ -206,11 +281,10 @@ def _parser() -> argparse.ArgumentParser:
     logits.add_argument("npz", type=Path)
 
     measured = verbs.add_parser("measure", parents=[loading])
-    measured.add_argument("--vocab", type=int, required=True)
     measured.add_argument("--contexts", type=int, nargs="+", required=True)
-    measured.add_argument("--prefill", type=int, required=True)
-    measured.add_argument("--repeats", type=int, required=True)
-    measured.add_argument("--steps", type=int, required=True)
+    for name in ("vocab", "prefill", "repeats", "steps", "rows"):
+        measured.add_argument(f"--{name}", type=int, required=True)
+    measured.add_argument("--started", type=float, required=True)
     return parser
 
 

@@ -1,0 +1,65 @@
+"""The checkpoints that are compared: edgegen, transformers and the NumPy reference compute the same of them."""
+
+import json
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.checkpoints import Shape, Sizes, write_checkpoint
+from bench.reference import Reference
+from bench.shapes import SHAPES, LlamaShape, read_shape
+from edgegen.llm import open_runner
+from edgegen.options import EngineOptions
+from edgegen_export.pipeline import export
+from tests.oracle import import_torch, import_transformers
+
+TINY = LlamaShape(layers=2, width=64, heads=4, kv_heads=2, inner=96, vocab=300, context=128)
+SMALL: dict[str, Shape | LlamaShape] = {
+    "gpt2": Shape(layers=2, width=64, heads=4, vocab=300, context=128),
+    "llama": TINY,
+    "qwen2": replace(TINY, model_type="qwen2", rope_theta=1e6, eps=1e-6),
+}
+IDS = np.random.default_rng(0).integers(0, 299, 40)
+
+
+@pytest.fixture(params=SMALL)
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    write_checkpoint(tmp_path / "checkpoint", SMALL[request.param])
+    return tmp_path / "checkpoint"
+
+
+def test_the_shape_of_a_checkpoint_is_known_again(checkpoint: Path) -> None:
+    assert read_shape(checkpoint) in SMALL.values()
+
+
+def test_edgegen_computes_what_the_reference_computes(checkpoint: Path, tmp_path: Path) -> None:
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    runner = open_runner(bundle, EngineOptions(threads=1))
+    actual = runner.prefill(runner.new_cache(), 0, IDS.tolist())
+    np.testing.assert_allclose(actual, Reference.of(checkpoint).logits(IDS), atol=2e-5)
+
+
+def test_transformers_computes_what_the_reference_computes(checkpoint: Path) -> None:
+    torch = import_torch()
+    transformers = import_transformers()
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, output_loading_info=True)
+    assert not found["missing_keys"]
+    assert not found["unexpected_keys"]
+    with torch.inference_mode():
+        logits = model(torch.from_numpy(IDS)[None]).logits[0, -1].numpy()
+    np.testing.assert_allclose(logits, Reference.of(checkpoint).logits(IDS), atol=2e-5)
+
+
+@pytest.mark.parametrize("sizes", [named.sizes for named in SHAPES.values()], ids=SHAPES)
+def test_a_decode_step_reads_every_matrix_once(sizes: Sizes) -> None:
+    """But for the positions of GPT-2, of which it reads a row."""
+    matrices = [dims for name, dims in sizes.tensors() if len(dims) == 2 and name != "wpe.weight"]
+    assert sum(map(prod, matrices)) == sizes.weights_per_token
+
+
+def test_a_tokenizer_is_as_large_as_the_vocabulary(checkpoint: Path) -> None:
+    tokenizer = json.loads((checkpoint / "tokenizer.json").read_text(encoding="utf-8"))
+    assert sorted(tokenizer["model"]["vocab"].values()) == list(range(300))
