@@ -17,7 +17,7 @@ from edgegen_export.bit_budget import BitBudget
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.climb import Climb
 from edgegen_export.config import DecoderConfig
-from edgegen_export.holding import GOAL, Held, hold
+from edgegen_export.holding import GOAL, Held, Trial, hold
 from edgegen_export.int8_keys import best_angles, turned_rows
 from edgegen_export.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
@@ -149,7 +149,7 @@ def calibrate(
     elif recipe.method != "repacked":
         by_layer = [layer_matrices(config, i) for i in layers]
         smooth = reference.with_tensors(result)
-        held = hold(result, smooth, by_layer, probed, recipe, tied_head=config.tied_head)
+        held = hold(Trial(result, smooth, by_layer, probed, recipe, config.tied_head))
         trim_memory()
         better = held.formats
         if held.left > GOAL:

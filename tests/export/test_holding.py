@@ -12,7 +12,7 @@ from edgegen_export.calibrated_weights import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.config import DecoderConfig
 from edgegen_export.decoder import kv_spec
-from edgegen_export.holding import GOAL, SMALL, Held, hold
+from edgegen_export.holding import GOAL, SMALL, Held, Trial, hold
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.allocation import Rung, climbed
@@ -35,7 +35,7 @@ def held(config: DecoderConfig, changes: Mapping[str, Array], exceptions: Mappin
     reference = LayerwiseReference(tensors, config, kv_spec(config))
     matrices = [layer_matrices(config, layer) for layer in range(config.num_layers)]
     recipe = replace(INT8, exceptions=dict(exceptions or {}))
-    return hold(tensors, reference, matrices, IDS, recipe, tied_head=config.tied_head)
+    return hold(Trial(tensors, reference, matrices, IDS, recipe, config.tied_head))
 
 
 def sharp(config: DecoderConfig, factor: float) -> dict[str, Array]:
