@@ -59,6 +59,11 @@ class Trial:
     tied_head: bool
 
     @property
+    def tables(self) -> list[str]:
+        """The modules whose rows are looked up."""
+        return [name for name in ("embed", "positions") if f"{name}.weight" in self.tensors]
+
+    @property
     def head(self) -> str:
         """The module of the head's matrix."""
         return "embed" if self.tied_head else "head"
@@ -94,7 +99,7 @@ def _together(trial: Trial) -> float:
     trim_memory()
     reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
     probe, everything = Sensitivity(reference, trial.ids), ("", recipe.linear)
-    probe.branch_embedding(everything, recipe.format_of("embed"))
+    probe.branch_tables(everything, {name: recipe.format_of(name) for name in trial.tables})
     for layer, of_layer in enumerate(trial.matrices):
         with reference.layer(layer, tokens) as run:
             probe.advance_exact(run)
@@ -114,8 +119,9 @@ def _alone(trial: Trial) -> dict[Change, float]:
     """The divergence for each matrix in each of the formats it may have, the recipe's first."""
     reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
     probe = Sensitivity(reference, trial.ids)
-    for form in _ladder(trial.weight("embed"), recipe.format_of("embed")):
-        probe.branch_embedding(("embed", form), form)
+    for name in trial.tables:
+        for form in _ladder(trial.weight(name), recipe.format_of(name)):
+            probe.branch_tables((name, form), {name: form})
     for layer, of_layer in enumerate(trial.matrices):
         with reference.layer(layer, tokens) as run:
             probe.advance(run)

@@ -10,6 +10,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.manifest import GraphContract, KVDtype, KVSpec, Phase, Quantization, is_safe_path
@@ -155,6 +156,7 @@ def export(
 
         manifest = described(target.absolute().name, writer, checkpoint, prepared, recipe)
         progress.stage("comparing with the checkpoint")
+        trim_memory()  # before the weights are packed
         draft = Bundle(target, manifest, writer.folder)
         open_draft = partial(open_graph, draft, draft.variant, "decode")
         reference = listen(construction.reference, evaluated, construction.max_context, open_draft)

@@ -101,6 +101,8 @@ def prepare(
     if recipe.linear.bits < EIGHT_BITS.bits and construction.experts:
         recipe = replace(recipe, exceptions=dict.fromkeys(construction.experts, EIGHT_BITS))
         progress.warn("the matrices of the experts are stored in 8 bits: their operator is not used with fewer")
+    if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in construction.tensors:
+        recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
     calibrates, repacked = recipe.calibrates, construction.repack(recipe)
     recipe = repacked.recipe
     if options.bits_budget is not None and recipe.method == "repacked":

@@ -84,17 +84,30 @@ class LayerwiseReference:
             part = None if bias is None else bias.rows(start, stop)
             yield HeadSlab(slice(start, stop), rows, part, self._config.logit_softcap)
 
-    def embed(self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None, stored: Stored = FLOATS) -> Hidden:
+    def embed(
+        self,
+        ids: NDArray[np.int64],
+        first: NDArray[np.int64] | None = None,
+        stored: Mapping[str, Stored] | None = None,
+    ) -> Hidden:
         """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
 
-        ``stored``: how the table is.
+        ``stored``: how the tables ("embed", "positions") are, those that are not as in the model.
         """
+        tables, stored = dict(self._tensors), stored or {}
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
         table = self._tensors["embed.weight"]
-        rows = np.concatenate([table.rows(int(i), int(i) + 1) for i in used])
-        table.release()  # each row mapped its neighbours too
-        params = FedParameters({**self._tensors, "embed.weight": LazyTensor.from_array(_as_stored(rows, stored, used))})
+        rows = np.empty((len(used), table.shape[1]), np.float32)
+        for n, i in enumerate(used.tolist()):
+            rows[n] = table.rows(i, i + 1)[0]
+            table.release()  # each row mapped its neighbours too
+        rows = _as_stored(rows, stored.get("embed", FLOATS), used)
+        tables["embed.weight"] = LazyTensor.from_array(rows)
+        if "positions" in stored:
+            values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
+            tables["positions.weight"] = LazyTensor.from_array(values)
+        params = FedParameters(tables)
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))

@@ -53,8 +53,8 @@ class Sensitivity:
         """The model of which the layer that was run last is as in ``run``."""
         self._changed[change] = run(self.before)
 
-    def branch_embedding(self, change: Change, stored: Stored) -> None:
-        """The model whose token embedding is ``stored`` so; before any layer is run."""
+    def branch_tables(self, change: Change, stored: Mapping[str, Stored]) -> None:
+        """The model whose tables, of tokens ("embed") and of positions, are ``stored`` so; before any layer is run."""
         self._changed[change] = self._reference.embed(self._ids, stored=stored)
 
     def branch_head(self, change: Change, stored: Stored) -> None:
@@ -116,7 +116,7 @@ def embedding_costs(
     probe = Sensitivity(reference, ids)
     for change, stored in blocks.items():
         if change[0] == "embed":
-            probe.branch_embedding(change, stored)
+            probe.branch_tables(change, {"embed": stored})
     for layer in range(reference.num_layers):
         with reference.layer(layer, ids.shape[1]) as run:
             probe.advance(run)
