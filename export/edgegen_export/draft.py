@@ -74,4 +74,3 @@ def draft_runner(
     del graphs
     for name in (_GRAPH, _WEIGHTS):
         (folder / name).unlink()
-    trim_memory()

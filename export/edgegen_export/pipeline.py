@@ -147,6 +147,7 @@ def export(
         if eval_text is not None:
             evaluated = file_ids(eval_text, vocabulary, construction.vocab_size, construction.max_context)
             text = eval_text.name
+        trim_memory()  # of the tokenizer
         prepared = prepare(construction, options, unfinished, writer.scratch(), vocabulary, settings, ids, progress)
         progress.stage(f"writing {scheme} weights")
         graphs, states, recipe = _write_weights(writer, prepared, progress)
