@@ -207,13 +207,14 @@ def bundle_size(bundle: Bundle) -> Size:
 
 
 def matrices(floats: Path) -> tuple[int, float]:
-    """How many weights the matrices of a float32 file have, and how few bits each int4 can take on average."""
+    """How many weights the matrices of a float32 file have, and how few bits each int4 can take on average; tables of
+    positions are always stored in 8."""
     weights, bits, least = 0, 0, ladder(EIGHT_BITS)[0]
     for tensor in GGUFReader(floats).tensors:
-        if len(tensor.shape) == 2 and not tensor.name.startswith("position_embd"):
+        if len(tensor.shape) == 2:
             columns, rows = tensor.shape.tolist()
             weights += rows * columns
-            bits += stored_bits((rows, columns), least)
+            bits += stored_bits((rows, columns), EIGHT_BITS if tensor.name.startswith("position_embd") else least)
     return weights, math.ceil(100 * bits / weights) / 100
 
 

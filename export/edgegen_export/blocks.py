@@ -65,7 +65,7 @@ def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: V
     if config.embedding_norm:
         x = normalized(g, params, config.norm, x, "embed_norm")
     if isinstance(config.positions, LearnedPositions):
-        return Stream(x, g.op.Gather(g.weight(params.vector("positions.weight")), positions, axis=0))
+        return Stream(x, rows(g, params.matrix("positions"), positions))
     return Stream(x)
 
 

@@ -17,7 +17,7 @@ from edgegen_export.bit_budget import BitBudget
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.climb import Climb
 from edgegen_export.config import DecoderConfig
-from edgegen_export.holding import GOAL, Held, hold
+from edgegen_export.holding import GOAL, Held, Trial, hold
 from edgegen_export.int8_keys import best_angles, turned_rows
 from edgegen_export.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
@@ -26,11 +26,11 @@ from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
 from edgegen_export.reference import LayerRun, LayerwiseReference
 
-ROWS = 2
-"""Rows of the calibration text that are run together."""
+ROWS, ROWS_FOR_HESSIANS = 2, 4
+"""Rows of the calibration text that are run together: few take little memory, many touch a Hessian less often."""
 
-SAMPLES = 32
-"""Inputs kept of each run, to see what rounding them costs, and the keys they make."""
+SAMPLES = 16
+"""Inputs kept of each row, to see what rounding them costs, and the keys they make."""
 
 PROBE_ROWS = 2
 """Rows on which the sensitivity of matrices is measured."""
@@ -63,9 +63,10 @@ class _Inputs:
     def of(cls, columns: int, hessian: bool) -> "_Inputs":
         return cls(np.zeros((columns, columns), np.float32) if hessian else None, np.zeros(columns, np.float32))
 
-    def add(self, x: Floats) -> None:
+    def add(self, x: Floats, rows: int) -> None:
+        """x [rows · t, columns]."""
         np.maximum(self.largest, np.abs(x).max(axis=0), out=self.largest)
-        self.samples.append(x[:: max(1, len(x) // SAMPLES)].copy())
+        self.samples.append(x[:: max(1, len(x) // (SAMPLES * rows))].copy())
         if self.hessian is not None:
             self.hessian += x.T @ x
 
@@ -114,7 +115,8 @@ def calibrate(
     if recipe.method == "gptq":
         climbing = [*matrices, "embed"] if config.tied_head else [*matrices, "embed", "head"]
         climb = Climb(reference, probed, store, BitBudget(tensors, climbing, recipe, budget))
-    states = [reference.embed(ids[start : start + ROWS]) for start in range(0, len(ids), ROWS)]
+    together = ROWS if climb is None else ROWS_FOR_HESSIANS
+    states = [reference.embed(ids[start : start + together]) for start in range(0, len(ids), together)]
     for layer in layers:
         of_layer = layer_matrices(config, layer)
         with reference.layer(layer, ids.shape[1], list(of_layer)) as run:
@@ -147,7 +149,7 @@ def calibrate(
     elif recipe.method != "repacked":
         by_layer = [layer_matrices(config, i) for i in layers]
         smooth = reference.with_tensors(result)
-        held = hold(result, smooth, by_layer, probed, recipe, tied_head=config.tied_head)
+        held = hold(Trial(result, smooth, by_layer, probed, recipe, config.tied_head))
         trim_memory()
         better = held.formats
         if held.left > GOAL:
@@ -177,7 +179,7 @@ def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tupl
         for name, array in tapped.items():
             if name not in inputs:
                 inputs[name] = _Inputs.of(array.shape[1], hessians)
-            inputs[name].add(array)
+            inputs[name].add(array, len(x))
     return inputs, after
 
 
@@ -247,7 +249,7 @@ def _head(
     for x in states:
         hidden = reference.final(x)
         _refuse_not_finite(hidden)
-        inputs.add(hidden.reshape(-1, hidden.shape[-1]))
+        inputs.add(hidden.reshape(-1, hidden.shape[-1]), len(x))
     inputs.divide(factors)
     matrix = changed.get(name, tensors[name])
     rows = matrix.rows(0, min(_HEAD_ROWS, matrix.shape[0]))

@@ -21,7 +21,8 @@ TOKENS, FEW_TOKENS = 8192, 2048
 LENGTH = 256
 SAMPLED = "sampled from the model"
 _ROWS = 16
-_CACHE_BYTES = 64 << 20
+_CACHE_BYTES_PER_TOKEN = 16 << 10
+"""Of the text: where little of it is wanted, little memory is to be spent on it."""
 _REPORTS = 20
 
 Ids = NDArray[np.int64]
@@ -88,20 +89,21 @@ def sample_text(
     """Rows that ``runner``'s model draws at temperature 1, always the same. Where a text ends, another begins."""
     length = min(LENGTH, runner.max_context)
     rows = -(-tokens // length)
-    together = max(1, min(_ROWS, rows, _CACHE_BYTES // (bytes_per_token * length)))
-    ids = np.empty((rows, length), np.int64)
+    together = max(1, min(_ROWS, rows, _CACHE_BYTES_PER_TOKEN * tokens // (bytes_per_token * length)))
+    ids, cache = np.empty((rows, length), np.int64), runner.new_cache()
+    cache.reserve(together, length)
     for first in range(0, rows, together):
         part = ids[first : first + together]
-        for done in _sample(runner, part, first, boundaries):
+        for row in range(len(part)):
+            cache.truncate(row, 0)
+        for done in _sample(runner, cache, part, first, boundaries):
             if done == length or done % max(1, length * rows // (_REPORTS * together)) == 0:
                 on_progress(first * length + done * len(part), ids.size)
     return CalibrationText(ids, SAMPLED)
 
 
-def _sample(runner: Runner[Any], ids: Ids, seed: int, boundaries: Boundaries) -> Iterator[int]:
+def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Boundaries) -> Iterator[int]:
     """Fill ``ids`` [rows, t], a token of every row at a time; yields how many columns are done."""
-    cache = runner.new_cache()
-    cache.reserve(*ids.shape)
     for row in range(len(ids)):
         chance = uniform(seed + row, 0)
         ids[row, 0] = int(chance * runner.vocab_size) if boundaries.begin is None else boundaries.begin

@@ -15,7 +15,7 @@ from edgegen_export.bit_budget import BitBudget, Ladder, ladder
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
-from edgegen_export.quantize.gptq import gptq, inverse_factor, lost
+from edgegen_export.quantize.gptq import gptq, inverse_factor
 from edgegen_export.quantize.recipe import EIGHT_BITS, FOUR_BITS
 from edgegen_export.reference import LayerRun, LayerwiseReference
 from edgegen_export.sensitivity import Change, Sensitivity, embedding_costs
@@ -57,8 +57,7 @@ class Climb:
         smaller = form.block_size < FOUR_BITS.block_size
         forms = ladder(replace(EIGHT_BITS, block_size=form.block_size) if smaller else EIGHT_BITS)
         (_, plain), (measured, zeros) = self._quantized(name, weight, forms, hessian).items()
-        errors = lost(weight, plain, hessian), lost(weight, zeros, hessian)
-        self._without_zeros[name] = errors[0] / errors[1] if errors[1] else 1.0
+        self._without_zeros[name] = plain.lost / zeros.lost if zeros.lost else 1.0
         with self._reference.layer(layer, self._ids.shape[1], changed=changed, blocks={name: zeros}) as run:
             self._probe.branch(measured, run)
 

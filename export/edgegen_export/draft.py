@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from edgegen.board import trim_memory
 from edgegen.manifest import GraphContract, GraphVariant, Phase, Quantization
 from edgegen.ort_session import Binding, RunSwitch, open_session
 from edgegen.runners import Runner, make_runner
@@ -65,6 +66,8 @@ def draft_runner(
         rotary=construction.rotary,
         minimum_onnxruntime=construction.minimum_onnxruntime,
     )
+    del params, graph
+    trim_memory()  # of what writing took, before the weights are packed
     graphs = _DecodeGraph(folder / _GRAPH)
     yield make_runner(graphs, variant, construction.vocab_size, construction.max_context)
     del graphs

@@ -6,7 +6,7 @@ they take four times the bytes; their products do not depend on the rows beside 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgegen.board import trim_memory
 from edgegen.manifest import MatrixFormat, Quantization
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.parameters import fused_weight
+from edgegen_export.parameters import fused_weight, parts
 from edgegen_export.quantize.allocation import Rung, climbed
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
 from edgegen_export.quantize.recipe import FLOATS
@@ -33,8 +33,8 @@ _SLAB = 1 << 20
 """Bytes of a matrix that are rounded at a time."""
 
 Ids = NDArray[np.int64]
-LayerMatrices = Sequence[Mapping[str, tuple[str, ...]]]
-"""Of each layer, the modules of each matrix by fused name."""
+LayerMatrices = Sequence[Collection[str]]
+"""Of each layer, the matrices by fused name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +46,44 @@ class Held:
     formats: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
 
 
-def hold(
-    tensors: Mapping[str, LazyTensor],
-    reference: LayerwiseReference,
-    matrices: LayerMatrices,
-    ids: Ids,
-    recipe: Quantization,
-    *,
-    tied_head: bool,
-) -> Held:
-    """The formats, by (fused) module, in which matrices of the model that ``reference`` makes of ``tensors`` have to
-    be stored instead of those of ``recipe``, judged on ids [b, t]."""
-    divergence = _together(tensors, reference, matrices, ids, recipe, tied_head=tied_head)
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A model as it is to be stored: ``tensors``, which ``reference`` runs, and the formats of ``recipe``; the
+    ``matrices`` of its layers; ``ids`` [b, t] to judge it on."""
+
+    tensors: Mapping[str, LazyTensor]
+    reference: LayerwiseReference
+    matrices: LayerMatrices
+    ids: Ids
+    recipe: Quantization
+    tied_head: bool
+
+    @property
+    def tables(self) -> list[str]:
+        """The modules whose rows are looked up."""
+        return [name for name in ("embed", "positions") if f"{name}.weight" in self.tensors]
+
+    @property
+    def head(self) -> str:
+        """The module of the head's matrix."""
+        return "embed" if self.tied_head else "head"
+
+    def weight(self, name: str) -> LazyTensor:
+        """A matrix by its (fused) module."""
+        return fused_weight(self.tensors, parts(name))
+
+
+def hold(trial: Trial) -> Held:
+    """The formats, by (fused) module, in which matrices have to be stored instead of those of the recipe."""
+    divergence = _together(trial)
     if divergence <= GOAL:
         return Held(divergence, divergence)
-    alone = _alone(tensors, reference, matrices, ids, recipe, tied_head=tied_head)
-    modules = {name: parts for layer in matrices for name, parts in layer.items()}
     forms, ladders = dict[str, list[MatrixFormat]](), dict[str, list[Rung]]()
-    for (name, form), cost in alone.items():
-        shape = fused_weight(tensors, modules.get(name, (name,))).shape
+    for (name, form), cost in _alone(trial).items():
         forms.setdefault(name, []).append(form)
-        ladders.setdefault(name, []).append(Rung(cost, stored_bits(shape, form)))
+        ladders.setdefault(name, []).append(Rung(cost, stored_bits(trial.weight(name).shape, form)))
     for name, ladder in ladders.items():
-        shape = fused_weight(tensors, modules.get(name, (name,))).shape
+        shape = trial.weight(name).shape
         if math.prod(shape) <= SMALL:
             forms[name].append(FLOATS)
             ladder.append(Rung(0.0, stored_bits(shape, FLOATS)))
@@ -79,61 +94,45 @@ def hold(
     return Held(divergence, left, {name: forms[name][k] for name, k in reached.items()})
 
 
-def _together(
-    tensors: Mapping[str, LazyTensor],
-    reference: LayerwiseReference,
-    matrices: LayerMatrices,
-    ids: Ids,
-    recipe: Quantization,
-    *,
-    tied_head: bool,
-) -> float:
+def _together(trial: Trial) -> float:
     """The divergence of the model with all matrices quantized."""
     trim_memory()
-    probe, everything = Sensitivity(reference, ids), ("", recipe.linear)
-    probe.branch_embedding(everything, recipe.format_of("embed"))
-    for layer, of_layer in enumerate(matrices):
-        with reference.layer(layer, ids.shape[1]) as run:
+    reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
+    probe, everything = Sensitivity(reference, trial.ids), ("", recipe.linear)
+    probe.branch_tables(everything, {name: recipe.format_of(name) for name in trial.tables})
+    for layer, of_layer in enumerate(trial.matrices):
+        with reference.layer(layer, tokens) as run:
             probe.advance_exact(run)
         del run  # and its weights, before there are others
         trim_memory()
         forms = {name: recipe.format_of(name) for name in of_layer}
-        blocks = {
-            name: _blocks(fused_weight(tensors, of_layer[name]), form) for name, form in forms.items() if form != FLOATS
-        }
-        with reference.layer(layer, ids.shape[1], blocks=blocks) as run:
+        blocks = {name: _blocks(trial.weight(name), form) for name, form in forms.items() if form != FLOATS}
+        with reference.layer(layer, tokens, blocks=blocks) as run:
             probe.advance_changed(run)
         del run, blocks
         trim_memory()
-    probe.branch_head(everything, recipe.format_of("embed" if tied_head else "head"))
+    probe.branch_head(everything, recipe.format_of(trial.head))
     return probe.divergences()[everything]
 
 
-def _alone(
-    tensors: Mapping[str, LazyTensor],
-    reference: LayerwiseReference,
-    matrices: LayerMatrices,
-    ids: Ids,
-    recipe: Quantization,
-    *,
-    tied_head: bool,
-) -> dict[Change, float]:
+def _alone(trial: Trial) -> dict[Change, float]:
     """The divergence for each matrix in each of the formats it may have, the recipe's first."""
-    probe = Sensitivity(reference, ids)
-    for form in _ladder(tensors["embed.weight"], recipe.format_of("embed")):
-        probe.branch_embedding(("embed", form), form)
-    for layer, of_layer in enumerate(matrices):
-        with reference.layer(layer, ids.shape[1]) as run:
+    reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
+    probe = Sensitivity(reference, trial.ids)
+    for name in trial.tables:
+        for form in _ladder(trial.weight(name), recipe.format_of(name)):
+            probe.branch_tables((name, form), {name: form})
+    for layer, of_layer in enumerate(trial.matrices):
+        with reference.layer(layer, tokens) as run:
             probe.advance(run)
-        for name, modules in of_layer.items():
-            weight = fused_weight(tensors, modules)
+        for name in of_layer:
+            weight = trial.weight(name)
             for form in _ladder(weight, recipe.format_of(name)):
-                with reference.layer(layer, ids.shape[1], blocks={name: _blocks(weight, form)}) as run:
+                with reference.layer(layer, tokens, blocks={name: _blocks(weight, form)}) as run:
                     probe.branch((name, form), run)
         trim_memory()
-    head = "embed" if tied_head else "head"
-    for form in _ladder(tensors[f"{head}.weight"], recipe.format_of(head)):
-        probe.branch_head((head, form), form)
+    for form in _ladder(trial.weight(trial.head), recipe.format_of(trial.head)):
+        probe.branch_head((trial.head, form), form)
     return probe.divergences()
 
 

@@ -71,7 +71,7 @@ class Parameters(Protocol):
         ...
 
     def vector(self, name: str) -> Tensor:
-        """A float32 tensor stored as it is: a norm's weight, a position table."""
+        """A float32 tensor stored as it is: a norm's weight, a router."""
         ...
 
 

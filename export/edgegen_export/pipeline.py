@@ -5,29 +5,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto
 
-import edgegen
+from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import UsageError
-from edgegen.manifest import (
-    FORMAT_VERSION,
-    GraphContract,
-    GraphVariant,
-    KVDtype,
-    KVSpec,
-    Manifest,
-    Model,
-    Phase,
-    Quantization,
-    is_safe_path,
-)
-from edgegen.ort_session import require_version, version_numbers
+from edgegen.manifest import KVDtype, KVSpec, Phase, Quantization, is_safe_path
+from edgegen.ort_session import require_version
 from edgegen.parity import open_graph
 from edgegen.parity_report import ParityReport
 from edgegen_export.architecture import Architecture, bind, find_architecture
@@ -38,7 +25,6 @@ from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.config import DecoderConfig
 from edgegen_export.construction import (
     MINIMUM_FOR_EXPERTS,
-    MINIMUM_FOR_INT8_KV,
     MINIMUM_FOR_WINDOWS,
     MINIMUM_ONNXRUNTIME,
     Construction,
@@ -46,6 +32,7 @@ from edgegen_export.construction import (
     Via,
 )
 from edgegen_export.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
+from edgegen_export.description import GENERATION_CONFIG, GRAPHS, PARITY, PARITY_REFERENCE, WEIGHTS, described
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
@@ -67,16 +54,6 @@ from edgegen_export.trace import check_traceable
 from edgegen_export.unfinished import Unfinished
 from edgegen_export.via_optimum import trace_model
 from edgegen_export.writer import BundleWriter, refuse_wrong_target
-
-GRAPHS: dict[KVDtype, tuple[str, str]] = {
-    "float32": ("prefill.onnx", "decode.onnx"),
-    "int8": ("prefill.kv-int8.onnx", "decode.kv-int8.onnx"),
-}
-"""Files of the prefill and decode graphs, by what the cache holds."""
-WEIGHTS = "weights.data"
-GENERATION_CONFIG = "generation_config.json"
-PARITY = "parity.json"
-PARITY_REFERENCE = "reference.npz"
 
 
 def export(
@@ -170,6 +147,7 @@ def export(
         if eval_text is not None:
             evaluated = file_ids(eval_text, vocabulary, construction.vocab_size, construction.max_context)
             text = eval_text.name
+        trim_memory()  # of the tokenizer
         prepared = prepare(construction, options, unfinished, writer.scratch(), vocabulary, settings, ids, progress)
         progress.stage(f"writing {scheme} weights")
         graphs, states, recipe = _write_weights(writer, prepared, progress)
@@ -177,9 +155,9 @@ def export(
             writer.add(name, graph)
         writer.add(GENERATION_CONFIG, _to_json(settings))
 
-        name = target.absolute().name
-        manifest = _manifest(name, writer, checkpoint, prepared, recipe, TOKENIZER in tokenizer)
+        manifest = described(target.absolute().name, writer, checkpoint, prepared, recipe)
         progress.stage("comparing with the checkpoint")
+        trim_memory()  # before the weights are packed
         draft = Bundle(target, manifest, writer.folder)
         open_draft = partial(open_graph, draft, draft.variant, "decode")
         reference = listen(construction.reference, evaluated, construction.max_context, open_draft)
@@ -287,68 +265,6 @@ def _layer_errors(
         return {}
     of_model = construction.layer_states.of_model
     return {v.name: layer_errors(bundle, v, states[v.kv.dtype], of_model, ids) for v in bundle.manifest.variants}
-
-
-def _manifest(
-    name: str,
-    writer: BundleWriter,
-    checkpoint: Checkpoint,
-    prepared: Prepared,
-    recipe: Quantization,
-    has_tokenizer: bool,
-) -> Manifest:
-    construction = prepared.construction
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        name=name,
-        folder=writer.version,
-        source=checkpoint.source,
-        model=_describe(checkpoint, construction),
-        quantization=recipe,
-        variants=tuple(_variant(recipe, construction, kv) for kv in prepared.kvs),
-        tokenizer=TOKENIZER if has_tokenizer else None,
-        generation_config=GENERATION_CONFIG,
-        parity=PARITY,
-        parity_reference=PARITY_REFERENCE,
-        files=writer.files,
-        provenance=_provenance(checkpoint) | construction.made_with,
-    )
-
-
-def _variant(recipe: Quantization, construction: Construction, kv: KVSpec) -> GraphVariant:
-    prefill, decode = GRAPHS[kv.dtype]
-    minimum = construction.minimum_onnxruntime
-    return GraphVariant(
-        name=recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}",
-        prefill=prefill,
-        decode=decode,
-        weights=WEIGHTS,
-        linear="matmul_nbits" if recipe.linear.block_size else "matmul",
-        activation_dtype="float32",
-        device="cpu",
-        minimum_onnxruntime=(
-            minimum if kv.dtype == "float32" else max(minimum, MINIMUM_FOR_INT8_KV, key=version_numbers)
-        ),
-        kv=kv,
-        contract=GraphContract(),
-        rotary=construction.rotary,
-    )
-
-
-def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
-    return Model(
-        family=checkpoint.config["model_type"],
-        parameters=construction.parameters,
-        num_layers=len(construction.kv.layers),
-        hidden_size=construction.hidden_size,
-        vocab_size=construction.vocab_size,
-        max_context=construction.max_context,
-    )
-
-
-def _provenance(checkpoint: Checkpoint) -> dict[str, str]:
-    gguf = {"gguf": checkpoint.gguf} if checkpoint.gguf else {}
-    return {"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__, **gguf}
 
 
 def _parameters(tensors: Mapping[str, LazyTensor]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import trim_memory
 from edgegen.errors import BundleError, UsageError, one_or_list
 from edgegen.manifest import KVSpec, MatrixFormat, Quantization
 from edgegen_export.calibration import FEW_TOKENS, SAMPLED, TOKENS, Boundaries, CalibrationText, read_text, sample_text
@@ -101,6 +102,8 @@ def prepare(
     if recipe.linear.bits < EIGHT_BITS.bits and construction.experts:
         recipe = replace(recipe, exceptions=dict.fromkeys(construction.experts, EIGHT_BITS))
         progress.warn("the matrices of the experts are stored in 8 bits: their operator is not used with fewer")
+    if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in construction.tensors:
+        recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
     calibrates, repacked = recipe.calibrates, construction.repack(recipe)
     recipe = repacked.recipe
     if options.bits_budget is not None and recipe.method == "repacked":
@@ -120,6 +123,7 @@ def prepare(
     if again:
         progress.warn("going on where an earlier export of the same ended")
     text = given or _own_text(construction, tokens, settings, folder / _TEXT, scratch, progress)
+    trim_memory()  # of the draft's packed weights
     recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
     store = BlockStore(folder)
     progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))

@@ -7,6 +7,7 @@ from the mapped checkpoint. Nothing is quantized, nothing is packed, and no laye
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,36 +67,47 @@ class LayerwiseReference:
         return LayerwiseReference(tensors, self._config, self._kv)
 
     def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
-        """hidden [n, d] → logits float32 [n, vocab], the head read slab by slab.
+        """hidden [n, d] → logits float32 [n, vocab].
 
         ``stored``: how the head's matrix is, and with it what is multiplied.
         """
-        head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
-        bias, cap = self._tensors.get("head.bias"), self._config.logit_softcap
         logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
-        if stored != FLOATS:
-            hidden = rounded_inputs(hidden, _block_size(stored, hidden.shape[1]))
-        with np.errstate(all="ignore"):  # logits are judged by who asked for them
-            for start, stop, slab in head.slabs():
-                values = _as_stored(slab, stored, slice(start, stop))
-                np.matmul(hidden, values.T, out=logits[:, start:stop])
-            if bias is not None:
-                logits += bias.read()
-            if cap is not None:
-                np.multiply(np.tanh(logits / np.float32(cap)), np.float32(cap), out=logits)
+        for slab in self.head_slabs():
+            logits[:, slab.ids] = slab.logits(hidden, stored)
         return logits
 
-    def embed(self, ids: NDArray[np.int64], first: NDArray[np.int64] | None = None, stored: Stored = FLOATS) -> Hidden:
+    def head_slabs(self) -> Iterator["HeadSlab"]:
+        """The head, read slab by slab."""
+        head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
+        bias = self._tensors.get("head.bias")
+        for start, stop, rows in head.slabs():
+            part = None if bias is None else bias.rows(start, stop)
+            yield HeadSlab(slice(start, stop), rows, part, self._config.logit_softcap)
+
+    def embed(
+        self,
+        ids: NDArray[np.int64],
+        first: NDArray[np.int64] | None = None,
+        stored: Mapping[str, Stored] | None = None,
+    ) -> Hidden:
         """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
 
-        ``stored``: how the table is.
+        ``stored``: how the tables ("embed", "positions") are, those that are not as in the model.
         """
+        tables, stored = dict(self._tensors), stored or {}
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
         table = self._tensors["embed.weight"]
-        rows = np.concatenate([table.rows(int(i), int(i) + 1) for i in used])
-        table.release()  # each row mapped its neighbours too
-        params = FedParameters({**self._tensors, "embed.weight": LazyTensor.from_array(_as_stored(rows, stored, used))})
+        rows = np.empty((len(used), table.shape[1]), np.float32)
+        for n, i in enumerate(used.tolist()):
+            rows[n] = table.rows(i, i + 1)[0]
+            table.release()  # each row mapped its neighbours too
+        rows = _as_stored(rows, stored.get("embed", FLOATS), used)
+        tables["embed.weight"] = LazyTensor.from_array(rows)
+        if "positions" in stored:
+            values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
+            tables["positions.weight"] = LazyTensor.from_array(values)
+        params = FedParameters(tables)
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
@@ -146,6 +158,31 @@ class LayerwiseReference:
         if projected and self._config.embedding_size not in (None, self._config.hidden_size):
             hidden = linear(g, params.matrix("head_in"), hidden)
         return x if hidden == "x" else _run(g, hidden, params, {"x": x})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadSlab:
+    """What gives the logits of ``ids``: rows [ids, d] of the head's matrix, their bias [ids], the softcap."""
+
+    ids: slice
+    rows: Hidden
+    bias: NDArray[np.float32] | None
+    softcap: float | None
+
+    def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
+        """hidden [n, d] → logits float32 [n, ids].
+
+        ``stored``: how the head's matrix is, and with it what is multiplied.
+        """
+        if stored != FLOATS:
+            hidden = rounded_inputs(hidden, _block_size(stored, hidden.shape[1]))
+        with np.errstate(all="ignore"):  # logits are judged by who asked for them
+            logits: NDArray[np.float32] = hidden @ _as_stored(self.rows, stored, self.ids).T
+            if self.bias is not None:
+                logits += self.bias
+            if self.softcap is not None:
+                np.multiply(np.tanh(logits / np.float32(self.softcap)), np.float32(self.softcap), out=logits)
+        return logits
 
 
 class LayerRun:

@@ -9,21 +9,18 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.board import trim_memory
 from edgegen.manifest import MatrixFormat
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.reference import LayerRun, LayerwiseReference, Stored
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Change = tuple[str, MatrixFormat]
 """A matrix by its (fused) module, and how it is stored."""
 
 _LOGITS = 4 << 20
 """Logits that are looked at per model: fewer positions, the larger the vocabulary."""
-
-_TOGETHER = 1 << 19
-"""Of them, those that are in memory at a time."""
 
 
 class Sensitivity:
@@ -56,8 +53,8 @@ class Sensitivity:
         """The model of which the layer that was run last is as in ``run``."""
         self._changed[change] = run(self.before)
 
-    def branch_embedding(self, change: Change, stored: Stored) -> None:
-        """The model whose token embedding is ``stored`` so; before any layer is run."""
+    def branch_tables(self, change: Change, stored: Mapping[str, Stored]) -> None:
+        """The model whose tables, of tokens ("embed") and of positions, are ``stored`` so; before any layer is run."""
         self._changed[change] = self._reference.embed(self._ids, stored=stored)
 
     def branch_head(self, change: Change, stored: Stored) -> None:
@@ -69,17 +66,20 @@ class Sensitivity:
         """Mean KL in nats from the model as it is, by change."""
         exact = self._hidden(self.exact)
         hidden = {change: self._hidden(x) for change, x in self._changed.items()}
-        result, together = dict.fromkeys(hidden, 0.0), max(1, _TOGETHER // self._reference.vocab_size)
-        for start in range(0, len(exact), together):
-            trim_memory()
-            rows = slice(start, start + together)
-            expected = self._log_probabilities(exact[rows], FLOATS)
-            probabilities = np.exp(expected)
+        p, found = _Softmax(len(exact)), {change: _Softmax(len(exact)) for change in hidden}
+        differences = {change: np.zeros(len(exact)) for change in hidden}
+        for slab in self._reference.head_slabs():  # which is read once for all
+            expected = slab.logits(exact).astype(np.float64)
+            weights, shrunk = p.add(expected)
             for change, x in hidden.items():
-                found = self._log_probabilities(x[rows], self._heads.get(change, FLOATS))
-                np.subtract(expected, found, out=found)
-                result[change] += float(np.einsum("pv,pv->", probabilities, found)) / len(exact)
-        return result
+                logits = slab.logits(x, self._heads.get(change, FLOATS)).astype(np.float64)
+                found[change].add(logits)
+                np.subtract(expected, logits, out=logits)
+                differences[change] = differences[change] * shrunk + np.einsum("nv,nv->n", weights, logits)
+        return {
+            change: float((differences[change] / p.total + q.log_total - p.log_total).mean())
+            for change, q in found.items()
+        }
 
     def _hidden(self, states: Floats) -> Floats:
         """What the head takes, [positions, d], at evenly spread positions."""
@@ -88,11 +88,25 @@ class Sensitivity:
         wanted = max(1, min(len(hidden), _LOGITS // self._reference.vocab_size))
         return hidden[:: len(hidden) // wanted]
 
-    def _log_probabilities(self, hidden: Floats, head: Stored) -> NDArray[np.float64]:
-        logits = self._reference.logits(hidden, head).astype(np.float64)
-        logits -= logits.max(axis=1, keepdims=True)
-        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return logits
+
+class _Softmax:
+    """The denominators of n softmaxes whose logits come slab by slab: ``total`` [n], by the exponential of ``largest``
+    [n], the largest logit so far."""
+
+    def __init__(self, n: int) -> None:
+        self.largest, self.total = np.full(n, -np.inf), np.zeros(n)
+
+    @property
+    def log_total(self) -> Doubles:
+        return self.largest + np.log(self.total)
+
+    def add(self, logits: Doubles) -> tuple[Doubles, Doubles]:
+        """More logits [n, slab]. What they add to the totals, [n, slab], and the factor [n] of all that came before."""
+        largest = np.maximum(self.largest, logits.max(axis=1))
+        shrunk: Doubles = np.exp(self.largest - largest)
+        weights: Doubles = np.exp(logits - largest[:, None])
+        self.largest, self.total = largest, self.total * shrunk + weights.sum(axis=1)
+        return weights, shrunk
 
 
 def embedding_costs(
@@ -102,7 +116,7 @@ def embedding_costs(
     probe = Sensitivity(reference, ids)
     for change, stored in blocks.items():
         if change[0] == "embed":
-            probe.branch_embedding(change, stored)
+            probe.branch_tables(change, {"embed": stored})
     for layer in range(reference.num_layers):
         with reference.layer(layer, ids.shape[1]) as run:
             probe.advance(run)

@@ -197,7 +197,7 @@ def test_the_manifest_says_what_was_done(tmp_path: Path, test_data: Path) -> Non
     assert (recipe.scheme, recipe.method, recipe.smoothing) == ("int4", "gptq", 0.5)
     assert (recipe.calibration, recipe.calibration_tokens) == ("sampled from the model", 8192)
     assert recipe.exceptions
-    assert recipe.bits_per_weight < 5.1
+    assert recipe.bits_per_weight < 5.2  # positions take 8.25
     assert report.preferred.mean_kl < 0.002  # plain rounding: 0.0045
     assert Bundle.open(bundle.path).manifest.quantization == recipe
 

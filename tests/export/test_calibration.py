@@ -32,6 +32,9 @@ class FakeRunner:
     def reserve(self, slots: int, length: int) -> None:
         assert length <= self.max_context
 
+    def truncate(self, slot: int, length: int) -> None:
+        assert length == 0
+
     def decode(self, cache: "FakeRunner", ids: NDArray[np.int64]) -> NDArray[np.float32]:
         self.rows.append(len(ids))
         return np.array([[self._logits(int(row[0]))] for row in ids])
@@ -81,7 +84,7 @@ def test_rows_are_as_long_as_the_model_allows() -> None:
 
 def test_a_large_cache_takes_fewer_rows_at_once() -> None:
     runner = FakeRunner(lambda _: np.zeros(5, np.float32))
-    sample_text(cast(Runner[Any], runner), 1 << 17, Boundaries(0, frozenset()), 8 * LENGTH, lambda done, total: None)
+    sample_text(cast(Runner[Any], runner), 1 << 16, Boundaries(0, frozenset()), 8 * LENGTH, lambda done, total: None)
     assert set(runner.rows) == {2}
 
 

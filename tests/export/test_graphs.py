@@ -231,14 +231,24 @@ def test_a_tied_embedding_is_stored_once(bundle: Bundle) -> None:
     assert len(tables) == 1
 
 
-def test_an_int8_bundle_keeps_no_float_matrix_but_the_positions(bundle: Bundle) -> None:
+def test_an_int8_bundle_keeps_no_float_matrix(bundle: Bundle) -> None:
     tensors = stored(graph(bundle, "prefill.onnx")).values()
     floats = [t for t in tensors if t.dtype == onnx.TensorProto.FLOAT and not t.name.endswith(".scales")]
     matrices = {t.name for t in floats if len(t.shape) > 1}
     if bundle.manifest.quantization.scheme == "int8":
-        assert matrices == {"positions.weight"}
+        assert not matrices
     else:
         assert len(matrices) == 2 + 4 * bundle.manifest.model.num_layers
+
+
+@pytest.mark.parametrize(("scheme", "bits", "dtype"), [("int4", 8, "UINT8"), ("fp16", 16, "FLOAT16")])
+def test_positions_are_stored_in_eight_bits_or_in_halves(tmp_path: Path, scheme: Scheme, bits: int, dtype: str) -> None:
+    write_gpt2(tmp_path / "checkpoint", layout="original", n_layer=1, n_embd=64, vocab_size=90, n_positions=48)
+    bundle, _ = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", scheme=scheme, fast=True)
+    assert bundle.manifest.quantization.format_of("positions").bits == bits
+    tables = [t for t in stored(graph(bundle, "prefill.onnx")).values() if t.name.startswith("positions.weight")]
+    (table,) = (t for t in tables if math.prod(t.shape) == 48 * 64)
+    assert onnx.TensorProto.DataType.Name(table.dtype) == dtype
 
 
 def test_int8_weights_take_little_more_than_a_byte_each(tmp_path: Path) -> None:

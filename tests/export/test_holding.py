@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from edgegen_export.calibrated_weights import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.config import DecoderConfig
+from edgegen_export.config import DecoderConfig, LearnedPositions
 from edgegen_export.decoder import kv_spec
-from edgegen_export.holding import GOAL, SMALL, Held, hold
+from edgegen_export.holding import GOAL, SMALL, Held, Trial, hold
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.allocation import Rung, climbed
@@ -35,7 +35,7 @@ def held(config: DecoderConfig, changes: Mapping[str, Array], exceptions: Mappin
     reference = LayerwiseReference(tensors, config, kv_spec(config))
     matrices = [layer_matrices(config, layer) for layer in range(config.num_layers)]
     recipe = replace(INT8, exceptions=dict(exceptions or {}))
-    return hold(tensors, reference, matrices, IDS, recipe, tied_head=config.tied_head)
+    return hold(Trial(tensors, reference, matrices, IDS, recipe, config.tied_head))
 
 
 def sharp(config: DecoderConfig, factor: float) -> dict[str, Array]:
@@ -73,8 +73,23 @@ def test_an_untied_head_is_judged_apart_from_the_embedding() -> None:
     assert "head" in found.formats
 
 
+def test_a_table_of_positions_is_judged_with_the_others() -> None:
+    config = replace(PLAIN, positions=LearnedPositions(64))
+    table = random_tensors(config)["positions.weight"].read().copy()
+    table[:, 3] = 4  # beside what all positions have in common, what tells one from another is rounded coarsely
+    changes = {**sharp(config, 8), "positions.weight": table}
+    assert held(config, changes).formats["positions"] == FLOATS
+    floats = dict.fromkeys([*layer_names(config), "embed"], FLOATS)
+    assert held(config, changes, floats).divergence > GOAL
+    assert held(config, changes, {**floats, "positions": FLOATS}).divergence == pytest.approx(0, abs=1e-7)
+
+
+def layer_names(config: DecoderConfig) -> list[str]:
+    return [name for layer in range(config.num_layers) for name in layer_matrices(config, layer)]
+
+
 def test_a_matrix_in_floats_is_left_alone() -> None:
-    matrices = [name for layer in range(3) for name in layer_matrices(PLAIN, layer)]
+    matrices = layer_names(PLAIN)
     floats = dict.fromkeys([*matrices, "embed"], FLOATS)
     assert held(PLAIN, sharp(PLAIN, 8), floats).divergence == pytest.approx(0, abs=1e-7)
     found = held(PLAIN, sharp(PLAIN, 30), dict.fromkeys(matrices, FLOATS))

@@ -19,7 +19,7 @@ class BlockStore:
         path = self._path(module, form)
         zeros = np.empty(0, np.uint8) if blocks.zeros is None else blocks.zeros
         draft, shape = path.with_suffix(".partial.npz"), np.array([blocks.bits, blocks.columns])
-        np.savez(draft, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape)
+        np.savez(draft, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape, lost=blocks.lost)
         draft.replace(path)
 
     def get(self, module: str, form: MatrixFormat) -> Blocks | None:
@@ -30,7 +30,8 @@ class BlockStore:
         with np.load(path) as arrays:
             bits, columns = arrays["shape"].tolist()
             zeros = arrays["zeros"]
-            return Blocks(arrays["codes"], arrays["scales"], zeros if zeros.size else None, bits, columns)
+            zeros, lost = zeros if zeros.size else None, float(arrays["lost"])
+            return Blocks(arrays["codes"], arrays["scales"], zeros, bits, columns, lost=lost)
 
     def _path(self, module: str, form: MatrixFormat) -> Path:
         kind = f"{form.bits}-{form.block_size}{'' if form.symmetric else '-zeros'}"

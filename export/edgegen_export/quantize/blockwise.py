@@ -28,7 +28,8 @@ class Blocks:
     """A matrix [n, k]: ``codes`` uint8 [n, blocks, block_size], one per weight, padded beyond k with the zero;
     ``scales`` float32 [n, blocks]; ``zeros`` uint8 [n, blocks], or None where all are ``2 ** (bits - 1)``.
 
-    ``scale_dtype``: one that holds these scales, and in which they are stored.
+    ``scale_dtype``: one that holds these scales, and in which they are stored; ``lost``: where it is known, the square
+    of what rounding changed of the products with some inputs.
     """
 
     codes: Bytes
@@ -37,6 +38,7 @@ class Blocks:
     bits: int
     columns: int
     scale_dtype: np.dtype[Any] = SCALE
+    lost: float = 0.0
 
     def rows(self, which: slice | NDArray[np.int64]) -> "Blocks":
         """These rows of the matrix."""

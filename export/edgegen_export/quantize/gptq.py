@@ -1,14 +1,15 @@
 """GPTQ: a matrix rounded column by column, each column's error made up for by those that are still to come.
 
 Frantar, Ashkboos, Hoefler and Alistarh, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
-Transformers", 2022 (arXiv:2210.17323). A block's scales are searched when its turn comes.
+Transformers", 2022 (arXiv:2210.17323). A block's scales are searched when its turn comes. As there, the columns far
+behind hear of errors for many columns at once: to touch them is what takes the time.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.quantize.blockwise import Blocks, Bytes, Floats, in_blocks
+from edgegen_export.quantize.blockwise import Blocks, Floats, in_blocks
 from edgegen_export.quantize.scale_search import search_scales
 
 Doubles = NDArray[np.float64]
@@ -16,55 +17,70 @@ Doubles = NDArray[np.float64]
 DAMPING = 0.01
 """Share of the mean of the Hessian's diagonal that is added to it."""
 
-_SLAB = 64 << 20
-"""Bytes of the rows that are rounded together: fewer cost more calls, more cost memory where a vocabulary is large."""
+_SLAB = 16 << 20
+"""Bytes of the rows that are rounded together: a block of their columns is to stay in the processor's cache."""
+
+_TOGETHER = 128
+"""Columns whose errors the columns behind them are told of at once."""
 
 
 def gptq(weight: LazyTensor, factor: Floats, bits: int, block_size: int, *, symmetric: bool) -> Blocks:
     """``weight`` [n, k] in blocks, with least error of ``x @ weight.T`` for inputs x of which ``factor`` is the
     :func:`inverse_factor`, as far as rounding one column after the other can tell."""
-    n, blocks = weight.shape[0], -(-weight.shape[1] // block_size)
+    n, blocks, lost = weight.shape[0], -(-weight.shape[1] // block_size), 0.0
     codes = np.empty((n, blocks, block_size), np.uint8)
     scales, zeros = np.empty((n, blocks), np.float32), np.empty((n, blocks), np.uint8)
     for start, stop, slab in weight.slabs(_SLAB):
+        rows = _Rows(slab, factor, bits, block_size, symmetric=symmetric)
+        for first in range(0, blocks * block_size, step := _TOGETHER // block_size * block_size):
+            lost += rows.round_columns(first, min(first + step, blocks * block_size))
         here = slice(start, stop)
-        codes[here], scales[here], zeros[here] = _rounded(slab, factor, bits, block_size, symmetric=symmetric)
-    return Blocks(codes, scales, None if symmetric else zeros, bits, weight.shape[1])
+        codes[here] = rows.codes.T.reshape(-1, blocks, block_size)
+        scales[here], zeros[here] = rows.scales.T, rows.zeros.T
+    return Blocks(codes, scales, None if symmetric else zeros, bits, weight.shape[1], lost=lost)
 
 
-def lost(weight: LazyTensor, blocks: Blocks, hessian: Floats) -> float:
-    """``‖x @ (weight - values).T‖²`` for the inputs x whose ``x.T @ x`` is ``hessian``."""
-    total = 0.0
-    for start, stop, slab in weight.slabs(_SLAB):
-        error = slab - blocks.rows(slice(start, stop)).values()
-        total += float(np.einsum("nk,nk->", error @ hessian, error))
-    return total
+class _Rows:
+    """Rows that are being rounded, columns first: ``codes`` [k, n], ``scales`` and ``zeros`` [blocks, n]."""
 
+    def __init__(self, weight: Floats, factor: Floats, bits: int, block_size: int, *, symmetric: bool) -> None:
+        n = len(weight)
+        self._todo = in_blocks(weight, block_size).reshape(n, -1).T.copy()
+        self._factor, self._bits, self._block_size, self._symmetric = factor, bits, block_size, symmetric
+        self.codes = np.empty(self._todo.shape, np.uint8)
+        self.scales = np.empty((len(self._todo) // block_size, n), np.float32)
+        self.zeros = np.empty_like(self.scales)
 
-def _rounded(
-    weight: Floats, factor: Floats, bits: int, block_size: int, *, symmetric: bool
-) -> tuple[Bytes, Floats, Bytes]:
-    """Codes [n, blocks, block_size], scales and zeros [n, blocks]."""
-    n = len(weight)
-    todo = in_blocks(weight, block_size).reshape(n, -1).T.copy()  # columns first: each is one piece
-    codes = np.empty(todo.shape, np.uint8)
-    blocks = len(todo) // block_size
-    scales, zeros = np.empty((blocks, n), np.float32), np.empty((blocks, n), np.float32)
-    diagonal = np.diagonal(factor)
-    for block in range(blocks):
-        start, stop = block * block_size, (block + 1) * block_size
-        part, upper = todo[start:stop], factor[start:stop, start:stop]
-        importance = diagonal[start:stop] ** -2
-        scale, zero = search_scales(part.T, importance, bits, symmetric=symmetric)
-        scales[block], zeros[block] = scale, zero
-        errors = np.empty_like(part)
-        for i in range(block_size):
-            code = np.clip(np.rint(part[i] / scale) + zero, 0, 2**bits - 1)
-            codes[start + i] = code
-            errors[i] = (part[i] - (code - zero) * scale) / upper[i, i]
-            part[i + 1 :] -= np.outer(upper[i, i + 1 :], errors[i])
-        todo[stop:] -= factor[start:stop, stop:].T @ errors
-    return codes.T.reshape(n, blocks, block_size), scales.T, zeros.T.astype(np.uint8)
+    def round_columns(self, first: int, last: int) -> float:
+        """Round columns first:last, whole blocks, and tell those behind; what is lost by it."""
+        errors = np.empty((last - first, self._todo.shape[1]), np.float32)
+        for start in range(first, last, self._block_size):
+            stop = start + self._block_size
+            self._round_block(start, stop, here := errors[start - first : stop - first])
+            self._todo[stop:last] -= self._factor[start:stop, stop:last].T @ here
+        self._todo[last:] -= self._factor[first:last, last:].T @ errors
+        return float(np.einsum("kn,kn->n", errors, errors).sum(dtype=np.float64))
+
+    def _round_block(self, start: int, stop: int, errors: Floats) -> None:
+        """Round a block column by column; ``errors``, by the diagonal of the factor, are written."""
+        part, upper = self._todo[start:stop], self._factor[start:stop, start:stop]
+        importance: Floats = np.diagonal(upper) ** -2
+        scale, zero = search_scales(part, importance, self._bits, symmetric=self._symmetric)
+        block, highest = start // self._block_size, np.float32(2**self._bits - 1)
+        self.scales[block], self.zeros[block] = scale, zero
+        code, told = np.empty_like(scale), np.empty_like(part)
+        for i, column in enumerate(part):
+            np.divide(column, scale, out=code)
+            np.rint(code, out=code)
+            code += zero
+            np.maximum(code, 0, out=code)
+            np.minimum(code, highest, out=code)
+            self.codes[start + i] = code
+            code -= zero
+            code *= scale
+            np.subtract(column, code, out=errors[i])
+            errors[i] /= upper[i, i]
+            part[i + 1 :] -= np.multiply(upper[i, i + 1 :, None], errors[i], out=told[i + 1 :])
 
 
 def inverse_factor(hessian: Floats, block_size: int) -> Floats:
@@ -72,26 +88,28 @@ def inverse_factor(hessian: Floats, block_size: int) -> Floats:
     blocks: float32."""
     k = len(hessian)
     columns = -(-k // block_size) * block_size
+    # Seen from the other end: there U is lower triangular, the inverse of Cholesky's factor.
     damped: Doubles = np.eye(columns)
-    damped[:k, :k] = hessian
+    damped[columns - k :, columns - k :] = hessian[::-1, ::-1]
     diagonal = np.einsum("ii->i", damped)
     diagonal[diagonal == 0] = 1  # a column that is always multiplied with zero
-    diagonal += DAMPING * float(diagonal[:k].mean())
-    # H = R @ R.T with R upper triangular is Cholesky's factor seen from the other end; U is the inverse of R.
-    factor = np.linalg.cholesky(damped[::-1, ::-1]).astype(np.float64, copy=False)[::-1, ::-1]
-    del damped
-    _invert_upper(factor)
-    return np.ascontiguousarray(factor, np.float32)
+    diagonal += DAMPING * float(diagonal[columns - k :].mean())
+    _invert_cholesky(damped)
+    return np.ascontiguousarray(damped[::-1, ::-1], np.float32)
 
 
-def _invert_upper(matrix: Doubles) -> None:
-    """In place, by halves: [[A, B], [0, D]] has the inverse [[A⁻¹, -A⁻¹ B D⁻¹], [0, D⁻¹]]."""
+def _invert_cholesky(matrix: Doubles) -> None:
+    """The inverse of the Cholesky factor of ``matrix``, in its place, by halves: [[A, Bᵀ], [B, D]] has the factor
+    [[L, 0], [C, M]] with C = B L⁻ᵀ and M that of D - C Cᵀ, and this the inverse [[L⁻¹, 0], [-M⁻¹ C L⁻¹, M⁻¹]]."""
     size = len(matrix)
     if size <= 64:
-        matrix[:] = np.triu(np.linalg.inv(matrix))
+        matrix[:] = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
         return
     half = size // 2
-    first, last, corner = matrix[:half, :half], matrix[half:, half:], matrix[:half, half:]
-    _invert_upper(first)
-    _invert_upper(last)
-    np.negative(first @ corner @ last, out=corner)
+    first, last, corner = matrix[:half, :half], matrix[half:, half:], matrix[half:, :half]
+    _invert_cholesky(first)
+    corner[:] = corner @ first.T
+    last -= corner @ corner.T
+    _invert_cholesky(last)
+    np.negative(last @ corner @ first, out=corner)
+    matrix[:half, half:] = 0

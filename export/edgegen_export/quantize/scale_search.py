@@ -9,13 +9,13 @@ _TINY = np.float32(np.finfo(np.float32).tiny) * np.float32(127)
 
 
 def search_scales(groups: Floats, importance: Floats, bits: int, *, symmetric: bool) -> tuple[Floats, Floats]:
-    """Scale and zero (a whole number in the range of the codes) of each row of ``groups`` [m, block].
+    """Scale and zero (a whole number in the range of the codes) of each column of ``groups`` [block, m].
 
     Of those tried they have the least ``Σ importance · (weight - rounded)²``, ``importance`` being [block]; then the
     scale is rounded as it is stored.
     """
-    levels, half = np.float32(2**bits - 1), np.full(len(groups), middle(bits), np.float32)
-    high, low = np.maximum(groups.max(axis=1), 0), np.minimum(groups.min(axis=1), 0)
+    levels, half = np.float32(2**bits - 1), np.full(groups.shape[1], middle(bits), np.float32)
+    high, low = np.maximum(groups.max(axis=0), 0), np.minimum(groups.min(axis=0), 0)
     best = _Best(groups, importance, levels)
     for shrink in _SHRINKS:
         if symmetric:
@@ -33,17 +33,21 @@ class _Best:
     """The best scale and zero so far."""
 
     def __init__(self, groups: Floats, importance: Floats, levels: np.float32) -> None:
-        self._groups, self._importance, self._levels = groups, importance, levels
-        self._cost = np.full(len(groups), np.inf, np.float32)
-        self.scale = np.ones(len(groups), np.float32)
-        self.zero = np.zeros(len(groups), np.float32)
+        self._groups, self._importance, self._levels = groups, importance[:, None], levels
+        self._steps, self._weighted = np.empty_like(groups), np.empty_like(groups)
+        self._cost = np.full(groups.shape[1], np.inf, np.float32)
+        self.scale = np.ones(groups.shape[1], np.float32)
+        self.zero = np.zeros(groups.shape[1], np.float32)
 
     def consider(self, scale: Floats, zero: Floats) -> None:
         scale = np.where(np.abs(scale) < _TINY, np.float32(1), scale)
-        steps = np.clip(np.rint(self._groups / scale[:, None]), -zero[:, None], (self._levels - zero)[:, None])
-        weighted = steps * self._importance
-        below = np.einsum("mb,mb->m", weighted, steps)
-        above = np.einsum("mb,mb->m", weighted, self._groups)
+        steps = np.divide(self._groups, scale, out=self._steps)
+        np.rint(steps, out=steps)
+        np.maximum(steps, -zero, out=steps)
+        np.minimum(steps, self._levels - zero, out=steps)
+        weighted = np.multiply(steps, self._importance, out=self._weighted)
+        below = np.einsum("bm,bm->m", weighted, steps)
+        above = np.einsum("bm,bm->m", weighted, self._groups)
         # The scale that suits these steps best, and what is then left of Σ importance · weight².
         refined = above / np.where(below > 0, below, 1)
         scale = np.where((below > 0) & (np.abs(refined) >= _TINY), refined, scale)

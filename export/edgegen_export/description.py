@@ -1,0 +1,91 @@
+"""described(): the manifest of a bundle, and how its files are called."""
+
+from importlib.metadata import version
+
+import numpy as np
+
+import edgegen
+from edgegen.manifest import (
+    FORMAT_VERSION,
+    GraphContract,
+    GraphVariant,
+    KVDtype,
+    KVSpec,
+    Manifest,
+    Model,
+    Quantization,
+)
+from edgegen.ort_session import version_numbers
+from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.construction import MINIMUM_FOR_INT8_KV, Construction
+from edgegen_export.preparation import Prepared
+from edgegen_export.tokenizer_files import TOKENIZER
+from edgegen_export.writer import BundleWriter
+
+GRAPHS: dict[KVDtype, tuple[str, str]] = {
+    "float32": ("prefill.onnx", "decode.onnx"),
+    "int8": ("prefill.kv-int8.onnx", "decode.kv-int8.onnx"),
+}
+"""Files of the prefill and decode graphs, by what the cache holds."""
+WEIGHTS = "weights.data"
+GENERATION_CONFIG = "generation_config.json"
+PARITY = "parity.json"
+PARITY_REFERENCE = "reference.npz"
+
+
+def described(
+    name: str, writer: BundleWriter, checkpoint: Checkpoint, prepared: Prepared, recipe: Quantization
+) -> Manifest:
+    """The manifest of the bundle ``name``, of what ``writer`` has so far; ``recipe``: what became of the weights."""
+    construction = prepared.construction
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        name=name,
+        folder=writer.version,
+        source=checkpoint.source,
+        model=_describe(checkpoint, construction),
+        quantization=recipe,
+        variants=tuple(_variant(recipe, construction, kv) for kv in prepared.kvs),
+        tokenizer=TOKENIZER if TOKENIZER in writer.files else None,
+        generation_config=GENERATION_CONFIG,
+        parity=PARITY,
+        parity_reference=PARITY_REFERENCE,
+        files=writer.files,
+        provenance=_provenance(checkpoint) | construction.made_with,
+    )
+
+
+def _variant(recipe: Quantization, construction: Construction, kv: KVSpec) -> GraphVariant:
+    prefill, decode = GRAPHS[kv.dtype]
+    minimum = construction.minimum_onnxruntime
+    return GraphVariant(
+        name=recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}",
+        prefill=prefill,
+        decode=decode,
+        weights=WEIGHTS,
+        linear="matmul_nbits" if recipe.linear.block_size else "matmul",
+        activation_dtype="float32",
+        device="cpu",
+        minimum_onnxruntime=(
+            minimum if kv.dtype == "float32" else max(minimum, MINIMUM_FOR_INT8_KV, key=version_numbers)
+        ),
+        kv=kv,
+        contract=GraphContract(),
+        rotary=construction.rotary,
+    )
+
+
+def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
+    return Model(
+        family=checkpoint.config["model_type"],
+        parameters=construction.parameters,
+        num_layers=len(construction.kv.layers),
+        hidden_size=construction.hidden_size,
+        vocab_size=construction.vocab_size,
+        max_context=construction.max_context,
+    )
+
+
+def _provenance(checkpoint: Checkpoint) -> dict[str, str]:
+    gguf = {"gguf": checkpoint.gguf} if checkpoint.gguf else {}
+    return {"edgegen": edgegen.__version__, "onnx": version("onnx"), "numpy": np.__version__, **gguf}
