@@ -1,17 +1,19 @@
 """Engine: sequences in, token ids out, one step at a time."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
-from contextlib import contextmanager
 from threading import RLock
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from edgegen.runners import Cache, Runner
 from edgegen.scheduler import Decode, Prefill, Scheduler, chunk_end
 from edgegen.sequence import Logits, Sequence, SequenceGroup, Update
+
+W = TypeVar("W", Prefill, Decode)
+R = TypeVar("R")
 
 _EXPECTED_NEW_TOKENS = 256
 """Room made in the cache at first for the answer; longer ones make it grow."""
@@ -83,18 +85,17 @@ class Engine:
 
     def _advance(self, work: Prefill | Decode) -> list[Update]:
         """Run the graphs, and let the group make use of the logits, if that gives any."""
-        with self._guarded(work):
-            logits = self._prefill_row(work) if isinstance(work, Prefill) else self._decode_rows(work)
+        if isinstance(work, Prefill):
+            logits = self._guarded(work, self._prefill_row)
+        else:
+            logits = self._guarded(work, self._decode_rows)
         return work.group.advance(logits, self._fork) if logits else []
 
     def _verify(self, work: Decode) -> list[Update]:
         """Run a row with what is proposed behind it, and sample at each position for as long as that comes true."""
         (row,) = work.rows
         start = row.cached
-        with self._guarded(work):
-            if not row.use_cache:
-                self._rebuild(row)
-            logits = self._feed(row, (row.ids[start], *work.proposal))
+        logits = self._guarded(work, self._decode_proposal)
         new_ids, taken = list[int](), 0
         for position, proposed in zip(logits, (*work.proposal, None), strict=True):
             taken += 1
@@ -106,14 +107,13 @@ class Engine:
         row.cached = start + taken
         return [Update(row, tuple(new_ids))]
 
-    @contextmanager
-    def _guarded(self, work: Prefill | Decode) -> Generator[None]:
-        """Whoever cancels meanwhile may interrupt the run, and no other one."""
+    def _guarded(self, work: W, run: Callable[[W], R]) -> R:
+        """``run(work)``: whoever cancels meanwhile may interrupt it, and no other run."""
         with self._guard:
             self._running = work
             self._break_off()
         try:
-            yield
+            return run(work)
         finally:
             with self._guard:
                 self._running = None
@@ -146,6 +146,13 @@ class Engine:
                 self._rebuild(row)
         rows = sorted(work.rows, key=lambda row: row.slot)
         return dict(zip(rows, self._decode(rows), strict=True))
+
+    def _decode_proposal(self, work: Decode) -> Logits:
+        """Run the last token of a row and what is proposed behind it; logits [tokens, vocab]."""
+        (row,) = work.rows
+        if not row.use_cache:
+            self._rebuild(row)
+        return self._feed(row, (row.ids[row.cached], *work.proposal))
 
     def _admit(self, row: Sequence, group: SequenceGroup) -> None:
         """Give ``row`` the next slot, with room for its group's prompt and the first part of the answers."""

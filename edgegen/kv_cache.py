@@ -89,7 +89,8 @@ class KVCache:
     def make_room(self, first: int, rows: int, tokens: int) -> None:
         """Make room for ``tokens`` more positions in ``rows`` slots from ``first``: grows, and slides, if need be."""
         last = first + rows
-        self.reserve(last, int(self.lengths[first:last].max(initial=0)) + tokens, tokens)
+        longest = max(self.lengths[first:last].tolist(), default=0)  # of few rows, faster than NumPy's
+        self.reserve(last, longest + tokens, tokens)
         for name, window in self._windows.items():
             held = self.lengths[first:last] - self.bases[name][first:last]
             room = self._room(name, self._capacity, self._chunk)

@@ -55,7 +55,7 @@ class Scheduler:
 
     def expire(self, now: float) -> Iterable[tuple[SequenceGroup, list[Update]]]:
         """Those of the queue, running or waiting, whose time is up."""
-        return [(group, updates) for group in self.groups if (updates := group.expire(now))]
+        return [(group, updates) for group in self._queue if (updates := group.expire(now))]
 
     def schedule(self) -> Prefill | Decode | None:
         """The work of the next step; None when there is none."""

@@ -94,7 +94,9 @@ class LogitsPipeline:
         Raises:
             LogitsError: a logit is NaN or plus infinity, or all are minus infinity.
         """
-        if self.processors and not self._repairs:
+        if not self.processors:
+            return candidates
+        if not self._repairs:
             candidates.best()  # processors compare, and comparing would hide a NaN
             if context.unconditional is not None:
                 Candidates(context.unconditional).best()
