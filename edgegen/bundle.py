@@ -41,15 +41,19 @@ class Bundle:
         """The preferred variant: the first."""
         return self.manifest.variants[0]
 
-    def variant_with(self, kv: KVDtype) -> GraphVariant:
-        """The first variant that keeps keys and values as ``kv``.
+    def variant_with(self, kv: KVDtype | None, *, fast_prefill: bool = False) -> GraphVariant:
+        """The first variant that keeps keys and values as ``kv``, or as the preferred one does, with such a prefill.
 
         Raises:
             UsageError: there is none; the message names what there is.
         """
-        for variant in self.manifest.variants:
-            if variant.kv.dtype == kv:
+        kv = kv or self.variant.kv.dtype
+        alike = [variant for variant in self.manifest.variants if variant.kv.dtype == kv]
+        for variant in alike:
+            if variant.fast_prefill == fast_prefill:
                 return variant
+        if alike:
+            raise UsageError(f"{self.path} has no fast prefill: export the model with --fast-prefill.")
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"

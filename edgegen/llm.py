@@ -316,7 +316,7 @@ class LLM:
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     """The runner of the variant that ``options`` ask for, its weights loaded."""
-    variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
+    variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
     model = bundle.manifest.model
     return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
 
@@ -324,7 +324,7 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
 def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
     """The graphs of ``variant``, in as many sessions as ``options`` ask for, their weights loaded."""
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    if options.sessions == "two":
+    if options.sessions == "two" or variant.fast_prefill:
         return TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
     return OneSession(graph, options.threads)

@@ -148,7 +148,8 @@ class GraphVariant:
     """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
 
     ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
-    those of all, as well; ``minimum_onnxruntime`` is the oldest with every operator they use.
+    those of all, as well. With ``fast_prefill`` it multiplies by copies of the layers' matrices, rounded per row, that
+    only it has: then it does its own work only. ``minimum_onnxruntime`` is the oldest with every operator they use.
     """
 
     name: str
@@ -162,6 +163,7 @@ class GraphVariant:
     kv: KVSpec
     contract: GraphContract
     rotary: tuple[RotaryTable, ...]
+    fast_prefill: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,8 @@ def open_session(
     options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Processors without VNNI would cut off sums of products of 8-bit integers; this has them take exact ones.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     for key, value in (entries or {}).items():
         options.add_session_config_entry(key, value)
     if save_to is not None:

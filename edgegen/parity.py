@@ -73,7 +73,9 @@ class _OneGraph:
 
     def __init__(self, bundle: Bundle, variant: GraphVariant, phase: Phase) -> None:
         self.switch = RunSwitch()
-        self._session = open_session(bundle.file(variant.prefill if phase == "prefill" else variant.decode))
+        # A fast prefill is judged by what it says of every position: it stands in for decode, too.
+        prefill = phase == "prefill" or variant.fast_prefill
+        self._session = open_session(bundle.file(variant.prefill if prefill else variant.decode))
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session)

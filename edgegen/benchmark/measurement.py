@@ -52,7 +52,7 @@ def measure(
     bare = proportional_memory()
 
     begin = time.perf_counter()
-    variant = bundle.variant if options.kv is None else bundle.variant_with(options.kv)
+    variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
     workbench = _workbench(bundle, variant, options)
     load_seconds += time.perf_counter() - begin
 

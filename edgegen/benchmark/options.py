@@ -44,7 +44,7 @@ class BenchmarkOptions:
         contexts: tokens of context to measure decoding at.
         batches: numbers of rows to decode together.
         repeats: rounds, each in a fresh process for each model.
-        threads, kv, prefill_chunk: as in :class:`~edgegen.EngineOptions`.
+        threads, kv, prefill_chunk, fast_prefill: as in :class:`~edgegen.EngineOptions`.
     """
 
     prefill: tuple[int, ...] = (32, 128, 512)
@@ -54,6 +54,7 @@ class BenchmarkOptions:
     threads: int | None = None
     kv: KVDtype | None = None
     prefill_chunk: int = EngineOptions().prefill_chunk
+    fast_prefill: bool = False
 
     def __post_init__(self) -> None:
         faults = [
@@ -61,7 +62,9 @@ class BenchmarkOptions:
             *_counts("context", self.contexts),
             *_counts("batch", self.batches),
             *number("repeats", self.repeats, int, 1),
-            *_engine_faults(threads=self.threads, prefill_chunk=self.prefill_chunk, kv=self.kv),
+            *_engine_faults(
+                threads=self.threads, prefill_chunk=self.prefill_chunk, kv=self.kv, fast_prefill=self.fast_prefill
+            ),
         ]
         if faults:
             raise OptionError(one_or_list(faults))

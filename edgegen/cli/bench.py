@@ -39,6 +39,7 @@ def _listed(values: Sequence[int]) -> str:
 @click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
 @click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
 @click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{_DEFAULTS.prefill_chunk}]")
+@click.option("--fast-prefill", is_flag=True, help="As in edgegen generate.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw tokens/s over context, a PNG.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every single measurement.")
 def command(
@@ -50,6 +51,7 @@ def command(
     threads: int | None,
     kv: KVDtype | None,
     prefill_chunk: int | None,
+    fast_prefill: bool,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -69,6 +71,7 @@ def command(
         "threads": threads,
         "kv": kv,
         "prefill_chunk": prefill_chunk,
+        "fast_prefill": fast_prefill,
     }
     options = check.options({name: value for name, value in numbers.items() if value is not None})
     if plot is not None:
@@ -114,8 +117,7 @@ class _Check:
         try:
             bundle = Bundle.open(BundleStore().resolve(name))
             options.plan(bundle.manifest.model.max_context)
-            if options.kv is not None:
-                bundle.variant_with(options.kv)
+            bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
         except UsageError as error:
             self.faults.append(str(error))
         except BundleError as error:

@@ -47,6 +47,12 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "least.  [4.7 for each of the layers', 7.25 of the embedding's, shared by all]",
 )
 @click.option(
+    "--fast-prefill",
+    is_flag=True,
+    help="Keep the layers' matrices once more, rounded for prompts to be read faster: see `edgegen generate "
+    "--fast-prefill`.",
+)
+@click.option(
     "--eval-text",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -83,6 +89,7 @@ def command(
     fast: bool,
     calibration: Path | None,
     bits_budget: float | None,
+    fast_prefill: bool,
     eval_text: Path | None,
     parity_plot: Path | None,
     via: "Via",
@@ -121,6 +128,7 @@ def command(
             fast=fast,
             calibration=calibration,
             bits_budget=bits_budget,
+            fast_prefill=fast_prefill,
             eval_text=eval_text,
             via=via,
             revision=revision,

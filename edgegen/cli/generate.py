@@ -62,6 +62,11 @@ _DEFAULTS = GenerationOptions()
     help="Map weights packed for this processor; the first time, make them: 2.3 times their size on disk.  [no]",
 )
 @click.option(
+    "--fast-prefill/--no-fast-prefill",
+    default=None,
+    help="Read the prompt with matrices rounded for speed; for bundles exported with --fast-prefill.  [no]",
+)
+@click.option(
     "--kv",
     type=click.Choice(["float32", "int8"]),
     help="Keys and values in 32-bit floats, or in a quarter of the memory.  [what the bundle prefers: float32]",
@@ -90,6 +95,7 @@ def command(
     prefill_chunk: int | None,
     sessions: str | None,
     packed_weights: bool | None,
+    fast_prefill: bool | None,
     kv: str | None,
     print_options: bool,
     echo: bool,
@@ -125,6 +131,7 @@ def command(
         "prefill_chunk": prefill_chunk,
         "sessions": sessions,
         "packed_weights": packed_weights,
+        "fast_prefill": fast_prefill,
         "kv": kv,
     }
     # Wrong values are told before the model is loaded.

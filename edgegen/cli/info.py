@@ -82,6 +82,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
             {
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
+                "fast_prefill": v.fast_prefill,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "minimum_onnxruntime": v.minimum_onnxruntime,
             }

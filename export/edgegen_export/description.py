@@ -9,7 +9,6 @@ from edgegen.manifest import (
     FORMAT_VERSION,
     GraphContract,
     GraphVariant,
-    KVDtype,
     KVSpec,
     Manifest,
     Model,
@@ -22,15 +21,16 @@ from edgegen_export.preparation import Prepared
 from edgegen_export.tokenizer_files import TOKENIZER
 from edgegen_export.writer import BundleWriter
 
-GRAPHS: dict[KVDtype, tuple[str, str]] = {
-    "float32": ("prefill.onnx", "decode.onnx"),
-    "int8": ("prefill.kv-int8.onnx", "decode.kv-int8.onnx"),
-}
-"""Files of the prefill and decode graphs, by what the cache holds."""
 WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 PARITY = "parity.json"
 PARITY_REFERENCE = "reference.npz"
+
+
+def graph_files(kv: KVSpec, *, fast: bool = False) -> tuple[str, str]:
+    """Names of the prefill and decode graphs over such a cache."""
+    suffix = "" if kv.dtype == "float32" else f".kv-{kv.dtype}"
+    return f"prefill{suffix}{'.fast' if fast else ''}.onnx", f"decode{suffix}.onnx"
 
 
 def described(
@@ -45,7 +45,9 @@ def described(
         source=checkpoint.source,
         model=_describe(checkpoint, construction),
         quantization=recipe,
-        variants=tuple(_variant(recipe, construction, kv) for kv in prepared.kvs),
+        variants=tuple(
+            _variant(recipe, construction, kv, fast=fast) for fast in prepared.prefills for kv in prepared.kvs
+        ),
         tokenizer=TOKENIZER if TOKENIZER in writer.files else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,
@@ -55,11 +57,12 @@ def described(
     )
 
 
-def _variant(recipe: Quantization, construction: Construction, kv: KVSpec) -> GraphVariant:
-    prefill, decode = GRAPHS[kv.dtype]
+def _variant(recipe: Quantization, construction: Construction, kv: KVSpec, *, fast: bool) -> GraphVariant:
+    prefill, decode = graph_files(kv, fast=fast)
+    name = recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}"
     minimum = construction.minimum_onnxruntime
     return GraphVariant(
-        name=recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}",
+        name=f"{name}-fast-prefill" if fast else name,
         prefill=prefill,
         decode=decode,
         weights=WEIGHTS,
@@ -72,6 +75,7 @@ def _variant(recipe: Quantization, construction: Construction, kv: KVSpec) -> Gr
         kv=kv,
         contract=GraphContract(),
         rotary=construction.rotary,
+        fast_prefill=fast,
     )
 
 

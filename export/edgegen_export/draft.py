@@ -64,6 +64,7 @@ def draft_runner(
         kv=construction.kv,
         contract=GraphContract(),
         rotary=construction.rotary,
+        fast_prefill=False,
         minimum_onnxruntime=construction.minimum_onnxruntime,
     )
     del params, graph

@@ -13,7 +13,7 @@ from onnx import ModelProto
 from edgegen.board import trim_memory
 from edgegen.bundle import Bundle
 from edgegen.errors import UsageError
-from edgegen.manifest import KVDtype, KVSpec, Phase, Quantization, is_safe_path
+from edgegen.manifest import KVSpec, Phase, Quantization, is_safe_path
 from edgegen.ort_session import require_version
 from edgegen.parity import open_graph
 from edgegen.parity_report import ParityReport
@@ -32,7 +32,7 @@ from edgegen_export.construction import (
     Via,
 )
 from edgegen_export.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
-from edgegen_export.description import GENERATION_CONFIG, GRAPHS, PARITY, PARITY_REFERENCE, WEIGHTS, described
+from edgegen_export.description import GENERATION_CONFIG, PARITY, PARITY_REFERENCE, WEIGHTS, described, graph_files
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.folding import folded
@@ -40,7 +40,7 @@ from edgegen_export.generation_config import generation_config
 from edgegen_export.graph import GraphBuilder
 from edgegen_export.kv_scales import kv_scales
 from edgegen_export.layer_errors import layer_errors
-from edgegen_export.parameters import Parameters, StoredParameters
+from edgegen_export.parameters import FastParameters, Parameters, StoredParameters
 from edgegen_export.parity import compare, listen
 from edgegen_export.preparation import Prepared, QuantizationOptions, prepare
 from edgegen_export.progress import Progress, Silent
@@ -64,6 +64,7 @@ def export(
     fast: bool = False,
     calibration: Path | None = None,
     bits_budget: float | None = None,
+    fast_prefill: bool = False,
     eval_text: Path | None = None,
     via: Via = "edgegen",
     revision: str | None = None,
@@ -79,6 +80,7 @@ def export(
     ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
     ``calibration``: a text file to run it on; by default the model's own words.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
+    ``fast_prefill``: variants besides that read prompts faster, with the layers' matrices once more, rounded per row.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: who makes the graphs: edgegen, of the blocks of one of the ``families``, or optimum, by tracing the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
@@ -94,7 +96,7 @@ def export(
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
-    options = QuantizationOptions(scheme, fast, calibration, bits_budget)
+    options = QuantizationOptions(scheme, fast, calibration, bits_budget, fast_prefill)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     if via == "optimum" and adapter is not None:
@@ -149,6 +151,8 @@ def export(
             text = eval_text.name
         trim_memory()  # of the tokenizer
         prepared = prepare(construction, options, unfinished, writer.scratch(), vocabulary, settings, ids, progress)
+        if fast_prefill:
+            prepared = replace(prepared, prefills=(False, True))
         progress.stage(f"writing {scheme} weights")
         graphs, states, recipe = _write_weights(writer, prepared, progress)
         for name, graph in graphs.items():
@@ -230,9 +234,9 @@ def _context(config: DecoderConfig, wanted: int | None) -> int:
 
 def _write_weights(
     writer: BundleWriter, prepared: Prepared, progress: Progress
-) -> tuple[dict[str, bytes], dict[KVDtype, bytes], Quantization]:
+) -> tuple[dict[str, bytes], dict[str, bytes], Quantization]:
     """Write every weight once; the graphs that use them, for each kind of cache, serialized, by file name; those that
-    give hidden states, by the kind of cache; and what the weights cost."""
+    give hidden states, by the file of the prefill graph; and what the weights cost."""
     construction, recipe = prepared.construction, prepared.recipe
     tensors = {**construction.tensors, **prepared.scales}
     total, done = _parameters(tensors), 0
@@ -244,13 +248,16 @@ def _write_weights(
 
     sink = writer.weights(WEIGHTS)
     params = StoredParameters(tensors, recipe, sink, on_tensor, prepared.blocks)
-    graphs, states = dict[str, ModelProto](), dict[KVDtype, bytes]()
+    graphs, states = dict[str, ModelProto](), dict[str, bytes]()
     for kv in prepared.kvs:
-        build = partial(construction.build, kv, params)
-        both = build("prefill").model(WEIGHTS), build("decode").model(WEIGHTS)
-        graphs |= zip(GRAPHS[kv.dtype], both, strict=True)
-        if construction.layer_states:
-            states[kv.dtype] = construction.layer_states.build(kv, params).model(WEIGHTS).SerializeToString()
+        for fast in prepared.prefills:
+            of_prefill = FastParameters(params) if fast else params
+            prefill, decode = graph_files(kv, fast=fast)
+            graphs[prefill] = construction.build(kv, of_prefill, "prefill").model(WEIGHTS)
+            if not fast:
+                graphs[decode] = construction.build(kv, params, "decode").model(WEIGHTS)
+            if construction.layer_states:
+                states[prefill] = construction.layer_states.build(kv, of_prefill).model(WEIGHTS).SerializeToString()
     writer.files[WEIGHTS] = sink.close()
     params.refuse_not_finite()
     recipe = replace(recipe, bits_per_weight=round(params.bits_per_weight, 3))
@@ -258,13 +265,13 @@ def _write_weights(
 
 
 def _layer_errors(
-    bundle: Bundle, construction: Construction, states: Mapping[KVDtype, bytes], ids: Ids
+    bundle: Bundle, construction: Construction, states: Mapping[str, bytes], ids: Ids
 ) -> dict[str, tuple[float, ...]]:
     """Those of each variant, by its name."""
     if construction.layer_states is None:
         return {}
     of_model = construction.layer_states.of_model
-    return {v.name: layer_errors(bundle, v, states[v.kv.dtype], of_model, ids) for v in bundle.manifest.variants}
+    return {v.name: layer_errors(bundle, v, states[v.prefill], of_model, ids) for v in bundle.manifest.variants}
 
 
 def _parameters(tensors: Mapping[str, LazyTensor]) -> int:

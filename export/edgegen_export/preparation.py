@@ -40,6 +40,7 @@ class QuantizationOptions:
     fast: bool = False
     calibration: Path | None = None
     bits_budget: float | None = None
+    fast_prefill: bool = False
 
     def refuse_contradictions(self, via: Via) -> None:
         """
@@ -56,6 +57,8 @@ class QuantizationOptions:
             problems.append("a bits budget is for int4 without --fast")
         elif budget is not None and not LEAST_BUDGET <= budget <= MOST_BUDGET:
             problems.append(f"a bits budget lies between {LEAST_BUDGET} and {MOST_BUDGET}, not at {budget:g}")
+        if self.fast_prefill and (via == "optimum" or self.scheme not in ("int8", "int4")):
+            problems.append("a fast prefill is for int8 and int4 bundles of edgegen's own graphs")
         if problems:
             raise UsageError(one_or_list(problems))
 
@@ -63,13 +66,15 @@ class QuantizationOptions:
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """``construction``, its tensors as they are to be stored; ``blocks`` has matrices that are quantized already, by
-    their (fused) module and format; ``scales``: tensors for an int8 cache, none where there is to be no such variant.
+    their (fused) module and format; ``scales``: tensors for an int8 cache, none where there is to be no such variant;
+    ``prefills``: whether variants have a fast one, or there are both.
     """
 
     construction: Construction
     recipe: Quantization
     blocks: Callable[[str, MatrixFormat], Blocks | None]
     scales: Mapping[str, LazyTensor]
+    prefills: tuple[bool, ...] = (False,)
 
     @property
     def kvs(self) -> tuple[KVSpec, ...]:

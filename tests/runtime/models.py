@@ -179,6 +179,7 @@ def fake_variant() -> GraphVariant:
         kv=KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, (layer,)),
         contract=GraphContract(),
         rotary=(),
+        fast_prefill=False,
     )
 
 
