@@ -55,8 +55,8 @@ class Benchmark:
         model: its name or path, as it was asked for.
         threads: threads it computed with.
         kv: how keys and values were kept.
-        weights_bytes: the weights' file. A token embedding apart from the head, or experts that a token does not use,
-            are in it and are not read for every token.
+        weights_bytes: the weights' file. A token embedding apart from the head, experts that a token does not
+            use, or the copies for a fast prefill are in it and are not read for every token.
         kv_bytes_per_token: keys and values that one token adds.
         left_out: what was asked for and the model has no room for, in words.
         rounds: everything raw.
