@@ -117,9 +117,8 @@ def export(
     )
     if via == "optimum" and checkpoint.gguf is not None:
         raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
-    known = read_config(checkpoint.config) if via == "edgegen" else None
-    if known is not None:
-        architecture, config = known
+    if via == "edgegen":
+        architecture, config = read_config(checkpoint.config)
         names = architecture.base_names(config)
         checkpoint = unpacked(checkpoint, names)
         if update is not None:
@@ -131,10 +130,10 @@ def export(
         BundleWriter(target, force=force) as writer,
         Unfinished(target, writer.scratch(), progress.warn) as unfinished,
     ):
-        if known is None:
+        if via == "optimum":
             construction = trace_model(checkpoint.path, writer.scratch(), ROUNDED[scheme], max_context, progress.stage)
-        else:
-            construction = _of_blocks(*known, checkpoint.tensors, max_context)
+        else:  # the config anew: an adapter may have parted the head from the embedding
+            construction = _of_blocks(*read_config(checkpoint.config), checkpoint.tensors, max_context)
         given = _json(checkpoint, GENERATION_CONFIG)
         settings, ignored = generation_config(given, checkpoint.config, construction.max_context)
         if ignored:
