@@ -47,7 +47,7 @@ class Scheduler:
 
     @property
     def groups(self) -> tuple[SequenceGroup, ...]:
-        """All that run or wait."""
+        """All that run or wait; a copy, for others may add meanwhile."""
         return tuple(self._queue)
 
     def add(self, group: SequenceGroup) -> None:
@@ -55,7 +55,7 @@ class Scheduler:
 
     def expire(self, now: float) -> Iterable[tuple[SequenceGroup, list[Update]]]:
         """Those of the queue, running or waiting, whose time is up."""
-        return [(group, updates) for group in self._queue if (updates := group.expire(now))]
+        return [(group, updates) for group in self.groups if (updates := group.expire(now))]
 
     def schedule(self) -> Prefill | Decode | None:
         """The work of the next step; None when there is none."""
