@@ -16,8 +16,9 @@ from edgegen.board import processor
 from edgegen.bundle import Bundle
 from edgegen.cli.bench_plot import check_plot, plot_decode
 from edgegen.cli.bench_table import bench_table
+from edgegen.cli.check import Check
 from edgegen.cli.progress_bar import progress_bar
-from edgegen.errors import BundleError, UsageError, one_or_list
+from edgegen.errors import UsageError
 from edgegen.manifest import KVDtype
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
@@ -91,12 +92,8 @@ def command(
     click.echo(f"\n{_machine(found)}")
 
 
-class _Check:
-    """Finds out what is wrong before anything is measured, to say it all at once."""
-
-    def __init__(self) -> None:
-        self.faults: list[str] = []
-        self._unusable: list[BundleError] = []
+class _Check(Check):
+    """Of numbers, options and bundles."""
 
     def counts(self, name: str, text: str) -> tuple[int, ...] | None:
         """The numbers of a list."""
@@ -114,26 +111,12 @@ class _Check:
             return BenchmarkOptions(kv=given.get("kv"))  # by which bundles are looked at
 
     def bundle(self, name: str, options: BenchmarkOptions) -> None:
-        try:
+        def look() -> None:
             bundle = Bundle.open(BundleStore().resolve(name))
             options.plan(bundle.manifest.model.max_context)
             bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
-        except UsageError as error:
-            self.faults.append(str(error))
-        except BundleError as error:
-            self._unusable.append(error)
 
-    def finish(self) -> None:
-        """
-        Raises:
-            UsageError: the command cannot be right.
-            BundleError: it can, but a bundle is not there or unreadable.
-        """
-        messages = [*self.faults, *map(str, self._unusable)]
-        if self.faults:
-            raise UsageError(one_or_list(messages))
-        if messages:
-            raise BundleError(one_or_list(messages))
+        self.attempt(look)
 
 
 def _machine(found: Sequence[Benchmark]) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgegen.bundle import Bundle
+from edgegen.cli.check import Check
 from edgegen.cli.logprob_record import finite_or_null
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
-from edgegen.errors import BundleError, EdgegenError, UsageError, one_or_list
+from edgegen.errors import EdgegenError
 from edgegen.faults import number
 from edgegen.options import EngineOptions
 from edgegen.questions import Records, read_pairs, read_questions
@@ -95,21 +96,8 @@ def command(
         _echo_table([_cells(row) for row in rows])
 
 
-class _Check:
-    """Finds out what is wrong before a model is loaded, to say it all at once."""
-
-    def __init__(self) -> None:
-        self.faults: list[str] = []
-        self._unusable: list[BundleError] = []
-
-    def attempt(self, make: Callable[[], Item]) -> Item | None:
-        try:
-            return make()
-        except UsageError as error:
-            self.faults.append(str(error))
-        except BundleError as error:
-            self._unusable.append(error)
-        return None
+class _Check(Check):
+    """Of texts, questions and bundles."""
 
     def text(self, file: str | None) -> str:
         text = "" if file is None else self.attempt(lambda: read_text(file, "text"))
@@ -131,18 +119,6 @@ class _Check:
             self.faults.append(f"{name} has no tokenizer, and what it would be tested on is text.")
         if bundle is not None and kv is not None:
             self.attempt(lambda: bundle.variant_with(kv))
-
-    def finish(self) -> None:
-        """
-        Raises:
-            UsageError: the command cannot be right.
-            BundleError: it can, but a bundle is not there or unreadable.
-        """
-        messages = [*self.faults, *map(str, self._unusable)]
-        if self.faults:
-            raise UsageError(one_or_list(messages))
-        if messages:
-            raise BundleError(one_or_list(messages))
 
 
 def _spoken(file: str) -> str:
