@@ -148,10 +148,9 @@ def linear(g: GraphBuilder, matrix: Matrix | RowMatrix, x: Value, bias: Tensor |
             )
         case FloatMatrix(weight):
             y = g.ms.FusedMatMul(x, g.weight(weight), transB=1)
-            return g.op.Add(y, added) if bias else y
         case RowMatrix():
             y = _by_row(g, matrix, x)
-            return g.op.Add(y, added) if bias else y
+    return g.op.Add(y, added) if bias else y
 
 
 def _by_row(g: GraphBuilder, matrix: RowMatrix, x: Value) -> Value:
