@@ -96,6 +96,30 @@ def peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes of memory that may be used without driving others out; None where the system does not tell.
+
+    On Linux what the kernel calls available, or what the container's limit leaves (cgroup v2); elsewhere what is
+    installed. ``root`` is where ``/proc`` and ``/sys`` are looked for.
+    """
+    try:
+        free = int((root / "proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return _installed_memory()
+    with suppress(OSError, ValueError):  # without a limit the file says "max"
+        group = root / "sys/fs/cgroup"
+        limit, used = (int((group / f"memory.{what}").read_text()) for what in ("max", "current"))
+        free = min(free, max(0, limit - used))
+    return free
+
+
+def _installed_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
 def proportional_memory() -> int | None:
     """This process's share of memory in bytes (PSS): of a page that several hold, to each its part. None: not told."""
     try:

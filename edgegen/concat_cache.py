@@ -6,6 +6,7 @@ Nobody writes into them, so that slots share them after a fork; only cutting a s
 
 import numpy as np
 
+from edgegen.kv_snapshot import KVSnapshot
 from edgegen.manifest import KVSpec
 from edgegen.ort_session import Buffer
 
@@ -41,6 +42,10 @@ class ConcatCache:
         self._slots += [self._empty] * missing
         self.lengths = np.concatenate([self.lengths, np.zeros(missing, np.int32)])
 
+    def bytes_for(self, slots: int, length: int) -> int:
+        """Bytes of keys and values of ``slots`` slots of ``length`` positions, and of the past while one is run."""
+        return (slots + 1) * length * sum(self._spec.layer_bytes(layer) for layer in self._spec.layers)
+
     def past(self, slot: int) -> list[Buffer]:
         """Key and value of every layer (k0, v0, k1, …) of ``slot``, exactly as long as it is."""
         length = int(self.lengths[slot])
@@ -57,6 +62,30 @@ class ConcatCache:
         """Make slot ``target`` a copy of slot ``source``; they share the arrays."""
         self._slots[target] = self._slots[source]
         self.lengths[target] = self.lengths[source]
+
+    def swap(self, a: int, b: int) -> None:
+        """Exchange two slots."""
+        self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
+        self.lengths[a], self.lengths[b] = int(self.lengths[b]), int(self.lengths[a])
+
+    def save(self, slot: int) -> KVSnapshot:
+        """The keys and values of ``slot``, which share its arrays."""
+        arrays = tuple(buffer.array[0] for buffer in self.past(slot))
+        return KVSnapshot(int(self.lengths[slot]), dict.fromkeys(self._spec.classes, 0), arrays)
+
+    def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
+        """Give ``slot`` the first ``length`` positions of ``snapshot``."""
+        self.reserve(slot + 1, length)
+        self.replace(slot, [Buffer(array[None]) for array in snapshot.arrays])
+        self.truncate(slot, length)
+
+    def can_truncate(self, slot: int, length: int) -> bool:
+        """Always: every position is kept."""
+        return True
+
+    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
+        """Always: every position is kept."""
+        return True
 
     def compact(self, leaver: int, live: int) -> int:
         """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""

@@ -20,6 +20,7 @@ class ConcatRunner:
     """
 
     cache_kind: Literal["concat"] = "concat"
+    cuts: Literal["none"] = "none"
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size
@@ -32,7 +33,8 @@ class ConcatRunner:
         self._presents = [name for layer in layers for name in (layer.present_key, layer.present_value)]
         self._logits = np.zeros((0, 0, 0), np.float32)
 
-    def new_cache(self) -> ConcatCache:
+    def new_cache(self, budget: int | None = None) -> ConcatCache:
+        """An empty cache, which takes what its rows need, whatever the ``budget``."""
         return ConcatCache(self._variant.kv)
 
     def prefill(self, cache: ConcatCache, slot: int, ids: Sequence[int]) -> Logits:

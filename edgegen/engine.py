@@ -8,15 +8,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from edgegen.errors import MemoryBudgetError
+from edgegen.prefix_cache import PrefixCache
 from edgegen.runners import Cache, Runner
-from edgegen.scheduler import Decode, Prefill, Scheduler, chunk_end
+from edgegen.scheduler import Decode, Prefill, ProposalError, Scheduler, Verify, chunk_end
 from edgegen.sequence import Logits, Sequence, SequenceGroup, Update
+from edgegen.slots import Slots
 
-W = TypeVar("W", Prefill, Decode)
+W = TypeVar("W", Prefill, Verify, Decode)
 R = TypeVar("R")
 
 _EXPECTED_NEW_TOKENS = 256
-"""Room made in the cache at first for the answer; longer ones make it grow."""
+"""Room made in the cache at first for the answer, where no budget says how much there is; longer ones make it grow."""
 
 _MOST_LOGITS = 1 << 23
 """Proposals are so short that the logits of all their positions are not more than so many numbers: 32 MiB."""
@@ -25,13 +28,34 @@ _MOST_LOGITS = 1 << 23
 class Engine:
     """Drives a runner of any kind. One caller at a time may step; anyone may add, and cancel, at any moment."""
 
-    def __init__(self, runner: Runner[Any], prefill_chunk: int) -> None:
+    def __init__(
+        self,
+        runner: Runner[Any],
+        prefill_chunk: int,
+        *,
+        max_batch_size: int = 8,
+        kv_budget: int | None = None,
+        prefix_budget: int = 0,
+        deterministic: bool = False,
+    ) -> None:
+        """
+        Args:
+            prefill_chunk: most tokens of a prompt in one step.
+            max_batch_size: most rows at work at once; a request of more runs by itself.
+            kv_budget: bytes of keys and values of all rows together.
+            prefix_budget: bytes of keys and values of texts that have ended; 0 keeps none.
+            deterministic: take no short cut that changes a bit.
+        """
         self._runner = runner
         self._prefill_chunk = prefill_chunk
-        self._scheduler = Scheduler(prefill_chunk, min(prefill_chunk, max(16, _MOST_LOGITS // runner.vocab_size)))
-        self._cache: Cache = runner.new_cache()
-        self._rows: list[Sequence] = []  # by cache slot
-        self._running: Prefill | Decode | None = None
+        self._kv_budget = kv_budget
+        self._proposes = not deterministic or runner.cuts == "any"
+        longest_proposal = min(prefill_chunk, max(16, _MOST_LOGITS // runner.vocab_size))
+        self._scheduler = Scheduler(longest_proposal, max_batch_size, self._fits)
+        self._cache: Cache = runner.new_cache(kv_budget)
+        reuse = "sure" if deterministic else "all"
+        self._slots = Slots(self._cache, PrefixCache(prefix_budget), runner.cuts, reuse, kv_budget)
+        self._running: Prefill | Verify | Decode | None = None
         # Reentrant, for a finalizer may cancel at any moment of any thread, this one's too.
         self._guard = RLock()
 
@@ -41,6 +65,21 @@ class Engine:
         return self._scheduler.idle
 
     def add(self, group: SequenceGroup) -> None:
+        """
+        Raises:
+            MemoryBudgetError: its keys and values can never fit.
+        """
+        rows, length = len(group.sequences), group.longest
+        if not self._fits(rows, length):
+            needed, budget = self._cache.bytes_for(rows, length), self._kv_budget or 0
+            raise MemoryBudgetError(
+                f"the request may need {needed / 1e6:,.1f} MB of keys and values ({_count(rows, 'row')} of up to "
+                f"{_count(length, 'position')}), and kv_budget allows {budget / 1e6:,.1f} MB: ask for fewer new tokens "
+                "or answers, shorten the prompt, or raise kv_budget."
+            )
+        if not self._proposes:
+            for sequence in group:
+                sequence.proposer = None
         self._scheduler.add(group)
 
     def cancel(self, group: SequenceGroup) -> None:
@@ -71,35 +110,52 @@ class Engine:
         for group, late in self._scheduler.expire(perf_counter()):
             updates += _emit(group, late)
         try:
-            work = self._scheduler.schedule()
-        except BaseException as error:  # a proposer's
-            group = self._scheduler.groups[0]
-            return updates + _emit(group, group.fail(error))
-        if work is None:
-            return updates
+            step = self._scheduler.schedule()
+        except ProposalError as error:
+            return updates + _emit(error.group, error.group.fail(error.__cause__ or error))
+        if step.decode is not None:
+            updates += self._decode(step.decode)
+        if step.several is not None:
+            updates += self._several(step.several)
+        return updates
+
+    def _decode(self, work: Decode) -> list[Update]:
+        """One token of many rows, for each group to make use of. If the run fails, each group is run by itself."""
         try:
-            news = self._verify(work) if isinstance(work, Decode) and work.proposal else self._advance(work)
-        except BaseException as error:  # the panic of a library is no Exception
-            news = work.group.fail(error)
-        return updates + _emit(work.group, news)
-
-    def _advance(self, work: Prefill | Decode) -> list[Update]:
-        """Run the graphs, and let the group make use of the logits, if that gives any."""
-        if isinstance(work, Prefill):
-            logits = self._guarded(work, self._prefill_row)
-        else:
             logits = self._guarded(work, self._decode_rows)
-        return work.group.advance(logits, self._fork) if logits else []
+        except BaseException as error:  # the panic of a library is no Exception
+            if len(work.groups) == 1:
+                return _emit(work.groups[0], work.groups[0].fail(error))
+            alone = [Decode((group,), tuple(row for row in work.rows if row in group)) for group in work.groups]
+            return [update for part in alone for update in self._decode(part)]
+        return [update for group in work.groups for update in self._advance(group, logits)]
 
-    def _verify(self, work: Decode) -> list[Update]:
+    def _several(self, work: Prefill | Verify) -> list[Update]:
+        """Several tokens of one row."""
+        try:
+            if isinstance(work, Verify):
+                return _emit(work.group, self._verify(work))
+            logits = self._guarded(work, self._prefill_row)
+        except BaseException as error:
+            return _emit(work.group, work.group.fail(error))
+        return self._advance(work.group, logits)
+
+    def _advance(self, group: SequenceGroup, logits: Mapping[Sequence, Logits]) -> list[Update]:
+        """Let ``group`` make use of the logits of its rows, if there are any."""
+        own = {row: logits[row] for row in group if row in logits}
+        try:
+            return _emit(group, group.advance(own, self._slots.fork) if own else [])
+        except BaseException as error:
+            return _emit(group, group.fail(error))
+
+    def _verify(self, work: Verify) -> list[Update]:
         """Run a row with what is proposed behind it, and sample at each position for as long as that comes true."""
-        (row,) = work.rows
-        start = row.cached
-        logits = self._guarded(work, self._decode_proposal)
+        row, start = work.row, work.row.cached
+        logits = self._guarded(work, self._feed_proposal)
         new_ids, taken = list[int](), 0
         for position, proposed in zip(logits, (*work.proposal, None), strict=True):
             taken += 1
-            for update in work.group.advance({row: position}, self._fork):
+            for update in work.group.advance({row: position}, self._slots.fork):
                 new_ids += update.new_ids
             if row.finish is not None or row.ids[-1] != proposed:
                 break
@@ -128,65 +184,57 @@ class Engine:
         """Run a chunk; the logits for the row, and for those that share its prompt, when that is through."""
         row = work.row
         if row.slot < 0:
-            self._admit(row, work.group)
-        logits = self._prefill(row, work.stop)
+            self._slots.enter(row, *self._room(row))
+            row.started = perf_counter()
+        logits = self._prefill(row)
         if not row.prefilled:
             return {}
         sharing = [one for one in work.group if one.shares is row and one.finish is None and not one.prefilled]
         for one in sharing:
-            self._admit(one, work.group)
-            self._fork(row, one)
-            one.started = row.started
+            self._slots.enter_as(one, row, *self._room(one))
+            one.started, one.reused = row.started, row.reused
         return dict.fromkeys((row, *sharing), logits)
 
     def _decode_rows(self, work: Decode) -> Mapping[Sequence, Logits]:
         """Run one token of each row."""
+        self._slots.pack(work.rows)
         for row in work.rows:
             if not row.use_cache:
                 self._rebuild(row)
         rows = sorted(work.rows, key=lambda row: row.slot)
-        return dict(zip(rows, self._decode(rows), strict=True))
+        return dict(zip(rows, self._next(rows), strict=True))
 
-    def _decode_proposal(self, work: Decode) -> Logits:
+    def _feed_proposal(self, work: Verify) -> Logits:
         """Run the last token of a row and what is proposed behind it; logits [tokens, vocab]."""
-        (row,) = work.rows
+        row = work.row
         if not row.use_cache:
             self._rebuild(row)
         return self._feed(row, (row.ids[row.cached], *work.proposal))
 
-    def _admit(self, row: Sequence, group: SequenceGroup) -> None:
-        """Give ``row`` the next slot, with room for its group's prompt and the first part of the answers."""
-        expected = row.prompt_length + min(row.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
-        slots = len(self._rows) + sum(one.slot < 0 and one.finish is None for one in group)
-        self._cache.reserve(max(slots, len(self._rows) + 1), expected)
-        row.slot = len(self._rows)
-        self._cache.truncate(row.slot, 0)
-        self._rows.append(row)
-        row.started = perf_counter()
+    def _fits(self, rows: int, length: int) -> bool:
+        return self._kv_budget is None or self._cache.bytes_for(rows, length) <= self._kv_budget
+
+    def _room(self, row: Sequence) -> tuple[int, int]:
+        """How many rows there will be, and of how many positions."""
+        rows, longest = self._scheduler.demand
+        if self._kv_budget is None:
+            longest = row.prompt_length + min(row.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
+        return rows, longest
 
     def _retire(self) -> None:
-        """Free the slots of sequences that have ended; the last row moves into each gap, so that rows stay packed."""
-        for row in [row for row in self._rows if row.finish is not None]:
-            slot = row.slot
-            self._cache.compact(slot, len(self._rows))
-            moved = self._rows.pop()
-            if moved is not row:
-                self._rows[slot], moved.slot = moved, slot
+        """Free the slots of sequences that have ended."""
+        for row in [row for row in self._slots.rows if row.finish is not None]:
+            self._slots.leave(row)
 
-    def _fork(self, source: Sequence, target: Sequence) -> None:
-        """Give ``target``, which has a slot, the keys and values of ``source``."""
-        self._cache.fork(source.slot, target.slot)
-        target.cached = source.cached
-        target.proposed = dict(source.proposed)
-
-    def _prefill(self, row: Sequence, stop: int) -> Logits:
+    def _prefill(self, row: Sequence) -> Logits:
         # What a run that failed or was interrupted has appended is not noted, and done again.
         self._cache.truncate(row.slot, row.cached)
+        stop = chunk_end(row.cached, row.prompt_length, self._prefill_chunk)
         logits = self._runner.prefill(self._cache, row.slot, row.ids[row.cached : stop])
         row.cached = stop
         return logits
 
-    def _decode(self, rows: Ids[Sequence]) -> Logits:
+    def _next(self, rows: Ids[Sequence]) -> Logits:
         """One token for each of ``rows``, which lie in consecutive slots; logits [rows, vocab]."""
         next_ids = np.array([[row.ids[row.cached]] for row in rows], np.int64)
         for row in rows:
@@ -208,17 +256,21 @@ class Engine:
         """
         cached, row.cached = row.cached, 0
         while not row.prefilled:
-            self._prefill(row, chunk_end(row.cached, row.prompt_length, self._prefill_chunk))
+            self._prefill(row)
         while row.cached < cached:
             if row.cached in row.proposed:
                 proposal, taken = row.proposed[row.cached]
                 self._feed(row, (row.ids[row.cached], *proposal))
                 row.cached += taken
             else:
-                self._decode([row])
+                self._next([row])
 
 
 def _emit(group: SequenceGroup, updates: list[Update]) -> list[Update]:
     for update in updates:
         group.emit(update)
     return updates
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -5,6 +5,7 @@
     │   ├── OptionError          a generation or engine option is unknown, ill-typed or contradictory
     │   │   └── ConstraintError  a schema, grammar or regular expression is broken or cannot be enforced
     │   ├── PromptTooLongError   the prompt does not fit the model's context
+    │   ├── MemoryBudgetError    the keys and values of a request can never fit the budget
     │   └── ConversationError    the messages of a chat are malformed, or the model's template refuses them
     ├── LogitsError              a step's logits leave no token to choose: NaN, infinite, or all masked
     ├── CheckpointError          the source checkpoint cannot be read
@@ -47,6 +48,10 @@ class ConstraintError(OptionError):
 
 class PromptTooLongError(UsageError):
     """The prompt has more tokens than the model's context."""
+
+
+class MemoryBudgetError(UsageError):
+    """The keys and values of a request would take more memory than the engine may ever use for them."""
 
 
 class LogitsError(EdgegenError):

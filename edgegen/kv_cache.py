@@ -4,9 +4,10 @@ Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. A row of a ba
 first ones, so that a decode step over n rows is a view of the first n slots. Positions beyond a slot's length are
 never read. Layers with a window keep little more than that: their slots begin at a base of their own, and when a slot
 is full, what the window has passed is dropped and the rest slides to the front. Memory is moved only by the named
-operations ``grow``, ``slide``, ``fork`` and ``compact``, which count what they copy.
+operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and ``restore``, which count what they copy.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import UsageError
+from edgegen.kv_snapshot import KVSnapshot
 from edgegen.manifest import KVSpec
 from edgegen.ort_session import Buffer
 from edgegen.window import CHUNK, Window
@@ -35,7 +37,8 @@ class KVCache:
         version: changes whenever the arrays do; whoever bound views of them binds again.
 
     ``before_growth`` is called to let go of such views, or the old arrays would outlive their move. ``windows``: those
-    of the cache classes that do not keep everything.
+    of the cache classes that do not keep everything. ``budget``: bytes that growth keeps to, as long as what is asked
+    for does.
     """
 
     def __init__(
@@ -44,8 +47,10 @@ class KVCache:
         max_context: int,
         before_growth: Callable[[], None] = lambda: None,
         windows: Mapping[str, Window] = _NONE,
+        budget: int | None = None,
     ) -> None:
         self._spec = spec
+        self._budget = budget
         self._max_context = max_context
         self._before_growth = before_growth
         self._windows = windows
@@ -80,11 +85,26 @@ class KVCache:
         """
         if slots <= self.slots and length <= self.capacity and tokens <= self._chunk:
             return
-        capacity = self.capacity
+        chunk = max(_rounded(tokens), self._chunk)
+        slots, least, capacity = max(slots, self.slots), slots, self.capacity
         if length > capacity:
             wanted = _rounded(max(length, capacity * 3 // 2))
             capacity = max(length, min(wanted, self._max_context))
-        self.grow(max(slots, self.slots), capacity, max(_rounded(tokens), self._chunk))
+        if self._budget is not None and self.bytes_for(slots, capacity, chunk) > self._budget:
+            slots = max([least, *(slot + 1 for slot, held in enumerate(self.lengths.tolist()) if held)])
+            length = max(length, int(self.lengths.max(initial=0)))
+            sizes = range(length, capacity + 1)
+            fitting = bisect_right(sizes, self._budget, key=lambda size: self.bytes_for(slots, size, chunk))
+            capacity = sizes[max(0, fitting - 1)]
+        self.grow(slots, capacity, chunk)
+
+    def bytes_for(self, slots: int, length: int, tokens: int = 0) -> int:
+        """Bytes of keys and values of ``slots`` slots with room for ``length`` positions."""
+        chunk = max(tokens, self._chunk)
+        layers = self._spec.layers
+        return slots * sum(
+            self._spec.layer_bytes(layer) * self._room(layer.cache_class, length, chunk) for layer in layers
+        )
 
     def make_room(self, first: int, rows: int, tokens: int) -> None:
         """Make room for ``tokens`` more positions in ``rows`` slots from ``first``: grows, and slides, if need be."""
@@ -99,7 +119,9 @@ class KVCache:
                     self.slide(name, first + int(row), window)
 
     def grow(self, slots: int, capacity: int, chunk: int = 0) -> None:
-        """Move to larger arrays, layer by layer: the valid positions of every slot are copied.
+        """Move to arrays of another size, layer by layer: the valid positions of every slot are copied.
+
+        There may be fewer slots, if those that go are empty, and less room, if nobody needs more.
 
         ``chunk``: how many tokens at once the windows are to have room for, if that is more than so far.
         """
@@ -112,14 +134,14 @@ class KVCache:
             new = self._empty(i, slots, self._room(name, capacity, chunk))
             if new.shape == old.shape:
                 continue
-            valid = old[: self.slots, :, : held[name]]
+            valid = old[:slots, :, : held[name]]
             new[: self.slots, :, : held[name]] = valid
             self.copied_bytes += valid.nbytes
             self._arrays[i] = new
         self._capacity, self._chunk = capacity, chunk
-        added = np.zeros(slots - self.slots, np.int32)
-        self.bases = {name: np.concatenate([bases, added]) for name, bases in self.bases.items()}
-        self.lengths = np.concatenate([self.lengths, added])
+        added = np.zeros(max(0, slots - self.slots), np.int32)
+        self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
+        self.lengths = np.concatenate([self.lengths[:slots], added])
 
     def slide(self, name: str, slot: int, window: Window) -> None:
         """Drop what the window has passed, and move the rest of the slot to its front, in layers of the class ``name``.
@@ -157,6 +179,55 @@ class KVCache:
         self._clear(last)
         return last
 
+    def swap(self, a: int, b: int) -> None:
+        """Exchange two slots."""
+        held = {
+            name: int(max(self.lengths[a] - bases[a], self.lengths[b] - bases[b])) for name, bases in self.bases.items()
+        }
+        sizes = [array[a, :, : held[name]].nbytes for array, name in zip(self._arrays, self._classes, strict=True)]
+        spare = np.empty(max(sizes, default=0), np.uint8)  # first, so that nothing can fail between
+        for array, name, size in zip(self._arrays, self._classes, sizes, strict=True):
+            one, other = array[a, :, : held[name]], array[b, :, : held[name]]
+            kept = spare[:size].view(array.dtype).reshape(one.shape)
+            kept[...] = one
+            one[...] = other
+            other[...] = kept
+            self.copied_bytes += 2 * size
+        for numbers in (self.lengths, *self.bases.values()):
+            numbers[a], numbers[b] = int(numbers[b]), int(numbers[a])
+
+    def save(self, slot: int) -> KVSnapshot:
+        """A copy of the keys and values of ``slot``."""
+        length = int(self.lengths[slot])
+        bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
+        arrays = tuple(
+            array[slot, :, : length - bases[name]].copy()
+            for array, name in zip(self._arrays, self._classes, strict=True)
+        )
+        self.copied_bytes += sum(array.nbytes for array in arrays)
+        return KVSnapshot(length, bases, arrays)
+
+    def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
+        """Give ``slot`` the first ``length`` positions of ``snapshot``, which is one of a cache like this."""
+        self._clear(slot)
+        held = {name: max(0, length - base) for name, base in snapshot.bases.items()}
+        chunk = max((window.tokens_beside(held[name]) for name, window in self._windows.items()), default=0)
+        self.reserve(slot + 1, length, chunk)
+        for array, name, saved in zip(self._arrays, self._classes, snapshot.arrays, strict=True):
+            array[slot, :, : held[name]] = saved[:, : held[name]]
+            self.copied_bytes += array[slot, :, : held[name]].nbytes
+        for name, bases in self.bases.items():
+            bases[slot] = snapshot.bases[name]
+        self.lengths[slot] = length
+
+    def can_truncate(self, slot: int, length: int) -> bool:
+        """Whether ``slot`` still has all that is seen of the positions before ``length``."""
+        return self._shows({name: int(bases[slot]) for name, bases in self.bases.items()}, length)
+
+    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
+        """Whether ``snapshot`` has all that is seen of the positions before ``length``."""
+        return self._shows(snapshot.bases, length)
+
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on; nothing is moved.
 
@@ -168,12 +239,12 @@ class KVCache:
             self._clear(slot)
         if length >= self.lengths[slot]:
             return
-        for name, window in self._windows.items():
-            if self.bases[name][slot] > max(0, length - window.size + 1):
-                raise UsageError(
-                    f"slot {slot} of the cache cannot go back to {length} positions: of its {self.lengths[slot]}, "
-                    f"layers with a window of {window.size} keep those from {self.bases[name][slot]} on; go back to 0."
-                )
+        if not self.can_truncate(slot, length):
+            kept = {name: int(self.bases[name][slot]) for name in self._windows}
+            raise UsageError(
+                f"slot {slot} of the cache cannot go back to {length} positions: of its {self.lengths[slot]}, layers "
+                f"with a window keep those from {max(kept.values())} on; go back to 0."
+            )
         self.lengths[slot] = length
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
@@ -182,6 +253,10 @@ class KVCache:
         if key not in self._views:
             self._views[key] = [Buffer(array[first : first + count]) for array in self._arrays]
         return self._views[key]
+
+    def _shows(self, bases: Mapping[str, int], length: int) -> bool:
+        windows = self._windows.items()
+        return not length or all(bases[name] <= max(0, length - window.size + 1) for name, window in windows)
 
     def _arrays_of(self, name: str) -> Iterator[NDArray[Any]]:
         return (array for array, own in zip(self._arrays, self._classes, strict=True) if own == name)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
+from edgegen.board import available_memory
 from edgegen.bundle import Bundle
 from edgegen.cancellation import CancelToken
 from edgegen.chat import ChatTemplate, Conversation, Message
@@ -31,7 +32,7 @@ Messages = Ids[Message] | Conversation
 
 
 class LLM:
-    """A model of one bundle; may be used from any thread. Requests are served in the order of arrival."""
+    """A model of one bundle; may be used from any thread. Requests that come together run together."""
 
     def __init__(
         self, bundle: Bundle, tokenizer: Tokenizer | None, runner: Runner[Any], options: EngineOptions
@@ -52,7 +53,16 @@ class LLM:
             bos_token_id=bos if known else None,
         )
         self._scorer = Scorer(self._builder, self.max_context)
-        self._thread = EngineThread(Engine(runner, options.prefill_chunk))
+        self._thread = EngineThread(
+            Engine(
+                runner,
+                options.prefill_chunk,
+                max_batch_size=options.max_batch_size,
+                kv_budget=options.kv_budget or _half(available_memory()),
+                prefix_budget=options.prefix_cache,
+                deterministic=options.deterministic,
+            )
+        )
 
     @classmethod
     def load(
@@ -116,6 +126,7 @@ class LLM:
             OptionError: an option is unknown, wrong, or contradicts another.
             ConstraintError: a grammar, schema or expression is broken, or cannot be enforced.
             PromptTooLongError: the prompt does not fit the model's context.
+            MemoryBudgetError: keys and values of the request can never fit ``kv_budget``.
             LogitsError: no token can be chosen: the model's logits are NaN or infinite, or all tokens are masked.
             UsageError: the prompt cannot be encoded, or the caller is a function that this model calls.
         """
@@ -312,6 +323,10 @@ class LLM:
         """May run in a finalizer, at any moment of any thread."""
         self._thread.cancel(request.group)
         request.end()
+
+
+def _half(size: int | None) -> int | None:
+    return None if size is None else size // 2
 
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:

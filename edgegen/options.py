@@ -128,6 +128,7 @@ class GenerationOverrides(TypedDict, total=False):
     include_stop_str_in_output: bool
     stopping_criteria: StoppingFunction | Sequence[StoppingFunction] | None
     use_cache: bool
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,7 @@ class GenerationOptions(LogitsSettings):
             a pydantic model class, or a constraint (:mod:`edgegen.constraint`).
         grammar: a Lark or GBNF grammar that the text must keep to, or a constraint.
         use_cache: False rebuilds keys and values from the token ids at every step (slow; for debugging).
+        priority: which request begins first, and has its prompt read first, where several compete; lower ones do.
     """
 
     max_new_tokens: int = 256
@@ -187,6 +189,7 @@ class GenerationOptions(LogitsSettings):
     response_format: Any = None
     grammar: Any = None
     use_cache: bool = True
+    priority: int = 0
 
     def _normalize(self) -> None:
         LogitsSettings._normalize(self)
@@ -210,6 +213,7 @@ class GenerationOptions(LogitsSettings):
             *self._stopping_faults(),
             *([] if self.seed is None else number("seed", self.seed, int, 0, 2**64 - 1)),
             *number("num_beams", self.num_beams, int, 1, MOST_ROWS),
+            *number("priority", self.priority, int, -(2**31), 2**31 - 1),
             *number("length_penalty", self.length_penalty, float, -20, 20),
             *_early_stopping(self.early_stopping),
             *number("num_return_sequences", self.num_return_sequences, int, 1, MOST_ROWS),
@@ -337,6 +341,13 @@ class EngineOptions:
             the layers' weights once more and a little exactness; for bundles exported with ``--fast-prefill``.
         kv: how keys and values are kept: ``float32``, or ``int8`` in a quarter of the memory, with which a text does
             not depend on how its computation was cut; None is what the bundle prefers (its first variant).
+        max_batch_size: most answers (and beams) at work at once; a request of more runs by itself.
+        kv_budget: most bytes of keys and values of all that are at work; who does not fit waits. None is half the
+            memory that is free when the model is loaded.
+        prefix_cache: most bytes of keys and values of texts that have ended, for those that begin alike; 0 is off.
+        deterministic: take no short cut that changes a bit, so that an answer depends on its request alone. With
+            keys and values in int8 none does, and this costs nothing; with float32, proposals are not verified, and
+            of an answer that goes on only the prompt's keys and values are used again.
     """
 
     threads: int | None = None
@@ -345,6 +356,10 @@ class EngineOptions:
     packed_weights: bool = False
     fast_prefill: bool = False
     kv: KVDtype | None = None
+    max_batch_size: int = 8
+    kv_budget: int | None = None
+    prefix_cache: int = 1 << 28
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         faults = [
@@ -356,6 +371,10 @@ class EngineOptions:
             *(["packed_weights are those of sessions='one'"] if self.packed_weights and self.sessions == "two" else []),
             *(["packed_weights go without fast_prefill"] if self.packed_weights and self.fast_prefill else []),
             *([] if self.kv in (None, "float32", "int8") else [f"kv: 'float32' or 'int8', not {self.kv!r}"]),
+            *number("max_batch_size", self.max_batch_size, int, 1, MOST_ROWS),
+            *([] if self.kv_budget is None else number("kv_budget", self.kv_budget, int, 1)),
+            *number("prefix_cache", self.prefix_cache, int, 0),
+            *boolean("deterministic", self.deterministic),
         ]
         if faults:
             raise OptionError(one_or_list(faults))

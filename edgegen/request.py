@@ -40,6 +40,7 @@ class Answer:
         ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
         timings = Timings(
             prompt_tokens=sequence.prompt_length,
+            cached_tokens=sequence.reused,
             prompt_seconds=max(0.0, sequence.first_token - sequence.started),
             decode_tokens=max(0, len(ids) - 1),
             decode_seconds=max(0.0, sequence.last_token - sequence.first_token) if ids else 0.0,

@@ -135,7 +135,9 @@ class RequestBuilder:
             max_new_tokens=options.max_new_tokens,
             max_length=options.max_length,
         )
-        return _Assembly(self, ids, negative, options, limit).request()
+        request = _Assembly(self, ids, negative, options, limit).request()
+        request.group.priority = options.priority
+        return request
 
     def end_of_text(self, options: GenerationOptions) -> tuple[int, ...]:
         """The ids that end a text under ``options``."""

@@ -11,16 +11,19 @@ class Timings:
     """Seconds and tokens of one answer.
 
     ``prompt_seconds``: from the start of its first step to its first token; ``decode_seconds``: from then to its last.
+    ``cached_tokens``: of the prompt's, those whose keys and values were there from an earlier text.
     """
 
     prompt_tokens: int
     prompt_seconds: float
     decode_tokens: int
     decode_seconds: float
+    cached_tokens: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:
-        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
+        """Those that were computed, over the time they took."""
+        return (self.prompt_tokens - self.cached_tokens) / self.prompt_seconds if self.prompt_seconds else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:

@@ -31,9 +31,16 @@ class ModelRunner:
         self._steps: dict[Phase, _Step] = {}
         self._rotary = RotaryTables(variant.rotary)
 
-    def new_cache(self) -> KVCache:
+    @property
+    def cuts(self) -> Literal["any", "chunks"]:
+        """With keys and values in float32, the attention operator takes a single token in another way than several;
+        with matrices of its own, prefill does everything in another way."""
+        return "any" if self._variant.kv.dtype == "int8" and not self._variant.fast_prefill else "chunks"
+
+    def new_cache(self, budget: int | None = None) -> KVCache:
+        """An empty cache; ``budget``: bytes that its growth keeps to."""
         windows = windows_of(self._variant.kv, second_level_cache())
-        return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows)
+        return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget)
 
     def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""

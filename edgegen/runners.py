@@ -5,13 +5,13 @@
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.concat_runner import ConcatRunner
-from edgegen.errors import UsageError
+from edgegen.kv_snapshot import KVSnapshot
 from edgegen.manifest import CacheKind, GraphVariant
 from edgegen.ort_session import GraphPair, RunSwitch
 from edgegen.runner import Logits, ModelRunner
@@ -38,8 +38,32 @@ class Cache(Protocol):
         """Have at least ``slots`` slots, with room for ``length`` positions in each where room is made beforehand."""
         ...
 
+    def bytes_for(self, slots: int, length: int) -> int:
+        """Bytes that keys and values of ``slots`` slots take, with ``length`` positions in each."""
+        ...
+
     def fork(self, source: int, target: int) -> None:
         """Make slot ``target`` a copy of slot ``source``."""
+        ...
+
+    def swap(self, a: int, b: int) -> None:
+        """Exchange two slots."""
+        ...
+
+    def save(self, slot: int) -> KVSnapshot:
+        """The keys and values of ``slot``, outside of the cache."""
+        ...
+
+    def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
+        """Give ``slot`` the first ``length`` positions of ``snapshot``, one of a cache like this."""
+        ...
+
+    def can_truncate(self, slot: int, length: int) -> bool:
+        """Whether ``slot`` still has all that is seen of the positions before ``length``."""
+        ...
+
+    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
+        """Whether ``snapshot`` has all that is seen of the positions before ``length``."""
         ...
 
     def compact(self, leaver: int, live: int) -> int:
@@ -52,6 +76,9 @@ class Cache(Protocol):
 
 
 C = TypeVar("C", bound=Cache)
+
+Cuts = Literal["any", "chunks", "none"]
+"""How a text may be cut into runs without changing a bit: in any way, into chunks of several tokens, or not at all."""
 
 
 class Runner(Protocol[C]):
@@ -67,7 +94,12 @@ class Runner(Protocol[C]):
     @property
     def cache_kind(self) -> CacheKind: ...
 
-    def new_cache(self) -> C: ...
+    @property
+    def cuts(self) -> Cuts: ...
+
+    def new_cache(self, budget: int | None = None) -> C:
+        """An empty cache; ``budget``: bytes that its growth keeps to."""
+        ...
 
     def prefill(self, cache: C, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
@@ -85,16 +117,3 @@ def make_runner(graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_c
             return ModelRunner(graphs, variant, vocab_size, max_context)
         case "concat":
             return ConcatRunner(graphs, variant, vocab_size, max_context)
-
-
-def require_in_place(runner: Runner[Any], feature: str) -> None:
-    """For what only a cache in place can do; ``feature`` names it as a user knows it.
-
-    Raises:
-        UsageError: the runner's cache is of another kind.
-    """
-    if runner.cache_kind != "in_place":
-        raise UsageError(
-            f"{feature} needs keys and values in place, and the graphs of this bundle, traced by optimum, return them "
-            "anew at every step: leave it out, or export the model without --via optimum if edgegen knows its family."
-        )

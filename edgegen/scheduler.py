@@ -1,19 +1,44 @@
-"""Scheduler: who runs in this step. First in, first out: one group at a time, in the order of arrival."""
+"""Scheduler: who runs in the next step.
 
-from collections import deque
-from collections.abc import Iterable
+A step is at most one run of several tokens, for a single row (a chunk of its prompt, or what is proposed behind it),
+and one token of every other row that is past its prompt. So a stream waits for one chunk and one token of all, at
+most, whoever joins. Three rules, and no others:
+
+- Requests are admitted by priority and then in the order of arrival. The first one that does not fit waits for room,
+  and nobody overtakes it. Who has been admitted stays until the end.
+- The run of several tokens goes to the best priority; among equals, to whoever had it longest ago. Of the prompts of
+  one priority, the first is finished before the second begins.
+- A row with a proposal waits for that run, so that how it is cut depends on nobody else.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from threading import Lock
 
 from edgegen.sequence import Sequence, SequenceGroup, Update
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """One step: a chunk of one row's prompt, up to ``stop``."""
+    """A chunk of one row's prompt."""
 
     group: SequenceGroup
     row: Sequence
-    stop: int
+
+    @property
+    def rows(self) -> tuple[Sequence, ...]:
+        return (self.row,)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """A row's last token, and what is proposed behind it."""
+
+    group: SequenceGroup
+    row: Sequence
+    proposal: tuple[int, ...]
 
     @property
     def rows(self) -> tuple[Sequence, ...]:
@@ -22,57 +47,139 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """One step: a token for each of ``rows``; for a single one, what is proposed behind it as well."""
+    """One token of each row; ``groups`` are those that the rows belong to."""
 
-    group: SequenceGroup
+    groups: tuple[SequenceGroup, ...]
     rows: tuple[Sequence, ...]
-    proposal: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to run next, the tokens of many rows before those of one."""
+
+    decode: Decode | None = None
+    several: Prefill | Verify | None = None
+
+
+class ProposalError(Exception):
+    """A proposer of ``group`` broke down; the cause says how."""
+
+    def __init__(self, group: SequenceGroup) -> None:
+        super().__init__("a proposer broke down")
+        self.group = group
+
+
+Fits = Callable[[int, int], bool]
+"""``fits(rows, length)``: whether there is memory for so many rows of so many positions."""
 
 
 class Scheduler:
-    """Keeps the queue. A group runs when it is the first; its prompts are prefilled chunk by chunk, then it decodes.
+    """Keeps the queue. Anyone may add at any moment; one caller at a time may schedule."""
 
-    Rows with the same prompt wait for the first of them to be through.
-    """
-
-    def __init__(self, prefill_chunk: int, longest_proposal: int) -> None:
-        self._prefill_chunk = prefill_chunk
+    def __init__(self, longest_proposal: int, most_rows: int, fits: Fits = lambda rows, length: True) -> None:
+        """``most_rows``: of all groups together; a group of more runs by itself."""
         self._longest_proposal = longest_proposal
-        self._queue: deque[SequenceGroup] = deque()
+        self._most_rows = most_rows
+        self._fits = fits
+        self._lock = Lock()
+        self._arrivals = count()
+        self._steps = count()
+        self._waiting: list[tuple[int, int, SequenceGroup]] = []  # a heap
+        self._running: list[tuple[int, int, SequenceGroup]] = []  # in the order of admission
+        self._timed: list[SequenceGroup] = []  # of those that wait too
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be scheduled."""
-        return not self._queue
+        """Whether nothing runs or waits."""
+        return not (self._waiting or self._running)
 
     @property
     def groups(self) -> tuple[SequenceGroup, ...]:
-        """All that run or wait; a copy, for others may add meanwhile."""
-        return tuple(self._queue)
+        """All that run or wait."""
+        with self._lock:
+            return tuple(group for _, _, group in (*self._running, *self._waiting))
+
+    @property
+    def demand(self) -> tuple[int, int]:
+        """Rows of all that has been admitted, and the most positions one of them may come to."""
+        return sum(len(group.going) for group in self._groups()), max(group.longest for group in self._groups())
 
     def add(self, group: SequenceGroup) -> None:
-        self._queue.append(group)
+        with self._lock:
+            heappush(self._waiting, (group.priority, next(self._arrivals), group))
+            if any(sequence.deadline is not None for sequence in group):
+                self._timed.append(group)
 
-    def expire(self, now: float) -> Iterable[tuple[SequenceGroup, list[Update]]]:
+    def expire(self, now: float) -> Iterator[tuple[SequenceGroup, list[Update]]]:
         """Those of the queue, running or waiting, whose time is up."""
-        return [(group, updates) for group in self.groups if (updates := group.expire(now))]
+        for group in (*self._groups(), *self._timed):
+            if updates := group.expire(now):
+                yield group, updates
+        with self._lock:
+            self._timed = [group for group in self._timed if not group.finished]
 
-    def schedule(self) -> Prefill | Decode | None:
-        """The work of the next step; None when there is none."""
-        while self._queue and self._queue[0].finished:
-            self._queue.popleft()
-        if not self._queue:
+    def schedule(self) -> Step:
+        """The work of the next step; none when nobody has any.
+
+        Raises:
+            ProposalError: a proposer broke down.
+        """
+        self._admit()
+        prompts = [Prefill(group, row) for group in self._groups() if (row := _next_prompt(group)) is not None]
+        ready = [(group, row) for group in self._groups() if group.prefilled for row in group.going]
+        alone = len(ready) == 1 and not prompts
+        verifies = [
+            Verify(group, row, proposal) for group, row in ready if (proposal := self._propose(group, row, alone))
+        ]
+        proposing = {verify.row for verify in verifies}
+        rest = [(group, row) for group, row in ready if row not in proposing]
+        groups = tuple(dict.fromkeys(group for group, _ in rest))
+        return Step(
+            decode=Decode(groups, tuple(row for _, row in rest)) if rest else None,
+            several=self._next_of(prompts, verifies),
+        )
+
+    def _groups(self) -> Iterator[SequenceGroup]:
+        return (group for _, _, group in self._running)
+
+    def _admit(self) -> None:
+        """Let in who has room, one after the other."""
+        with self._lock:
+            self._running = [entry for entry in self._running if not entry[2].finished]
+            while self._waiting:
+                group = self._waiting[0][2]
+                if not group.finished:  # cancelled before it began
+                    if not self._has_room(group):
+                        break
+                    self._running.append(self._waiting[0])
+                heappop(self._waiting)
+
+    def _has_room(self, group: SequenceGroup) -> bool:
+        if not self._running:
+            return True
+        rows, longest = self.demand
+        rows += len(group.sequences)
+        return rows <= self._most_rows and self._fits(rows, max(longest, group.longest))
+
+    def _propose(self, group: SequenceGroup, row: Sequence, alone: bool) -> tuple[int, ...]:
+        try:
+            return row.propose(self._longest_proposal, alone=alone)
+        except BaseException as error:  # a library's panic is no Exception
+            raise ProposalError(group) from error
+
+    def _next_of(self, prompts: list[Prefill], verifies: list[Verify]) -> Prefill | Verify | None:
+        by_priority = sorted(prompts, key=lambda work: work.group.priority)  # stable: the first admitted stays first
+        works = [*by_priority[:1], *verifies]
+        if not works:
             return None
-        group = self._queue[0]
-        running = [sequence for sequence in group if sequence.finish is None]
-        for sequence in running:
-            if not sequence.prefilled and not sequence.waits:
-                stop = chunk_end(sequence.cached, sequence.prompt_length, self._prefill_chunk)
-                return Prefill(group, sequence, stop)
-        for sequence in running:
-            if proposal := sequence.propose(self._longest_proposal, alone=len(running) == 1):
-                return Decode(group, (sequence,), proposal)
-        return Decode(group, tuple(running))
+        chosen = min(works, key=lambda work: (work.group.priority, work.row.last_served))
+        chosen.row.last_served = next(self._steps)
+        return chosen
+
+
+def _next_prompt(group: SequenceGroup) -> Sequence | None:
+    """The row of ``group`` whose prompt is next; rows with the same prompt wait for the first of them."""
+    return next((row for row in group.going if not row.prefilled and not row.waits), None)
 
 
 _QUERIES = 64

@@ -42,6 +42,8 @@ class Sequence:
         proposed: what was proposed behind the first so many ids, by their number, and how many of it went into the
             cache.
         slot: the row of the cache, while running.
+        reused: how many ids of the prompt had their keys and values in the cache before.
+        last_served: the number of the step in which it was the one that ran several tokens.
         finish: why it ended; None while it goes on.
         score: of an answer of a beam search, by which it is ranked.
         error: what made it fail, if something did; only this request is to hear of it.
@@ -62,6 +64,8 @@ class Sequence:
     cached: int = 0
     proposed: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict[int, tuple[tuple[int, ...], int]])
     slot: int = -1
+    reused: int = 0
+    last_served: int = -1
     finish: StopMatch | None = None
     score: float | None = None
     error: BaseException | None = None
@@ -179,20 +183,37 @@ class SequenceGroup:
         sequences: the rows at work.
         choices: the sequences that are the answers.
         emit: told of every update of the choices, by whoever drives the engine.
+        priority: which request goes first; lower ones do.
     """
 
     def __init__(self, sequences: Ids[Sequence], emit: Callable[[Update], None] = ignore) -> None:
         self.sequences = tuple(sequences)
         self.choices = self.sequences
         self.emit = emit
+        self.priority = 0
 
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self.sequences)
 
     @property
+    def going(self) -> list[Sequence]:
+        """The rows that have not ended."""
+        return [sequence for sequence in self.sequences if sequence.finish is None]
+
+    @property
     def finished(self) -> bool:
         """Whether every sequence has ended."""
-        return all(sequence.finish is not None for sequence in self.sequences)
+        return not self.going
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether all rows that have not ended are through with their prompts; they go on together."""
+        return all(sequence.prefilled for sequence in self.going)
+
+    @property
+    def longest(self) -> int:
+        """The most positions that a row may come to have in the cache: the last token is never fed back."""
+        return max(sequence.prompt_length + sequence.max_new_tokens - 1 for sequence in self.sequences)
 
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
         """Make use of a step: the rows that ran, with their logits [vocab], which are valid until this returns."""

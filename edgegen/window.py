@@ -39,6 +39,10 @@ class Window:
         """
         return self.size + BEHIND + self.step + max(tokens, self.size // _QUARTER)
 
+    def tokens_beside(self, held: int) -> int:
+        """The tokens at once with which there is room for ``held`` positions."""
+        return max(0, held - self.size - BEHIND - self.step)
+
 
 def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None) -> int:
     """What bases are multiples of, for layers with heads of these sizes, on a machine with ``l2_cache`` bytes of it.

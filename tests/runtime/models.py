@@ -254,7 +254,7 @@ def fake_llm(
         bundle,
         edgegen.tokenizer.Tokenizer.from_file(path) if tokenizer else None,
         fake_runner(graphs, max_context),
-        EngineOptions(prefill_chunk=prefill_chunk),
+        EngineOptions(prefill_chunk=prefill_chunk, prefix_cache=0),  # so that each request's runs can be counted
     )
 
 

@@ -28,8 +28,8 @@ OPTIONS = EngineOptions(threads=1)
 class WatchedRunner(ModelRunner):
     """Hands out the cache it makes."""
 
-    def new_cache(self) -> KVCache:
-        self.cache = super().new_cache()
+    def new_cache(self, budget: int | None = None) -> KVCache:
+        self.cache = super().new_cache(budget)
         return self.cache
 
     def pointers(self) -> list[int]:

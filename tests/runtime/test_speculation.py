@@ -187,7 +187,7 @@ def test_a_proposer_that_does_not_know_is_not_asked_for_the_reason(error: Except
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), BaseException("a library's panic")], ids=repr)
 def test_a_proposer_that_breaks_down_fails_its_own_request(error: BaseException) -> None:
     graphs, updates = RandomGraphs(), list[Update]()
-    proposer = Script(right(answer_of(graphs, 9), 2))
+    proposer = Script(right(answer_of(graphs, 9), 2), certain=True)
     proposer.say = lambda ids: FailAt(1, error)() if len(ids) > len(PROMPT) + 3 else []  # type: ignore[return-value]
     failing, other = row(proposer, 9), row(None, 9)
     run(engine_of(graphs), SequenceGroup([failing], updates.append), SequenceGroup([other]))

@@ -61,8 +61,8 @@ class WindowedRunner(ModelRunner):
         self.kv = windowed_variant().kv
         super().__init__(graphs, windowed_variant(), graphs.vocab_size, CONTEXT)
 
-    def new_cache(self) -> KVCache:
-        self.cache = KVCache(self.kv, CONTEXT, windows={"near": WINDOW})
+    def new_cache(self, budget: int | None = None) -> KVCache:
+        self.cache = KVCache(self.kv, CONTEXT, windows={"near": WINDOW}, budget=budget)
         return self.cache
 
 

@@ -1,0 +1,25 @@
+"""KVSnapshot: the keys and values of a row, outside of any cache."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KVSnapshot:
+    """
+    Attributes:
+        length: positions of the row.
+        bases: for each cache class, the position that stands first in its arrays.
+        arrays: key and value of every layer (k0, v0, k1, …), [kv_heads, length - base, head_dim].
+    """
+
+    length: int
+    bases: Mapping[str, int]
+    arrays: tuple[NDArray[Any], ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
