@@ -26,8 +26,10 @@ if TYPE_CHECKING:
         HubError,
         LogitsError,
         ManifestError,
+        MemoryBudgetError,
         OptionError,
         PromptTooLongError,
+        SessionError,
         TensorError,
         UnsupportedModelError,
         UsageError,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from edgegen.options import EngineOptions, GenerationOptions
     from edgegen.results import GenerationChunk, GenerationResult, Timings
     from edgegen.scores import Perplexity, Score
+    from edgegen.session import Session
     from edgegen.store import BundleStore
     from edgegen.stream import TextStream
 
@@ -56,6 +59,7 @@ _HOME = {
     "LLM": "llm",
     "Perplexity": "scores",
     "Score": "scores",
+    "Session": "session",
     "TextStream": "stream",
     "Timings": "results",
     "TokenLogprob": "logprobs",
@@ -83,10 +87,13 @@ __all__ = [
     "HubError",
     "LogitsError",
     "ManifestError",
+    "MemoryBudgetError",
     "OptionError",
     "Perplexity",
     "PromptTooLongError",
     "Score",
+    "Session",
+    "SessionError",
     "TensorError",
     "TextStream",
     "Timings",

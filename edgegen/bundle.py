@@ -1,5 +1,6 @@
 """Bundle: one folder with ``edgegen.json``, opened, verified, its files located."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,12 @@ class Bundle:
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"
         raise UsageError(f"{self.path} has no variant with {kv} keys and values, only with {there} ones: {advice}.")
+
+    @property
+    def digest(self) -> str:
+        """The same for bundles of the same content, whatever they are called and wherever they lie."""
+        files = sorted((name, entry.sha256) for name, entry in self.manifest.files.items())
+        return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
     @property
     def nbytes(self) -> int:

@@ -12,7 +12,7 @@ from edgegen.errors import MemoryBudgetError
 from edgegen.prefix_cache import PrefixCache
 from edgegen.runners import Cache, Runner
 from edgegen.scheduler import Decode, Prefill, ProposalError, Scheduler, Verify, chunk_end
-from edgegen.sequence import Logits, Sequence, SequenceGroup, Update
+from edgegen.sequence import CANCELLED, Logits, Sequence, SequenceGroup, Update
 from edgegen.slots import Slots
 
 W = TypeVar("W", Prefill, Verify, Decode)
@@ -93,12 +93,12 @@ class Engine:
         for group in self._scheduler.groups:
             going = [sequence for sequence in group.choices if sequence.finish is None]
             self.cancel(group)
-            _emit(group, [Update(sequence, ()) for sequence in going])
+            self._emit(group, [Update(sequence, ()) for sequence in going])
 
     def fail_all(self, error: BaseException) -> None:
         """End every group with ``error``."""
         for group in self._scheduler.groups:
-            _emit(group, group.fail(error))
+            self._emit(group, group.fail(error))
 
     def step(self) -> list[Update]:
         """Schedule, run, process, sample, watch, emit. No update: a prompt is not through yet, or nothing is left.
@@ -108,11 +108,11 @@ class Engine:
         self._retire()
         updates = list[Update]()
         for group, late in self._scheduler.expire(perf_counter()):
-            updates += _emit(group, late)
+            updates += self._emit(group, late)
         try:
             step = self._scheduler.schedule()
         except ProposalError as error:
-            return updates + _emit(error.group, error.group.fail(error.__cause__ or error))
+            return updates + self._emit(error.group, error.group.fail(error.__cause__ or error))
         if step.decode is not None:
             updates += self._decode(step.decode)
         if step.several is not None:
@@ -125,7 +125,7 @@ class Engine:
             logits = self._guarded(work, self._decode_rows)
         except BaseException as error:  # the panic of a library is no Exception
             if len(work.groups) == 1:
-                return _emit(work.groups[0], work.groups[0].fail(error))
+                return self._emit(work.groups[0], work.groups[0].fail(error))
             alone = [Decode((group,), tuple(row for row in work.rows if row in group)) for group in work.groups]
             return [update for part in alone for update in self._decode(part)]
         return [update for group in work.groups for update in self._advance(group, logits)]
@@ -134,19 +134,19 @@ class Engine:
         """Several tokens of one row."""
         try:
             if isinstance(work, Verify):
-                return _emit(work.group, self._verify(work))
+                return self._emit(work.group, self._verify(work))
             logits = self._guarded(work, self._prefill_row)
         except BaseException as error:
-            return _emit(work.group, work.group.fail(error))
+            return self._emit(work.group, work.group.fail(error))
         return self._advance(work.group, logits)
 
     def _advance(self, group: SequenceGroup, logits: Mapping[Sequence, Logits]) -> list[Update]:
         """Let ``group`` make use of the logits of its rows, if there are any."""
         own = {row: logits[row] for row in group if row in logits}
         try:
-            return _emit(group, group.advance(own, self._slots.fork) if own else [])
+            return self._emit(group, group.advance(own, self._slots.fork) if own else [])
         except BaseException as error:
-            return _emit(group, group.fail(error))
+            return self._emit(group, group.fail(error))
 
     def _verify(self, work: Verify) -> list[Update]:
         """Run a row with what is proposed behind it, and sample at each position for as long as that comes true."""
@@ -211,6 +211,16 @@ class Engine:
             self._rebuild(row)
         return self._feed(row, (row.ids[row.cached], *work.proposal))
 
+    def _emit(self, group: SequenceGroup, updates: list[Update]) -> list[Update]:
+        """Tell the group; of rows that have ended, what is to be kept is kept before anybody hears of it."""
+        for update in updates:
+            row = update.sequence
+            if row.keep and row.finish not in (None, CANCELLED) and row.slot >= 0:
+                self._cache.truncate(row.slot, row.cached)
+                row.kept = self._cache.save(row.slot)
+            group.emit(update)
+        return updates
+
     def _fits(self, rows: int, length: int) -> bool:
         return self._kv_budget is None or self._cache.bytes_for(rows, length) <= self._kv_budget
 
@@ -230,6 +240,8 @@ class Engine:
         # What a run that failed or was interrupted has appended is not noted, and done again.
         self._cache.truncate(row.slot, row.cached)
         stop = chunk_end(row.cached, row.prompt_length, self._prefill_chunk)
+        if row.cached == stop - 1 > 0:  # an answer that goes on: a step as any other
+            return self._next([row])[0]
         logits = self._runner.prefill(self._cache, row.slot, row.ids[row.cached : stop])
         row.cached = stop
         return logits
@@ -264,12 +276,6 @@ class Engine:
                 row.cached += taken
             else:
                 self._next([row])
-
-
-def _emit(group: SequenceGroup, updates: list[Update]) -> list[Update]:
-    for update in updates:
-        group.emit(update)
-    return updates
 
 
 def _count(number: int, what: str) -> str:

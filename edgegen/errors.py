@@ -13,6 +13,7 @@
     │   ├── TensorError          tensors are missing, extra, misshapen or not finite
     │   └── HubError             the model hub refused, is unreachable, or lacks the files
     ├── ExportError              the bundle could not be written
+    ├── SessionError             a saved session cannot be written or read, is damaged, or of another model
     └── BundleError              the bundle cannot be used
         ├── BundleNotFoundError  no bundle under that name or path
         ├── ManifestError        edgegen.json is malformed or of another format version
@@ -80,6 +81,10 @@ class HubError(CheckpointError):
 
 class ExportError(EdgegenError):
     """The bundle could not be written."""
+
+
+class SessionError(EdgegenError):
+    """A session cannot be written or read, is damaged, or was begun with another model."""
 
 
 class BundleError(EdgegenError):

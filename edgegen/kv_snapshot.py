@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -23,3 +23,10 @@ class KVSnapshot:
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
+
+
+class Beginning(NamedTuple):
+    """Keys and values of the first ``length`` ids of a text."""
+
+    snapshot: KVSnapshot
+    length: int

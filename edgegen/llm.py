@@ -23,6 +23,7 @@ from edgegen.results import GenerationResult
 from edgegen.runners import Runner, make_runner
 from edgegen.scores import Perplexity, Score
 from edgegen.scoring import Scorer, is_several
+from edgegen.session import Session
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from edgegen.stream import TextStream
 from edgegen.tokenizer import Tokenizer
@@ -51,7 +52,10 @@ class LLM:
             self.max_context,
             eos_token_ids=self.generation_options.eos_token_id or (),
             bos_token_id=bos if known else None,
+            sure=options.deterministic and runner.cuts != "any",
         )
+        variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+        self._identity = f"{bundle.digest} {variant.name}"
         self._scorer = Scorer(self._builder, self.max_context)
         self._thread = EngineThread(
             Engine(
@@ -94,6 +98,7 @@ class LLM:
         prompt: Prompt,
         options: GenerationOptions | None = None,
         *,
+        session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult: ...
@@ -113,14 +118,17 @@ class LLM:
         prompt: Prompt | list[str],
         options: GenerationOptions | None = None,
         *,
+        session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult | list[GenerationResult]:
-        """The whole answer to a prompt, or to each of a list of texts.
+        """The whole answer to a prompt, or to each of a list of texts, which run together.
 
         ``options`` replaces the bundle's own; keyword arguments override either, as in
         ``generate("Once", max_new_tokens=40, temperature=0.8)``. With ``num_return_sequences`` the result is the first
-        answer, and has the ``others``. Once ``cancel`` is cancelled, what there is by then is the result.
+        answer, and has the ``others``. With a ``session`` the prompt goes behind what that holds, and both it and the
+        answer are in the session afterwards; an empty prompt has an answer that was cut short go on. Once ``cancel``
+        is cancelled, what there is by then is the result, and the session stays as it was.
 
         Raises:
             OptionError: an option is unknown, wrong, or contradicts another.
@@ -128,18 +136,22 @@ class LLM:
             PromptTooLongError: the prompt does not fit the model's context.
             MemoryBudgetError: keys and values of the request can never fit ``kv_budget``.
             LogitsError: no token can be chosen: the model's logits are NaN or infinite, or all tokens are masked.
+            SessionError: the session was begun with another model.
             UsageError: the prompt cannot be encoded, or the caller is a function that this model calls.
         """
         chosen = self._chosen(options, overrides)
         if _is_batch(prompt):
+            if session is not None:
+                raise UsageError("a session has one prompt at a time: give each of several a session of its own.")
             return self._finish([self._builder.build(text, chosen) for text in prompt], cancel)
-        return self._finish([self._builder.build(cast(Prompt, prompt), chosen)], cancel)[0]
+        return self._finish([self._request(cast(Prompt, prompt), chosen, session)], cancel)[0]
 
     def stream(
         self,
         prompt: Prompt,
         options: GenerationOptions | None = None,
         *,
+        session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
@@ -147,14 +159,14 @@ class LLM:
 
         Arguments and errors are those of :meth:`generate`. The chunks of several answers come mixed.
         """
-        request = self._builder.build(prompt, self._chosen(options, overrides))
-        return self._stream(request, cancel)
+        return self._stream(self._request(prompt, self._chosen(options, overrides), session), cancel)
 
     def chat(
         self,
         conversation: Messages,
         options: GenerationOptions | None = None,
         *,
+        session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult:
@@ -162,24 +174,27 @@ class LLM:
 
         Written out by the model's chat template, or as a plain transcript for a model that has none
         (:attr:`chat_template`). What is said in it never becomes a control token. The answer also ends where the
-        template ends a turn, unless ``eos_token_id`` is given.
+        template ends a turn, unless ``eos_token_id`` is given. With a ``session`` only what is new of the conversation
+        is computed; all of it is given all the same, and is in ``session.messages`` afterwards, with the answer.
 
         Raises:
             ConversationError: the messages are malformed, or the template refuses them.
+            SessionError: the session was begun with another model.
             OptionError, PromptTooLongError: as :meth:`generate`.
         """
-        return self._finish([self._chat_request(conversation, options, overrides)], cancel)[0]
+        return self._finish([self._chat_request(conversation, options, overrides, session)], cancel)[0]
 
     def stream_chat(
         self,
         conversation: Messages,
         options: GenerationOptions | None = None,
         *,
+        session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
         """The answer in pieces, as it is made; arguments and errors are those of :meth:`chat`."""
-        return self._stream(self._chat_request(conversation, options, overrides), cancel)
+        return self._stream(self._chat_request(conversation, options, overrides, session), cancel)
 
     @overload
     def score(
@@ -264,8 +279,34 @@ class LLM:
         """
         return self._builder.encode(prompt)
 
+    def _request(self, prompt: Prompt, options: GenerationOptions, session: Session | None) -> Request:
+        if session is None:
+            return self._builder.build(prompt, options)
+        session.check(self._identity)
+        return self._remembered(
+            self._builder.build(self._builder.encode_behind(session, prompt), options, session), session
+        )
+
+    def _remembered(self, request: Request, session: Session, messages: Ids[Message] = ()) -> Request:
+        """Have ``session`` take over what ``request`` comes to, if it comes to its end."""
+        (row,) = request.group.sequences
+
+        def take() -> None:
+            if row.kept is not None and row.finish is not None:
+                said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
+                start = row.prompt_length if row.answer_start is None else row.answer_start
+                state = row.pipeline.state(row.ids)
+                session.take(self._identity, row.ids, start, row.finish.reason, request.seed, state, row.kept, said)
+
+        request.on_success = take
+        return request
+
     def _chat_request(
-        self, conversation: Messages, options: GenerationOptions | None, overrides: GenerationOverrides
+        self,
+        conversation: Messages,
+        options: GenerationOptions | None,
+        overrides: GenerationOverrides,
+        session: Session | None,
     ) -> Request:
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
         if self.tokenizer is None:
@@ -277,7 +318,11 @@ class LLM:
             known = self.generation_options.eos_token_id or ()
             chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
         chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        return self._builder.build(template.encode(said, self.tokenizer), chosen)
+        ids = template.encode(said, self.tokenizer)
+        if session is None:
+            return self._builder.build(ids, chosen)
+        session.check(self._identity)
+        return self._remembered(self._builder.build(ids, chosen, session), session, said.messages)
 
     def _chosen(self, options: object, overrides: GenerationOverrides) -> GenerationOptions:
         """

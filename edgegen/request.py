@@ -1,5 +1,6 @@
 """Request: one call of ``generate``, from its group of sequences to chunks and results."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 
@@ -65,12 +66,14 @@ class Request:
     Attributes:
         mail: chunks, if it is ``streamed``; then the error that ended the request, or None.
         token: what listens for the word to cancel it.
+        on_success: called in the engine's thread when all answers have ended, before anybody hears of it.
     """
 
     def __init__(self, group: SequenceGroup, answers: Ids[Answer], seed: int | None) -> None:
         self.group = group
         self.streamed = False
         self.token: CancelToken | None = None
+        self.on_success: Callable[[], None] = lambda: None
         self.mail = Mailbox[GenerationChunk | BaseException | None]()
         self._answers = tuple(answers)
         self._index = {answer.sequence: k for k, answer in enumerate(answers)}
@@ -90,6 +93,15 @@ class Request:
         if self.token is not None:
             self.token.detach(self)
         self.mail.put(error)
+
+    @property
+    def text(self) -> str:
+        """The first answer's, as far as it got."""
+        return "".join(chunk.text for chunk in self._answers[0].chunks)
+
+    @property
+    def seed(self) -> int | None:
+        return self._seed
 
     def result(self) -> GenerationResult:
         """The first answer, with the others: fewer than asked for, where a beam search has found no more.
@@ -122,4 +134,5 @@ class Request:
         if chunk.finish_reason is not None:
             self._unfinished.discard(chunk.index)
             if not self._unfinished:
+                self.on_success()
                 self.end()

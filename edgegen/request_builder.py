@@ -19,7 +19,7 @@ from edgegen.constraint import (
     read_response_format,
 )
 from edgegen.constraint.compiler import CompiledConstraint
-from edgegen.errors import ConstraintError, PromptTooLongError, UsageError
+from edgegen.errors import ConstraintError, OptionError, PromptTooLongError, UsageError
 from edgegen.guided_group import GuidedGroup
 from edgegen.logits import LogitsPipeline
 from edgegen.logprobs import LogprobRecorder
@@ -27,6 +27,7 @@ from edgegen.options import GenerationOptions
 from edgegen.request import Answer, Request
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup, Watch
+from edgegen.session import Session
 from edgegen.stopping import LengthLimit, StopMatch, TextWatcher, length_limit
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 
@@ -48,8 +49,15 @@ class RequestBuilder:
         max_context: int,
         eos_token_ids: Ids[int],
         bos_token_id: int | None,
+        *,
+        sure: bool = False,
     ) -> None:
-        """``eos_token_ids``: those of the model, where the options name none."""
+        """
+        Args:
+            eos_token_ids: those of the model, where the options name none.
+            sure: of a session, take over only what would be computed with the same bits.
+        """
+        self.sure = sure
         self.bos_token_id = bos_token_id
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
@@ -68,8 +76,10 @@ class RequestBuilder:
         """
         return self.begin(self.read(prompt, what), what)
 
-    def read(self, text: Prompt, what: str) -> list[int]:
+    def read(self, text: Prompt, what: str, *, framed: bool = True) -> list[int]:
         """The ids of a text, none of an empty one; ``what`` names it in errors.
+
+        ``framed``: between the tokens that the tokenizer puts around a text.
 
         Raises:
             UsageError: neither text nor ids, a text without a tokenizer, or ids outside the vocabulary.
@@ -81,7 +91,7 @@ class RequestBuilder:
                 text.encode()
             except UnicodeEncodeError as error:
                 raise UsageError(f"{what} is no Unicode text: character {error.start} is half of one.") from None
-            ids = self._tokenizer.encode(text)
+            ids = self._tokenizer.encode(text, add_special_tokens=framed)
         else:
             try:
                 if isinstance(text, bytes | bytearray):  # whole numbers too, but nobody's token ids
@@ -108,9 +118,26 @@ class RequestBuilder:
             raise UsageError(f"{what} is empty, and this model has no token to begin a text with: give some text.")
         return [self.bos_token_id]
 
-    def build(self, prompt: Prompt, options: GenerationOptions) -> Request:
-        """
+    def encode_behind(self, session: Session, prompt: Prompt) -> list[int]:
+        """The ids of all that a session holds, and of ``prompt`` behind it.
+
         Raises:
+            UsageError: as :meth:`encode`; or there is no prompt, and the last answer ended by itself.
+        """
+        if not session.ids:
+            return self.encode(prompt)
+        new = self.read(prompt, "the prompt", framed=False)
+        if not new and not session.can_continue:
+            raise UsageError("the session's last answer ended by itself: give a prompt to go on with.")
+        return [*session.ids, *new]
+
+    def build(self, prompt: Prompt, options: GenerationOptions, session: Session | None = None) -> Request:
+        """``session`` lends the keys and values of what it has in common with the prompt.
+
+        If they are the same, and its last answer was cut short, that goes on.
+
+        Raises:
+            OptionError: a session has one answer, and more are asked for.
             UsageError: the prompt cannot be encoded, or the options need a tokenizer that the bundle lacks.
             PromptTooLongError: the prompt does not fit the model's context.
             OptionError: an option does not fit the vocabulary, or a constraint cannot be enforced.
@@ -135,7 +162,11 @@ class RequestBuilder:
             max_new_tokens=options.max_new_tokens,
             max_length=options.max_length,
         )
-        request = _Assembly(self, ids, negative, options, limit).request()
+        if session is not None and (options.num_beams > 1 or options.num_return_sequences > 1 or negative):
+            raise OptionError(
+                "a session goes on with one answer: leave out num_beams, num_return_sequences and guidance"
+            )
+        request = _Assembly(self, ids, negative, options, limit, session).request()
         request.group.priority = options.priority
         return request
 
@@ -208,10 +239,14 @@ class _Assembly:
         negative: list[int],
         options: GenerationOptions,
         limit: LengthLimit,
+        session: Session | None,
     ) -> None:
         self._builder, self._ids, self._negative, self._options = builder, ids, negative, options
         self._eos = builder.end_of_text(options)
-        self._seed = (secrets.randbits(63) if options.seed is None else options.seed) if options.do_sample else None
+        self._session = session
+        goes_on = session is not None and session.can_continue and session.ids == tuple(ids)
+        self._answer_start = session.answer_start if session is not None and goes_on else len(ids)
+        self._seed = self._drawn_seed() if options.do_sample else None
         self._max_new_tokens = limit.new_tokens
         self._limit = StopMatch("length", None, limit.rule)
         self._deadline = None if options.max_time is None else perf_counter() + options.max_time
@@ -233,7 +268,7 @@ class _Assembly:
     def _answer(self, n: int) -> Answer:
         """The ``n``-th answer, as a row."""
         options, builder = self._options, self._builder
-        watcher, constraint = builder.watcher(self._ids, options), self._row_constraint()
+        watcher, constraint = builder.watcher(self._ids[: self._answer_start], options), self._row_constraint()
         recorder = LogprobRecorder(builder.spell, options.top_logprobs) if options.logprobs else None
         seed = (self._seed or 0) + (n << 64)  # an option's seed has 64 bits; those above tell the rows apart
         pipeline = LogitsPipeline.from_settings(
@@ -244,13 +279,20 @@ class _Assembly:
             seed=seed,
             first=[constraint] if constraint else [],
         )
+        watch = _watch(watcher, constraint)
+        if self._answer_start < len(self._ids):
+            self._catch_up(watch, pipeline)
+            watcher.take_text()
         sequence = Sequence(
             ids=list(self._ids),
             prompt_length=len(self._ids),
+            answer_start=self._answer_start,
             max_new_tokens=self._max_new_tokens,
             pipeline=pipeline,
             sampler=Sampler(seed=seed, do_sample=bool(options.do_sample)),
-            watch=_watch(watcher, constraint),
+            watch=watch,
+            beginning=self._session.beginning(self._ids, sure=builder.sure) if self._session else None,
+            keep=self._session is not None,
             use_cache=options.use_cache,
             proposer=None if self._negative or options.num_beams > 1 else constraint,  # rows that go hand in hand
             record=recorder.record if recorder else None,
@@ -258,6 +300,24 @@ class _Assembly:
             limit=self._limit,
         )
         return Answer(sequence, watcher, recorder)
+
+    def _catch_up(self, watch: Watch, pipeline: LogitsPipeline) -> None:
+        """Show what was said of an answer to those who watch it, before it goes on.
+
+        Raises:
+            UsageError: with these options it has ended already.
+        """
+        assert self._session is not None
+        if match := watch(self._ids[self._answer_start :]):
+            raise UsageError(f"with these options ({match.rule}) the session's last answer has ended: give a prompt.")
+        pipeline.resume(self._session.sampler_state)
+
+    def _drawn_seed(self) -> int:
+        """The options' seed, or the session's, or a new one."""
+        if self._options.seed is not None:
+            return self._options.seed
+        known = self._session.seed if self._session else None
+        return secrets.randbits(63) if known is None else known
 
     def _companion(self) -> Sequence:
         """A row behind the negative prompt, which takes over what is chosen beside it."""
@@ -294,7 +354,7 @@ class _Assembly:
         return lambda ids: stops(ids) or constraint.is_complete(ids)
 
     def _row_constraint(self) -> RowConstraint | None:
-        return RowConstraint(self._constraint.start(self._eos), len(self._ids)) if self._constraint else None
+        return RowConstraint(self._constraint.start(self._eos), self._answer_start) if self._constraint else None
 
 
 def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:

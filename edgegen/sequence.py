@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import EdgegenError, LogitsError
+from edgegen.kv_snapshot import Beginning, KVSnapshot
 from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
 from edgegen.proposer import Proposer
 from edgegen.sampler import Sampler
@@ -34,6 +35,9 @@ class Sequence:
     Attributes:
         ids: the prompt's ids and, after them, the generated ones.
         shares: a sequence of the same group with the same prompt, whose keys and values it takes over.
+        answer_start: where the answer begins, of which what stands before the prompt's end was given; None is there.
+        beginning: keys and values of the first ids, from elsewhere.
+        keep: whether its keys and values are wanted when it ends; ``kept`` has them then.
         proposer: who may know what comes next.
         record: who keeps the log-probabilities of what was chosen.
         deadline: the time (of ``perf_counter``) at which it ends.
@@ -61,6 +65,10 @@ class Sequence:
     record: Record | None = None
     deadline: float | None = None
     limit: StopMatch = LIMIT
+    answer_start: int | None = None
+    beginning: Beginning | None = None
+    keep: bool = False
+    kept: KVSnapshot | None = None
     cached: int = 0
     proposed: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict[int, tuple[tuple[int, ...], int]])
     slot: int = -1
@@ -115,7 +123,8 @@ class Sequence:
         Raises:
             LogitsError: no token can be chosen.
         """
-        context = LogitsContext(self.ids, self.prompt_length, unconditional)
+        start = self.prompt_length if self.answer_start is None else self.answer_start
+        context = LogitsContext(self.ids, start, unconditional)
         token_id = self.sampler.sample(self.pipeline(Candidates(logits), context), len(self.ids))
         if self.record is not None:
             self.record(logits, token_id)

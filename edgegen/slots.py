@@ -91,6 +91,10 @@ class Slots:
 
     def _begin(self, slot: int, row: Sequence) -> int:
         """Fill ``slot`` with as much of the prompt's beginning as is at hand; returns its length."""
+        if row.beginning is not None and self._cache.can_restore(*row.beginning):
+            self._save(slot)
+            self._cache.restore(slot, *row.beginning)
+            return row.beginning.length
         length, source = self._longest(row)
         if source is None:
             return self._empty(slot)

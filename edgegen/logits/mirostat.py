@@ -1,6 +1,7 @@
 """Mirostat, version 2."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,6 +38,13 @@ class Mirostat:
         self._kept = candidates.keep_from(weights, total * 2.0**-self.mu)
         self._position = len(context.token_ids)
         return self._kept
+
+    def settle(self, token_ids: Sequence[int]) -> float:
+        """``mu`` behind ``token_ids``, the last of which was drawn from what this kept."""
+        if self._kept is not None and len(token_ids) > self._position:
+            self._learn(self._kept, token_ids[self._position])
+            self._kept = None
+        return self.mu
 
     def _learn(self, kept: Candidates, token_id: int) -> None:
         at, _ = kept.locate(np.array([token_id], np.int64))

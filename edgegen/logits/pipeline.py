@@ -13,7 +13,7 @@ llama.cpp's chain has it next to the others:
 llama.cpp itself has the temperature last; transformers' place for it counts here. Top-n-sigma does not depend on it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -87,6 +87,20 @@ class LogitsPipeline:
         if settings.renormalize_logits:
             processors.append(Renormalization())
         return cls(processors)
+
+    def state(self, token_ids: Sequence[int]) -> dict[str, float]:
+        """What processors have learnt from ``token_ids``, the whole text, by name; for :meth:`resume`."""
+        return {
+            type(process).__name__: process.settle(token_ids)
+            for process in self.processors
+            if isinstance(process, Mirostat)
+        }
+
+    def resume(self, state: Mapping[str, float]) -> None:
+        """Have processors know what those of another pipeline had learnt."""
+        for process in self.processors:
+            if isinstance(process, Mirostat):
+                process.mu = state.get(type(process).__name__, process.mu)
 
     def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
         """The candidates that are left, with the logits they got.
