@@ -35,7 +35,7 @@ class Engine:
         *,
         max_batch_size: int = 8,
         kv_budget: int | None = None,
-        prefix_budget: int = 0,
+        prefix_budget: int | None = 0,
         deterministic: bool = False,
     ) -> None:
         """
@@ -43,7 +43,8 @@ class Engine:
             prefill_chunk: most tokens of a prompt in one step.
             max_batch_size: most rows at work at once; a request of more runs by itself.
             kv_budget: bytes of keys and values of all rows together.
-            prefix_budget: bytes of keys and values of texts that have ended; 0 keeps none.
+            prefix_budget: bytes of keys and values of texts that have ended and whose place is needed; 0 keeps none,
+                and None those that can stay.
             deterministic: take no short cut that changes a bit.
         """
         self._runner = runner
@@ -54,7 +55,8 @@ class Engine:
         self._scheduler = Scheduler(longest_proposal, max_batch_size, self._fits)
         self._cache: Cache = runner.new_cache(kv_budget)
         reuse = "sure" if deterministic else "all"
-        self._slots = Slots(self._cache, PrefixCache(prefix_budget), runner.cuts, reuse, kv_budget)
+        prefixes = None if prefix_budget == 0 else PrefixCache(prefix_budget or 0)
+        self._slots = Slots(self._cache, prefixes, runner.cuts, reuse, kv_budget)
         self._running: Prefill | Verify | Decode | None = None
         # Reentrant, for a finalizer may cancel at any moment of any thread, this one's too.
         self._guard = RLock()

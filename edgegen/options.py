@@ -344,7 +344,8 @@ class EngineOptions:
         max_batch_size: most answers (and beams) at work at once; a request of more runs by itself.
         kv_budget: most bytes of keys and values of all that are at work; who does not fit waits. None is half the
             memory that is free when the model is loaded.
-        prefix_cache: most bytes of keys and values of texts that have ended, for those that begin alike; 0 is off.
+        prefix_cache: texts that have ended lend their keys and values to those that begin alike, for as long as their
+            place in the cache is not needed; with a number, so many bytes of them are kept beyond that; 0 is off.
         deterministic: take no short cut that changes a bit, so that an answer depends on its request alone. With
             keys and values in int8 none does, and this costs nothing; with float32, proposals are not verified, and
             of an answer that goes on only the prompt's keys and values are used again.
@@ -358,7 +359,7 @@ class EngineOptions:
     kv: KVDtype | None = None
     max_batch_size: int = 8
     kv_budget: int | None = None
-    prefix_cache: int = 1 << 28
+    prefix_cache: int | None = None
     deterministic: bool = False
 
     def __post_init__(self) -> None:
@@ -373,7 +374,7 @@ class EngineOptions:
             *([] if self.kv in (None, "float32", "int8") else [f"kv: 'float32' or 'int8', not {self.kv!r}"]),
             *number("max_batch_size", self.max_batch_size, int, 1, MOST_ROWS),
             *([] if self.kv_budget is None else number("kv_budget", self.kv_budget, int, 1)),
-            *number("prefix_cache", self.prefix_cache, int, 0),
+            *([] if self.prefix_cache is None else number("prefix_cache", self.prefix_cache, int, 0)),
             *boolean("deterministic", self.deterministic),
         ]
         if faults:

@@ -28,8 +28,10 @@ class Slots:
         rows: those at work, by their slot.
     """
 
-    def __init__(self, cache: Cache, prefixes: PrefixCache, cuts: Cuts, reuse: Reuse, budget: int | None) -> None:
-        """``budget``: bytes that the cache keeps to."""
+    def __init__(
+        self, cache: Cache, prefixes: PrefixCache | None, cuts: Cuts, reuse: Reuse, budget: int | None
+    ) -> None:
+        """``prefixes``: where texts go that must leave; None keeps none. ``budget``: bytes that the cache keeps to."""
         self.rows: list[Sequence] = []
         self._cache = cache
         self._prefixes = prefixes
@@ -64,7 +66,7 @@ class Slots:
     def leave(self, row: Sequence) -> None:
         """Free the slot of a row that has ended; the last row takes it, so that rows stay packed."""
         slot, last = row.slot, len(self.rows) - 1
-        if self._prefixes.budget and row.error is None and row.cached >= _LEAST:
+        if self._prefixes is not None and row.error is None and row.cached >= _LEAST:
             self._cache.truncate(slot, row.cached)
             if slot != last:
                 self._cache.swap(slot, last)
@@ -98,11 +100,12 @@ class Slots:
         length, source = self._longest(row)
         if source is None:
             return self._empty(slot)
-        if isinstance(source, KVSnapshot):
+        if self._prefixes is not None and isinstance(source, KVSnapshot):
             self._prefixes.use(source, length)
             self._save(slot)
             self._cache.restore(slot, source, length)
             return length
+        assert isinstance(source, int)
         if source in self._left and is_continued(length, self._left[source]):
             del self._left[source]
             if source != slot:
@@ -120,7 +123,7 @@ class Slots:
         """The longest beginning of the row's prompt that is at hand, and the slot or the snapshot that has it."""
         # Two ids at least are left to run: one alone would be computed in another way than it would be with others.
         ids = np.array(row.ids[: row.prompt_length - 2], np.int64)
-        if not self._prefixes.budget or len(ids) < _LEAST:
+        if self._prefixes is None or len(ids) < _LEAST:
             return 0, None
         texts = self._left | {other.slot: self._text(other) for other in self.rows}
         lengths = {slot: text.shared_with(ids) for slot, text in texts.items()}
@@ -151,5 +154,6 @@ class Slots:
 
     def _save(self, slot: int) -> None:
         """Keep the text that ``slot`` holds, if any, elsewhere."""
-        if text := self._left.pop(slot, None):
+        text = self._left.pop(slot, None)
+        if text is not None and self._prefixes is not None and self._prefixes.budget:
             self._prefixes.add(text, self._cache.save(slot))

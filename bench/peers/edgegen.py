@@ -1,7 +1,4 @@
-"""edgegen through its public API: every token passes engine, sampler and detokenizer, as in any program.
-
-Several prompts at once go through the runner, a row each: the scheduler takes one request after the other.
-"""
+"""edgegen through its public API: every token passes engine, sampler and detokenizer, as in any program."""
 
 import importlib
 from functools import cached_property
@@ -40,22 +37,23 @@ class EdgegenModel(Model):
         return Generation(np.array([ids]), watch.laps)
 
     def _generate_rows(self, prompts: Ids, tokens: int) -> Generation:
+        """As many requests at once; a lap ends when each has its next token."""
         watch = Stopwatch()
-        runner = self._runner
-        cache = runner.new_cache()
-        columns = [np.array([runner.prefill(cache, slot, ids.tolist()).argmax() for slot, ids in enumerate(prompts)])]
-        watch.lap()
-        for _ in range(tokens - 1):
-            columns.append(runner.decode(cache, columns[-1][:, None])[:, 0].argmax(-1))
+        streams = [
+            self._llm.stream(ids.tolist(), max_new_tokens=tokens, temperature=0, eos_token_id=()) for ids in prompts
+        ]
+        columns = list[list[int]]()
+        for _ in range(tokens):
+            columns.append([next(stream).token_ids[0] for stream in streams])
             watch.lap()
-        return Generation(np.stack(columns, axis=1), watch.laps)
+        return Generation(np.array(columns).T, watch.laps)
 
     def logits(self, ids: Ids) -> Logits:
         return self._runner.prefill(self._runner.new_cache(), 0, ids.tolist()).copy()
 
     @cached_property
     def _runner(self) -> "Runner[Any]":
-        """Of its own: results of `LLM` carry text and ids, no logits, and it runs one request at a time."""
+        """Of its own: results of `LLM` carry text and ids, no logits."""
         from edgegen.llm import open_runner
 
         return open_runner(self._llm.bundle, self._options)

@@ -42,7 +42,7 @@ def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequ
     return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
 
 
-def engine_of(graphs: FakeGraphs, prefix_budget: int = MANY, **more: Any) -> Engine:
+def engine_of(graphs: FakeGraphs, prefix_budget: int | None = MANY, **more: Any) -> Engine:
     return Engine(fake_runner(graphs, 2048), 8, prefix_budget=prefix_budget, **more)
 
 
@@ -64,10 +64,11 @@ def expected(prompt: list[int], new: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-def test_a_conversation_that_goes_on_is_computed_from_where_it_stopped_and_not_copied() -> None:
+@pytest.mark.parametrize("budget", [None, MANY])
+def test_a_conversation_that_goes_on_is_computed_from_where_it_stopped_and_not_copied(budget: int | None) -> None:
     graphs = FakeGraphs(digest_of)
     runner = WatchedRunner(graphs)
-    engine = Engine(runner, 8, prefix_budget=MANY)
+    engine = Engine(runner, 8, prefix_budget=budget)
     text, reused = random_ids(40), list[int]()
     for turn in range(4):
         row = sequence(text, 6)
@@ -139,6 +140,14 @@ def test_deterministic_takes_over_what_it_would_compute_itself(cuts: str, reused
     assert second.generated == expected(second.ids[:56], 6)
 
 
+def test_without_a_budget_a_text_is_forgotten_when_its_place_is_needed() -> None:
+    engine = engine_of(FakeGraphs(digest_of), None)
+    rows = [sequence(random_ids(40, seed=seed)) for seed in (0, 0, 1, 0)]
+    for row in rows:
+        answer(engine, row)
+    assert [row.reused for row in rows] == [0, 38, 0, 0]
+
+
 def test_without_the_cache_nothing_is_taken_over() -> None:
     engine = engine_of(FakeGraphs(digest_of))
     rows = [sequence(random_ids(30), use_cache=False) for _ in range(2)]
@@ -164,7 +173,7 @@ def test_texts_whose_place_is_needed_are_kept_elsewhere_up_to_the_budget() -> No
 def test_whatever_joins_leaves_and_is_cancelled_each_gets_its_own(data: st.DataObject) -> None:
     """Prompts that begin alike in many ways, budgets small and large, priorities, and rows that end in any order."""
     graphs = FakeGraphs(digest_of)
-    budget = data.draw(st.sampled_from([0, 40 * POSITION, MANY]))
+    budget = data.draw(st.sampled_from([0, None, 40 * POSITION, MANY]))
     kv_budget = data.draw(st.sampled_from([None, 4 * 150 * POSITION]))
     runner = WatchedRunner(graphs)
     rows_at_once = data.draw(st.integers(1, 4))
