@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from edgegen.cli.answer_flags import answer_flags, given_answer_flags
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.logprob_record import logprob_record
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
+from edgegen.cli.session_file import SessionFile, spoken
 from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
@@ -21,8 +23,10 @@ from edgegen.options import EngineOptions, GenerationOptions, GenerationOverride
 from edgegen.store import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from edgegen.chat import Message
     from edgegen.llm import LLM
     from edgegen.results import GenerationResult
+    from edgegen.session import Session
     from edgegen.stream import TextStream
 
 _BETWEEN = "---\n"
@@ -71,6 +75,18 @@ _DEFAULTS = GenerationOptions()
     type=click.Choice(["float32", "int8"]),
     help="Keys and values in 32-bit floats, or in a quarter of the memory.  [what the bundle prefers: float32]",
 )
+@click.option(
+    "--deterministic/--no-deterministic",
+    default=None,
+    help="Take no short cut that changes a bit; with --kv int8 none does.  [no]",
+)
+@click.option(
+    "--session",
+    "session_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Go on from FILE, if there is one, and leave the text there, with all that was computed.",
+)
 @click.option("--print-options", is_flag=True, help="Print the options in effect, as JSON, and generate nothing.")
 @click.option("--echo", is_flag=True, help="Print the prompt before its continuation.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of streaming text.")
@@ -97,6 +113,8 @@ def command(
     packed_weights: bool | None,
     fast_prefill: bool | None,
     kv: str | None,
+    deterministic: bool | None,
+    session_path: Path | None,
     print_options: bool,
     echo: bool,
     as_json: bool,
@@ -109,7 +127,9 @@ def command(
     """
     if system is not None and not chat:
         raise UsageError("-s is for conversations: add --chat.")
-    text = "" if print_options else read_prompt(prompt, prompt_file)
+    kept = SessionFile.open(session_path, chat=chat, system=system) if session_path else None
+    goes_on = kept is not None and kept.session.can_continue and not chat
+    text = "" if print_options else read_prompt(prompt, prompt_file, needed=not goes_on)
     overrides = {
         **given_flags(),
         **given_answer_flags(),
@@ -133,6 +153,7 @@ def command(
         "packed_weights": packed_weights,
         "fast_prefill": fast_prefill,
         "kv": kv,
+        "deterministic": deterministic,
     }
     # Wrong values are told before the model is loaded.
     given = cast(GenerationOverrides, _given(overrides))
@@ -150,10 +171,14 @@ def command(
         click.echo(json.dumps(chosen.to_json(), indent=1))
         return
     several = chosen.num_return_sequences > 1
-    with _open(llm, text, system, given) if chat else llm.stream(text, **given) as stream:
+    session = kept.session if kept else None
+    said = spoken(session, text, system) if chat else []
+    with _open(llm, said, session, given) if chat else llm.stream(text, session=session, **given) as stream:
         if not as_json and not several:
             _print_text(text if echo else "", (chunk.text for chunk in stream))
         result = stream.wait()
+    if kept:
+        kept.save()
     if as_json:
         prompt_text = {"prompt": text} if echo else {}
         choices = {"choices": [_record(choice) for choice in result.choices]} if several else {}
@@ -166,12 +191,11 @@ def command(
         click.echo(_stats(result, load_seconds), err=True)
 
 
-def _open(llm: "LLM", text: str, system: str | None, given: GenerationOverrides) -> "TextStream":
-    """The answer to what a user says."""
+def _open(llm: "LLM", messages: "list[Message]", session: "Session | None", given: GenerationOverrides) -> "TextStream":
+    """The answer to a conversation."""
     if llm.chat_template.is_fallback:
         click.echo("edgegen: note: this model has no chat template: a plain transcript is used.", err=True)
-    said = [{"role": "system", "content": system}] if system is not None else []
-    return llm.stream_chat([*said, {"role": "user", "content": text}], **given)
+    return llm.stream_chat(messages, session=session, **given)
 
 
 def _record(result: "GenerationResult") -> dict[str, Any]:
@@ -208,8 +232,8 @@ def _stats(result: "GenerationResult", load_seconds: float) -> str:
     return " · ".join(parts)
 
 
-def read_prompt(argument: str | None, file: str | None) -> str:
-    """The prompt, from exactly one place.
+def read_prompt(argument: str | None, file: str | None, *, needed: bool = True) -> str:
+    """The prompt, from exactly one place; where it is not ``needed``, a terminal is not asked for one.
 
     Raises:
         UsageError: from none, from two, or not UTF-8 text.
@@ -224,6 +248,8 @@ def read_prompt(argument: str | None, file: str | None) -> str:
             raise UsageError("the prompt on the command line is not UTF-8 text.") from None
         return argument or ""
     if argument is None and file is None and sys.stdin.isatty():
+        if not needed:
+            return ""
         raise UsageError("no prompt: give it as an argument, with -f FILE, or through a pipe.")
     text = read_text(source, "prompt")
     # A shell's pipe ends in a newline that nobody meant; a model would go on after it as after a paragraph.

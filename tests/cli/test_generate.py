@@ -21,6 +21,7 @@ from edgegen.cli.stopping_flags import FLAGS as STOPPING_FLAGS
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.options import GenerationOptions
+from edgegen.session import Session
 from edgegen.store import DEFAULT_MODEL, BundleStore
 from tests.cli.conftest import COMMAND, Edgegen
 
@@ -438,3 +439,49 @@ class TestConstraints:
         done = edgegen("generate", "-m", model, "--json-schema", str(tmp_path / "schema.json"), "Hi")
         assert done.returncode == 2
         assert b"schema.json is not JSON" in done.stderr
+
+
+class TestSessions:
+    """``--session FILE``: the text is there afterwards, and goes on from there."""
+
+    def test_an_answer_goes_on_where_it_stopped(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        def say(*words: str) -> Any:
+            done = edgegen("generate", "--kv", "int8", "--json", *words)
+            assert (done.returncode, done.stderr) == (0, b"")
+            return json.loads(done.stdout)
+
+        file = str(tmp_path / "story.session")
+        whole = say("--seed", "3", "-n", "24", "Once upon a time")
+        begun = say("--seed", "3", "-n", "9", "--session", file, "Once upon a time")
+        rest = say("-n", "15", "--session", file)  # standard input is empty
+        assert begun["text"] + rest["text"] == whole["text"]
+        assert rest["seed"] == 3
+        assert say("-n", "4", "--session", file, " The end.")["timings"]["cached_tokens"] > 24
+
+    def test_a_conversation_goes_on(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        file = str(tmp_path / "chat.session")
+        roles = ["system", "user", "assistant", "user", "assistant"]
+        for words in (("-s", "Be kind.", "Hello"), ("And you?",)):
+            assert edgegen("generate", "--chat", "-n", "5", "--session", file, *words).returncode == 0
+        assert [message["role"] for message in Session.load(file).messages] == roles
+        for flags, told in ((("--chat", "-s", "Be rude."), "leave out -s"), ((), "holds a conversation: add --chat")):
+            refused = edgegen("generate", *flags, "-n", "5", "--session", file, "Well")
+            assert (refused.returncode, refused.stdout) == (2, b"")
+            assert told in refused.stderr.decode()
+        assert [message["role"] for message in Session.load(file).messages] == roles
+
+    def test_a_text_is_no_conversation(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        file = str(tmp_path / "text.session")
+        assert edgegen("generate", "-n", "5", "--session", file, "Hello").returncode == 0
+        refused = edgegen("generate", "--chat", "--session", file, "Hello")
+        assert refused.returncode == 2
+        assert "holds a text and no conversation: leave out --chat" in refused.stderr.decode()
+
+    def test_a_file_that_is_none_is_refused_and_left_alone(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        file = tmp_path / "notes.txt"
+        file.write_text("mine")
+        refused = edgegen("generate", "-n", "5", "--session", str(file), "Hello")
+        assert refused.returncode == 1
+        assert "is no session, or a damaged one" in refused.stderr.decode()
+        assert file.read_text() == "mine"
+        assert edgegen("generate", "--session", str(tmp_path), "Hello").returncode == 2

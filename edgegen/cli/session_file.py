@@ -1,0 +1,47 @@
+"""The file that ``edgegen generate --session`` goes on from and leaves behind."""
+
+from pathlib import Path
+from typing import Self
+
+from edgegen.chat import Message
+from edgegen.errors import UsageError
+from edgegen.session import Session
+
+
+class SessionFile:
+    """A session, and where it is kept."""
+
+    def __init__(self, path: Path, session: Session) -> None:
+        self.session = session
+        self._path = path
+
+    @classmethod
+    def open(cls, path: Path, *, chat: bool, system: str | None) -> Self:
+        """What ``path`` holds, or an empty session if there is no such file.
+
+        Raises:
+            SessionError: the file is damaged, or no session.
+            UsageError: it holds a conversation and ``chat`` was not asked for, or the other way round; or it has begun,
+                and there is a ``system`` message all the same.
+        """
+        session = Session.load(path) if path.exists() else Session()
+        if session.ids and chat and not session.messages:
+            raise UsageError(f"{path} holds a text and no conversation: leave out --chat, or name another file.")
+        if session.messages and not chat:
+            raise UsageError(f"{path} holds a conversation: add --chat, or name another file.")
+        if session.messages and system is not None:
+            raise UsageError(f"the conversation in {path} has begun: leave out -s, or name another file.")
+        return cls(path, session)
+
+    def save(self) -> None:
+        """
+        Raises:
+            SessionError: the file cannot be written.
+        """
+        self.session.save(self._path)
+
+
+def spoken(session: Session | None, text: str, system: str | None) -> list[Message]:
+    """A conversation with what a user says now: that of ``session``, or a new one."""
+    before = [{"role": "system", "content": system}] if system is not None else []
+    return [*(session.messages if session else ()), *before, {"role": "user", "content": text}]
