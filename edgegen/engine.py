@@ -105,6 +105,7 @@ class Engine:
                 break
         row.proposed[start] = (work.proposal, taken)
         row.cached = start + taken
+        row.verified(work.proposal, new_ids)
         return [Update(row, tuple(new_ids))]
 
     def _guarded(self, work: W, run: Callable[[W], R]) -> R:

@@ -134,11 +134,14 @@ class Oracle:
     def propose(self, token_ids: Ids[int]) -> Ids[int]:
         return [7] * self.count
 
+    def verified(self, proposed: int, accepted: int) -> None:
+        pass
+
 
 @pytest.mark.parametrize(("count", "new", "expected"), [(3, 20, 3), (40, 90, 16), (40, 9, 7), (3, 2, 0), (0, 20, 0)])
 def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: int, new: int, expected: int) -> None:
     one = sequence(5, new)
-    one.proposer = Oracle(count, certain=False)
+    one.proposers = (Oracle(count, certain=False),)
     one.append(0)
     assert one.propose(16, alone=True) == (7,) * expected
 
@@ -146,7 +149,7 @@ def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: i
 def test_guesses_are_for_a_row_alone_and_what_is_certain_for_any() -> None:
     scheduler = Scheduler(prefill_chunk=8, longest_proposal=16)
     guessing, sure = sequence(5, 9), sequence(5, 9)
-    guessing.proposer, sure.proposer = Oracle(2, certain=False), Oracle(3, certain=True)
+    guessing.proposers, sure.proposers = (Oracle(2, certain=False),), (Oracle(3, certain=True),)
     group = SequenceGroup([guessing, sure])
     scheduler.add(group)
     steps = run(scheduler)[2:]

@@ -1,0 +1,42 @@
+"""NGramProposer: guesses that the text goes on as it did when its last tokens came before.
+
+Saxena, "Prompt Lookup Decoding", 2023. It pays where an answer repeats its prompt, or itself: editing, extracting,
+summaries with quotations, code.
+"""
+
+from collections.abc import Sequence
+
+from edgegen.break_even import BreakEven
+from edgegen.logits.history import History
+from edgegen.ngram_index import NGramIndex
+
+LEAST_NGRAM_SIZE = 2
+"""Fewer tokens occur again too often for what follows to mean anything."""
+
+
+class NGramProposer:
+    """Looks for the last tokens of one text earlier in it: for as many as can be found, at their latest place."""
+
+    certain = False
+
+    def __init__(self, longest: int, max_ngram_size: int) -> None:
+        """``longest``: most tokens of a guess; ``max_ngram_size``: most tokens to look for."""
+        self._pace = BreakEven(longest)
+        self._index = NGramIndex(range(max_ngram_size, LEAST_NGRAM_SIZE - 1, -1))
+        self._history = History()
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        """What followed earlier; if that is the end of the text itself, it is taken to go round."""
+        self._index.truncate(self._history.follow(token_ids))
+        for token_id in token_ids[len(self._index.ids) :]:
+            self._index.append(token_id)
+        length = self._pace.affordable(len(token_ids))
+        place = self._index.place_before()
+        if not length or place is None:
+            return []
+        known = self._index.ids[place : place + length]
+        return (known * (length // len(known) + 1))[:length]
+
+    def verified(self, proposed: int, accepted: int) -> None:
+        """What became of the last proposal."""
+        self._pace.settle(proposed, accepted)
