@@ -220,7 +220,7 @@ def test_tokens_for_a_draft_need_one(llm: LLM) -> None:
 def test_real_models_say_the_same_with_guesses(test_data: Path, tmp_path: Path, name: str) -> None:
     """int8 keys and values; a draft of 4 bits, and what stood in the text before."""
     source = str(test_data / "models" / name)
-    bundle, draft = (export(source, tmp_path / scheme, scheme=scheme)[0] for scheme in ("int8", "int4"))
+    bundle, draft = (export(source, tmp_path / scheme, scheme=scheme, fast=True)[0] for scheme in ("int8", "int4"))
     options = EngineOptions(threads=1, kv="int8")
     plain, helped = (LLM.load(bundle.path, options=replace(options, draft=d)) for d in (None, draft.path))
     text = "once upon a time there was a big dog. the big dog was sad. the big dog"

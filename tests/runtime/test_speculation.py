@@ -93,7 +93,7 @@ def answer_of(graphs: RandomGraphs, count: int, seed: int = 5) -> list[int]:
     return ids[len(PROMPT) :]
 
 
-def engine_of(graphs: RandomGraphs) -> Engine:
+def engine_of(graphs: FakeGraphs) -> Engine:
     return Engine(fake_runner(graphs), prefill_chunk=8)
 
 
