@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 
 class NGramIndex:
-    """Knows of every few tokens in a text their place before. One more token takes the same time in any text.
+    """Knows where every few tokens of a text stood first. One more token takes the same time in any text.
 
-    The place before is the end of the latest earlier occurrence, as a number of tokens. Each place keeps the one before
-    it, so that tokens can be taken back.
+    A place is a number of tokens: that of the text up to the end of the few.
 
     Attributes:
         ids: the text.
@@ -17,33 +16,33 @@ class NGramIndex:
         """``sizes``: how many tokens are looked for, those that count most first."""
         self.ids: list[int] = []
         self._sizes = tuple(sizes)
-        self._ends: dict[tuple[int, ...], int] = {}
-        self._earlier: dict[int, list[int]] = {size: [] for size in self._sizes}
+        self._first: dict[tuple[int, ...], int] = {}
 
     def append(self, token_id: int) -> None:
         """The text has one more token."""
         self.ids.append(token_id)
+        length = len(self.ids)
         for size in self._sizes:
-            ngram = tuple(self.ids[-size:])
-            self._earlier[size].append(self._ends.get(ngram, 0) if len(ngram) == size else 0)
-            if len(ngram) == size:
-                self._ends[ngram] = len(self.ids)
+            if size <= length:
+                self._first.setdefault(tuple(self.ids[-size:]), length)
 
     def truncate(self, length: int) -> None:
         """The text has ``length`` tokens only."""
         while len(self.ids) > length:
             for size in self._sizes:
-                ngram, earlier = tuple(self.ids[-size:]), self._earlier[size].pop()
-                if earlier:
-                    self._ends[ngram] = earlier
-                elif len(ngram) == size:
-                    del self._ends[ngram]
+                ngram = tuple(self.ids[-size:])
+                if self._first.get(ngram) == len(self.ids):
+                    del self._first[ngram]
             self.ids.pop()
 
     def place_before(self) -> int | None:
-        """That of the last tokens, so that ``ids`` from there on are what followed; of the first size that has one."""
+        """That of the last tokens, if it is an earlier one: ``ids`` from there on are what followed.
+
+        Of as many as the first of the sizes that has one.
+        """
+        length = len(self.ids)
         for size in self._sizes:
-            earlier = self._earlier[size]
-            if earlier and earlier[-1]:
-                return earlier[-1]
+            place = self._first.get(tuple(self.ids[-size:]), length)
+            if place < length:
+                return place
         return None
