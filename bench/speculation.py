@@ -1,12 +1,16 @@
 """What guesses by prompt lookup save, or cost, in pairs of answers with and without them.
 
     python -m bench.speculation --text FILE [--model BUNDLE] [--tokenizer FILE]
+    python -m bench.speculation --text FILE [--model BUNDLE] [--tokenizer FILE] --replay
     python -m bench.speculation --costs [--model BUNDLE]
 
 No model that fits a benchmark edits texts well, so the answers are dictated: a logits processor has the model say
 passages of a text, token by token, with and without guesses. How much repeats is thereby known, and the time is that of
 the model's own steps. ``--tokenizer`` takes the ids of another tokenizer, for a checkpoint of random weights whose own
 is none for real texts. One case is not dictated: what the model says by itself.
+
+``--replay`` runs no model: it counts the steps that passages from all over the text would take with n-grams and guesses
+of several sizes, a guessed token at the price that break-even is computed with. The options' defaults come from there.
 
 ``--costs`` measures what one more token in a step costs, in steps: the figure that break-even is computed with.
 """
@@ -15,8 +19,9 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from time import perf_counter
 from typing import Any
 
@@ -24,13 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen import LLM, EngineOptions, GenerationResult
+from edgegen.break_even import TOKEN_COST
 from edgegen.bundle import Bundle
 from edgegen.llm import open_runner
+from edgegen.ngram_proposer import NGramProposer
 from edgegen.store import BundleStore
 from edgegen.tokenizer import Tokenizer
 
 PROMPT, ANSWER, GUESS = 200, 160, 10
 """Tokens of a passage to be repeated, of an answer, and of a guess."""
+
+SIZES, LENGTHS, PASSAGES = (2, 3, 4, 5, 6), (5, 10, 20), 25
+"""Of ``--replay``: largest n-grams, longest guesses, and how many passages are taken."""
 
 PAST, TOKENS, ROUNDS = 256, (2, 4, 8, 16), 15
 """Of ``--costs``: tokens in the cache, in a step, and how often each is measured."""
@@ -80,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=9, help="pairs of answers per case (%(default)s)")
     parser.add_argument("--threads", type=int, help="threads to compute with (physical cores)")
     parser.add_argument("--kv", default="float32,int8", help="how keys and values are kept (%(default)s)")
+    parser.add_argument("--replay", action="store_true", help="count steps for several sizes, without a model")
     parser.add_argument("--costs", action="store_true", help="measure what one more token in a step costs")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args(arguments)
@@ -92,6 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if options.text is None:
         parser.error("--text is missing")
+    if options.replay:
+        print_replay(options)
+        return
     results = (result for engine in engines for result in measure_all(options, engine))
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=1))
@@ -109,16 +123,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure_all(options: Any, engine: EngineOptions) -> Iterator[Measurement]:
     """Every case with one kind of keys and values."""
     llm = LLM.load(options.model, options=engine)
-    tokenizer = Tokenizer.from_file(options.tokenizer) if options.tokenizer else llm.tokenizer
-    assert tokenizer is not None
-    for case in cases(tokenizer.encode(options.text.read_text("utf-8"), add_special_tokens=False)):
+    ids = read(options)
+    for case in (*cases(ids), Case("greedy, the model's own", ids[:20], None)):
         yield measure(llm, str(engine.kv), case, options.rounds)
 
 
-def cases(ids: list[int]) -> Iterator[Case]:
-    """Passages of ``ids``: repeated in several degrees, and not."""
-    random = np.random.default_rng(0)
-    passage, other = ids[:PROMPT], ids[PROMPT : PROMPT + ANSWER]
+def read(options: Any) -> list[int]:
+    """The ids of the text."""
+    bundle = Bundle.open(BundleStore().resolve(options.model))
+    tokenizer = Tokenizer.from_file(options.tokenizer or bundle.file(bundle.manifest.tokenizer or "tokenizer.json"))
+    return tokenizer.encode(options.text.read_text("utf-8"), add_special_tokens=False)
+
+
+def cases(ids: list[int], begin: int = 0) -> Iterator[Case]:
+    """A passage of ``ids``, from ``begin`` on: repeated in several degrees, and not."""
+    random = np.random.default_rng(begin)
+    passage, other = ids[begin : begin + PROMPT], ids[begin + PROMPT : begin + PROMPT + ANSWER]
     yield Case("copied", passage, passage[:ANSWER])
     edited = list(passage)
     for at in range(15, PROMPT, 40):
@@ -127,7 +147,6 @@ def cases(ids: list[int]) -> Iterator[Case]:
     yield Case("quotations of 12 tokens, 6 between", passage, quoting(passage, other, random))
     yield Case("another passage", passage, other)
     yield Case("another passage, drawn words", passage, random.permutation(ids[:20000])[:ANSWER].tolist())
-    yield Case("greedy, the model's own", passage[:20], None)
 
 
 def quoting(passage: list[int], other: list[int], random: np.random.Generator) -> list[int]:
@@ -170,6 +189,33 @@ def answer(llm: LLM, case: Case, guess: int | None) -> GenerationResult:
         logits_processor=dictated,
         prompt_lookup_num_tokens=guess,
     )
+
+
+def print_replay(options: Any) -> None:
+    """A table of means over passages, and the least of all."""
+    ids = read(options)
+    starts = range(0, len(ids) - PROMPT - ANSWER, max(1, (len(ids) - PROMPT - ANSWER) // PASSAGES))
+    passages = [list(cases(ids, start)) for start in starts]
+    print("| n-grams of 2 to | guess | " + " | ".join(case.name for case in passages[0]) + " |")
+    print("|---:|---:|" + "---|" * len(passages[0]))
+    for size, longest in product(SIZES, LENGTHS):
+        found = [[replay(case, size, longest) for case in same] for same in zip(*passages, strict=True)]
+        columns = " | ".join(f"{mean(speedups):.2f} ({min(speedups):.3f})" for speedups in found)
+        print(f"| {size} | {longest} | {columns} |", flush=True)
+
+
+def replay(case: Case, size: int, longest: int) -> float:
+    """How many times as long an answer would take without guesses."""
+    proposer, answer = NGramProposer(longest, size), case.answer or []
+    done, cost = 0, 0.0
+    while done < len(answer):
+        guess = proposer.propose([*case.prompt, *answer[:done]])[: len(answer) - done - 1]
+        right = next((n for n, token in enumerate(guess) if token != answer[done + n]), len(guess))
+        if guess:
+            proposer.verified(len(guess), right)
+        cost += 1 + TOKEN_COST * len(guess)
+        done += right + 1
+    return len(answer) / cost
 
 
 def costs(model: str, options: EngineOptions) -> list[float]:

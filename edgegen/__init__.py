@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgegen.options import EngineOptions, GenerationOptions
     from edgegen.results import GenerationChunk, GenerationResult, Timings
     from edgegen.scores import Perplexity, Score
+    from edgegen.speculation import Speculation
     from edgegen.store import BundleStore
     from edgegen.stream import TextStream
 
@@ -56,6 +57,7 @@ _HOME = {
     "LLM": "llm",
     "Perplexity": "scores",
     "Score": "scores",
+    "Speculation": "speculation",
     "TextStream": "stream",
     "Timings": "results",
     "TokenLogprob": "logprobs",
@@ -87,6 +89,7 @@ __all__ = [
     "Perplexity",
     "PromptTooLongError",
     "Score",
+    "Speculation",
     "TensorError",
     "TextStream",
     "Timings",

@@ -19,8 +19,8 @@ _TAIL = 16
 class NGramProposer:
     """Looks for the last tokens of one text earlier in it: for as many as can be found, at their first place.
 
-    Where a text is copied with changes, the latest place would be in the copy, and soon at a change. Elsewhere both do as
-    well.
+    Where a text is copied with changes, the latest place would be in the copy, and soon at a change; elsewhere both do
+    as well.
     """
 
     certain = False

@@ -51,7 +51,7 @@ CALLER_ONLY = ("logits_processor", "response_format", "grammar", "negative_promp
 """Options that no file has and that are no plain values."""
 
 DEFAULT_NGRAM_SIZE = 5
-"""Of the sizes that were tried, the one with which copied texts come soonest (``python -m bench.speculation``)."""
+"""More change nothing, fewer make copied texts come later (``python -m bench.speculation --replay``)."""
 
 DEFAULT_ASSISTANT_TOKENS = 8
 
