@@ -17,12 +17,12 @@ of several sizes, a guessed token at the price that break-even is computed with.
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from statistics import mean, median, quantiles
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ from edgegen.llm import open_runner
 from edgegen.ngram_proposer import NGramProposer
 from edgegen.store import BundleStore
 from edgegen.tokenizer import Tokenizer
+
+Clock = Callable[[], float]
 
 PROMPT, ANSWER, GUESS = 200, 160, 10
 """Tokens of a passage to be repeated, of an answer, and of a guess."""
@@ -90,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=9, help="pairs of answers per case (%(default)s)")
     parser.add_argument("--threads", type=int, help="threads to compute with (physical cores)")
     parser.add_argument("--kv", default="float32,int8", help="how keys and values are kept (%(default)s)")
+    parser.add_argument("--cpu-time", action="store_true", help="on a busy machine: CPU time, best with --threads 1")
     parser.add_argument("--replay", action="store_true", help="count steps for several sizes, without a model")
     parser.add_argument("--costs", action="store_true", help="measure what one more token in a step costs")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
@@ -125,7 +128,7 @@ def measure_all(options: Any, engine: EngineOptions) -> Iterator[Measurement]:
     llm = LLM.load(options.model, options=engine)
     ids = read(options)
     for case in (*cases(ids), Case("greedy, the model's own", ids[:20], None)):
-        yield measure(llm, str(engine.kv), case, options.rounds)
+        yield measure(llm, str(engine.kv), case, options.rounds, process_time if options.cpu_time else perf_counter)
 
 
 def read(options: Any) -> list[int]:
@@ -158,11 +161,11 @@ def quoting(passage: list[int], other: list[int], random: np.random.Generator) -
     return answer[:ANSWER]
 
 
-def measure(llm: LLM, kv: str, case: Case, rounds: int) -> Measurement:
+def measure(llm: LLM, kv: str, case: Case, rounds: int, clock: Clock) -> Measurement:
     """Answers with and without guesses, in turns."""
-    pairs = [(answer(llm, case, GUESS), answer(llm, case, None)) for _ in range(rounds + 1)]
-    guessed, single = pairs[0]
-    times = [(a.timings.decode_seconds, b.timings.decode_seconds) for a, b in pairs[1:]]  # the first warms up
+    pairs = [(answer(llm, case, GUESS, clock), answer(llm, case, None, clock)) for _ in range(rounds + 1)]
+    (guessed, _), (single, _) = pairs[0]
+    times = [(a, b) for (_, a), (_, b) in pairs[1:]]  # the first warms up
     ratios = [without / with_guesses for with_guesses, without in times]
     low, _, high = quantiles(ratios, n=4)
     return Measurement(
@@ -178,17 +181,21 @@ def measure(llm: LLM, kv: str, case: Case, rounds: int) -> Measurement:
     )
 
 
-def answer(llm: LLM, case: Case, guess: int | None) -> GenerationResult:
-    """One answer; its length is always the same."""
+def answer(llm: LLM, case: Case, guess: int | None, clock: Clock) -> tuple[GenerationResult, float]:
+    """One answer, whose length is always the same, and seconds from its first token to its last."""
     dictated = [] if case.answer is None else [Dictation([*case.prompt, *case.answer])]
-    return llm.generate(
+    with llm.stream(
         case.prompt,
         do_sample=False,
         max_new_tokens=ANSWER,
         eos_token_id=(),
         logits_processor=dictated,
         prompt_lookup_num_tokens=guess,
-    )
+    ) as stream:
+        next(stream)
+        begin = clock()
+        result = stream.wait()
+        return result, clock() - begin
 
 
 def print_replay(options: Any) -> None:
