@@ -194,9 +194,15 @@ class RequestBuilder:
             size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
             proposers.append(NGramProposer(options.prompt_lookup_num_tokens, size))
         if self._draft is not None:
-            longest = options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS
-            sizes = {"prompt_length": len(ids), "vocab_size": self._vocab_size, "longest": longest}
-            proposers.append(DraftProposer(self._draft, pipeline, sampler, **sizes))
+            draft = DraftProposer(
+                self._draft,
+                pipeline,
+                sampler,
+                prompt_length=len(ids),
+                vocab_size=self._vocab_size,
+                longest=options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS,
+            )
+            proposers.append(draft)
         return proposers
 
     def spell(self, token_id: int) -> str:
