@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from edgegen.results import GenerationChunk, GenerationResult, Timings
     from edgegen.scores import Perplexity, Score
     from edgegen.session import Session
+    from edgegen.speculation import Speculation
     from edgegen.store import BundleStore
     from edgegen.stream import TextStream
 
@@ -60,6 +61,7 @@ _HOME = {
     "Perplexity": "scores",
     "Score": "scores",
     "Session": "session",
+    "Speculation": "speculation",
     "TextStream": "stream",
     "Timings": "results",
     "TokenLogprob": "logprobs",
@@ -94,6 +96,7 @@ __all__ = [
     "Score",
     "Session",
     "SessionError",
+    "Speculation",
     "TensorError",
     "TextStream",
     "Timings",

@@ -81,7 +81,7 @@ class Engine:
             )
         if not self._proposes:
             for sequence in group:
-                sequence.proposer = None
+                sequence.proposers = ()
         self._scheduler.add(group)
 
     def cancel(self, group: SequenceGroup) -> None:
@@ -163,6 +163,7 @@ class Engine:
                 break
         row.proposed[start] = (work.proposal, taken)
         row.cached = start + taken
+        row.verified(work.proposal, new_ids)
         return [Update(row, tuple(new_ids))]
 
     def _guarded(self, work: W, run: Callable[[W], R]) -> R:

@@ -9,6 +9,7 @@ from edgegen.board import available_memory
 from edgegen.bundle import Bundle
 from edgegen.cancellation import CancelToken
 from edgegen.chat import ChatTemplate, Conversation, Message
+from edgegen.draft_model import DraftModel
 from edgegen.engine import Engine
 from edgegen.engine_thread import EngineThread
 from edgegen.errors import UsageError
@@ -36,7 +37,12 @@ class LLM:
     """A model of one bundle; may be used from any thread. Requests that come together run together."""
 
     def __init__(
-        self, bundle: Bundle, tokenizer: Tokenizer | None, runner: Runner[Any], options: EngineOptions
+        self,
+        bundle: Bundle,
+        tokenizer: Tokenizer | None,
+        runner: Runner[Any],
+        options: EngineOptions,
+        draft: DraftModel | None = None,
     ) -> None:
         self.bundle = bundle
         self.tokenizer = tokenizer
@@ -53,6 +59,7 @@ class LLM:
             eos_token_ids=self.generation_options.eos_token_id or (),
             bos_token_id=bos if known else None,
             sure=options.deterministic and runner.cuts != "any",
+            draft=draft,
         )
         variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
         self._identity = f"{bundle.digest} {variant.name}"
@@ -78,19 +85,13 @@ class LLM:
             BundleNotFoundError: nothing under that name or path.
             ManifestError: its ``edgegen.json`` is malformed.
             VerificationError: a file is missing or damaged; ONNX Runtime never sees it.
-            UsageError: the bundle has no variant as ``options`` ask for.
+            UsageError: the bundle has no variant as ``options`` ask for, or the draft model another vocabulary.
         """
         options = options or EngineOptions()
-        bundle = Bundle.open(BundleStore().resolve(model))
-        if verify:
-            bundle.verify_once()
-        tokenizer = bundle.manifest.tokenizer
-        return cls(
-            bundle,
-            Tokenizer.from_file(bundle.file(tokenizer)) if tokenizer else None,
-            open_runner(bundle, options),
-            options,
-        )
+        bundle = _open(model, verify=verify)
+        tokenizer = _tokenizer_of(bundle)
+        draft = None if options.draft is None else open_draft(_open(options.draft, verify=verify), bundle, options)
+        return cls(bundle, tokenizer, open_runner(bundle, options), options, draft)
 
     @overload
     def generate(
@@ -381,14 +382,56 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
 
 
+def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftModel:
+    """``draft``, as a draft model for ``bundle``, its weights loaded, with keys and values as it prefers them.
+
+    Raises:
+        UsageError: their vocabularies differ.
+    """
+    _require_same_vocabulary(draft, bundle)
+    runner = open_runner(draft, replace(options, kv=None, fast_prefill=False))
+    # A step takes as long as reading the weights.
+    read = [one.manifest.files[one.variant.weights].size for one in (draft, bundle)]
+    return DraftModel(runner, read[0] / read[1], options.prefill_chunk)
+
+
 def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
     """The graphs of ``variant``, in as many sessions as ``options`` ask for, their weights loaded."""
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     if options.sessions == "two" or variant.fast_prefill:
         return TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
-    return OneSession(graph, options.threads)
+    return OneSession(graph, options.threads, keep_spinning=options.draft is None)
 
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
     return isinstance(prompt, list) and (not prompt or isinstance(prompt[0], str))
+
+
+def _open(model: str | Path, *, verify: bool) -> Bundle:
+    bundle = Bundle.open(BundleStore().resolve(model))
+    if verify:
+        bundle.verify_once()
+    return bundle
+
+
+def _tokenizer_of(bundle: Bundle) -> Tokenizer | None:
+    name = bundle.manifest.tokenizer
+    return Tokenizer.from_file(bundle.file(name)) if name else None
+
+
+def _require_same_vocabulary(draft: Bundle, bundle: Bundle) -> None:
+    """
+    Raises:
+        UsageError: an id is not the same token in both.
+    """
+    ours, theirs = _tokenizer_of(bundle), _tokenizer_of(draft)
+    if ours is None or theirs is None:
+        without = bundle if ours is None else draft
+        raise UsageError(f"a draft model needs the tokenizer of the model, and {without.path} has none: leave it out.")
+    different = ours.first_difference(theirs)
+    if different is not None:
+        raise UsageError(
+            f"{draft.path} cannot be the draft model of {bundle.path}: token {different} is not the same in both. Take "
+            "a bundle with the same tokenizer."
+        )

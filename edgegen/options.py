@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Literal, TypedDict
 
@@ -37,8 +38,7 @@ _INSTEAD = {
     "force_words_ids": "constrained beam search is not supported: say what the text must be with grammar",
     "penalty_alpha": "contrastive search is not supported: use top_k, or repetition_penalty",
     "dola_layers": "decoding by contrasting layers (DoLa) is not supported: leave it out",
-    "prompt_lookup_num_tokens": "prompt lookup is not supported yet: leave it out",
-    "assistant_model": "assisted generation is not supported yet: leave it out",
+    "assistant_model": "a draft model is loaded with the model: EngineOptions(draft=…), or --draft",
     "n": "several answers are num_return_sequences here",
     "stop": "texts that end the answer are stop_strings here",
     "json_schema": "a schema goes into response_format, as {'type': 'json_schema', 'json_schema': {'schema': …}}",
@@ -50,6 +50,14 @@ _INSTEAD = {
 CALLER_ONLY = ("logits_processor", "response_format", "grammar", "negative_prompt", "stopping_criteria")
 """Options that no file has and that are no plain values."""
 
+DEFAULT_NGRAM_SIZE = 5
+"""More change nothing, fewer make copied texts come later (``python -m bench.speculation --replay``)."""
+
+DEFAULT_ASSISTANT_TOKENS = 8
+
+SPECULATION_OPTIONS = ("prompt_lookup_num_tokens", "max_matching_ngram_size", "num_assistant_tokens")
+"""Options that say how fast a text comes, not what it is: a model's files have no say in them."""
+
 HUGGING_FACE_MAX_LENGTH = 20
 """The ``max_length`` that transformers writes into every file; nobody means it."""
 
@@ -59,6 +67,9 @@ StoppingFunction = Callable[[Any], Any]
 
 EarlyStopping = bool | Literal["never"]
 """As in transformers."""
+
+MOST_GUESSED = 32
+"""Tokens of a guess. Caches of layers with a window keep so many positions to go back to."""
 
 MOST_TOP_LOGPROBS = 20
 """Alternatives that may be asked for at each position, as in OpenAI's API."""
@@ -127,6 +138,9 @@ class GenerationOverrides(TypedDict, total=False):
     stop_regex: str | None
     include_stop_str_in_output: bool
     stopping_criteria: StoppingFunction | Sequence[StoppingFunction] | None
+    prompt_lookup_num_tokens: int | None
+    max_matching_ngram_size: int | None
+    num_assistant_tokens: int | None
     use_cache: bool
     priority: int
 
@@ -163,6 +177,11 @@ class GenerationOptions(LogitsSettings):
         response_format: what the text must be, as OpenAI's API says it (``{"type": "json_object"}``, ``json_schema``),
             a pydantic model class, or a constraint (:mod:`edgegen.constraint`).
         grammar: a Lark or GBNF grammar that the text must keep to, or a constraint.
+        prompt_lookup_num_tokens: guess up to so many tokens at once, where the last ones stood in the text before, and
+            check them in one step (:mod:`edgegen.ngram_proposer`). The text is the model's own, sooner. None guesses
+            nothing so.
+        max_matching_ngram_size: with it, look for the last so many tokens first, then for fewer, down to 2; None is 5.
+        num_assistant_tokens: most tokens that a draft model (:class:`EngineOptions`) guesses at once; None is 8.
         use_cache: False rebuilds keys and values from the token ids at every step (slow; for debugging).
         priority: which request begins first, and has its prompt read first, where several compete; lower ones do.
     """
@@ -188,6 +207,9 @@ class GenerationOptions(LogitsSettings):
     stopping_criteria: tuple[StoppingFunction, ...] = ()
     response_format: Any = None
     grammar: Any = None
+    prompt_lookup_num_tokens: int | None = None
+    max_matching_ngram_size: int | None = None
+    num_assistant_tokens: int | None = None
     use_cache: bool = True
     priority: int = 0
 
@@ -218,6 +240,9 @@ class GenerationOptions(LogitsSettings):
             *_early_stopping(self.early_stopping),
             *number("num_return_sequences", self.num_return_sequences, int, 1, MOST_ROWS),
             *number("top_logprobs", self.top_logprobs, int, 0, MOST_TOP_LOGPROBS),
+            *_none_or_number("prompt_lookup_num_tokens", self.prompt_lookup_num_tokens, 1, MOST_GUESSED),
+            *_none_or_number("max_matching_ngram_size", self.max_matching_ngram_size, 2, MOST_GUESSED),
+            *_none_or_number("num_assistant_tokens", self.num_assistant_tokens, 1, MOST_GUESSED),
             *(fault for name in ("do_sample", "logprobs", "use_cache") for fault in boolean(name, getattr(self, name))),
             *(
                 ["response_format and grammar both say what the text must be: leave one out"]
@@ -246,6 +271,9 @@ class GenerationOptions(LogitsSettings):
         faults = LogitsSettings._contradictions(self)
         if self.negative_prompt is not None and self.guidance_scale == 1:
             faults.append("negative_prompt is for guidance: give a guidance_scale above 1 with it, or leave it out")
+        if self.max_matching_ngram_size is not None and self.prompt_lookup_num_tokens is None:
+            faults.append("max_matching_ngram_size is for prompt lookup: give prompt_lookup_num_tokens with it")
+        faults += self._guessing_faults()
         if self.num_beams > 1:
             if self.do_sample:
                 faults.append("num_beams: a beam search draws nothing: leave it, or the options of sampling, out")
@@ -258,6 +286,18 @@ class GenerationOptions(LogitsSettings):
         elif self.num_return_sequences > 1 and not self.do_sample:
             faults.append("num_return_sequences: without sampling or num_beams all answers would be the same")
         return faults
+
+    def _guessing_faults(self) -> list[str]:
+        """What guesses do not go with."""
+        guesses = [name for name in SPECULATION_OPTIONS if getattr(self, name) is not None]
+        others = [
+            *(["num_beams"] if self.num_beams > 1 else []),
+            *(["guidance_scale"] if self.guidance_scale != 1 else []),
+            *(["mirostat"] if self.mirostat else []),
+        ]
+        if not guesses or not others:
+            return []
+        return [f"{guesses[0]}: nothing can be guessed with {' or '.join(others)}: leave one or the other out"]
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with ``changes``, as a caller means them.
@@ -312,7 +352,7 @@ class GenerationOptions(LogitsSettings):
         As everywhere else, a file that does not say ``do_sample`` means greedy. A ``max_length`` that nobody chose, or
         of the model's context, ``max_context``, limits nothing.
         """
-        known = {f.name for f in fields(cls)} - set(CALLER_ONLY)
+        known = {f.name for f in fields(cls)} - {*CALLER_ONLY, *SPECULATION_OPTIONS}
         given: dict[str, Any] = {"do_sample": False}
         given |= {name: value for name, value in config.items() if name in known and value is not None}
         if given.get("num_beams", 1) != 1:
@@ -339,6 +379,8 @@ class EngineOptions:
             times the size of the bundle's, and make them the first time: a start takes less memory and time.
         fast_prefill: read prompts with matrices of their own, rounded for speed: about half the time, for the memory of
             the layers' weights once more and a little exactness; for bundles exported with ``--fast-prefill``.
+        draft: the name or path of a bundle with the same tokenizer and a smaller model, which guesses what comes next;
+            guesses are checked, several in one step, and the text stays the model's own.
         kv: how keys and values are kept: ``float32``, or ``int8`` in a quarter of the memory, with which a text does
             not depend on how its computation was cut; None is what the bundle prefers (its first variant).
         max_batch_size: most answers (and beams) at work at once; a request of more runs by itself.
@@ -361,6 +403,7 @@ class EngineOptions:
     kv_budget: int | None = None
     prefix_cache: int | None = None
     deterministic: bool = False
+    draft: str | Path | None = None
 
     def __post_init__(self) -> None:
         faults = [
@@ -371,6 +414,7 @@ class EngineOptions:
             *boolean("fast_prefill", self.fast_prefill),
             *(["packed_weights are those of sessions='one'"] if self.packed_weights and self.sessions == "two" else []),
             *(["packed_weights go without fast_prefill"] if self.packed_weights and self.fast_prefill else []),
+            *_draft(self.draft),
             *([] if self.kv in (None, "float32", "int8") else [f"kv: 'float32' or 'int8', not {self.kv!r}"]),
             *number("max_batch_size", self.max_batch_size, int, 1, MOST_ROWS),
             *([] if self.kv_budget is None else number("kv_budget", self.kv_budget, int, 1)),
@@ -381,6 +425,10 @@ class EngineOptions:
             raise OptionError(one_or_list(faults))
 
 
+def _none_or_number(name: str, value: object, low: int, high: int) -> list[str]:
+    return [] if value is None else number(name, value, int, low, high)
+
+
 def _bias(value: float) -> float | str:
     return "-inf" if value == float("-inf") else value
 
@@ -389,6 +437,11 @@ def _stop_string(value: object) -> list[str]:
     if not isinstance(value, str):
         return [f"stop_strings: text expected, found {value!r}"]
     return [] if value else ["stop_strings: an empty string would stop at once"]
+
+
+def _draft(value: object) -> list[str]:
+    known = value is None or isinstance(value, Path) or (isinstance(value, str) and value)
+    return [] if known else [f"draft: a bundle's name or path expected, found {shortened(value)}"]
 
 
 def _early_stopping(value: object) -> list[str]:

@@ -90,9 +90,10 @@ class GraphPair(Protocol):
 class OneSession:
     """One graph, of prefill as a rule, for both phases."""
 
-    def __init__(self, graph: Path, threads: int | None = None) -> None:
+    def __init__(self, graph: Path, threads: int | None = None, *, keep_spinning: bool = True) -> None:
+        """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores."""
         self.switch = RunSwitch()
-        self._session = open_session(graph, threads)
+        self._session = open_session(graph, threads, keep_spinning=keep_spinning)
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)

@@ -23,3 +23,7 @@ class Proposer(Protocol):
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """The tokens that may come behind ``token_ids`` (prompt and answer); none if nobody can tell."""
         ...
+
+    def verified(self, proposed: int, accepted: int) -> None:
+        """Of the last proposal, ``proposed`` tokens were run, of which the first ``accepted`` came true."""
+        ...

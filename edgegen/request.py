@@ -56,6 +56,7 @@ class Answer:
             timings=timings,
             logprobs=tuple(entry for chunk in chunks for entry in chunk.logprobs),
             score=sequence.score,
+            speculation=sequence.speculation,
             others=others,
         )
 

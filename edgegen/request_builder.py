@@ -19,11 +19,15 @@ from edgegen.constraint import (
     read_response_format,
 )
 from edgegen.constraint.compiler import CompiledConstraint
+from edgegen.draft_model import DraftModel
+from edgegen.draft_proposer import DraftProposer
 from edgegen.errors import ConstraintError, OptionError, PromptTooLongError, UsageError
 from edgegen.guided_group import GuidedGroup
 from edgegen.logits import LogitsPipeline
 from edgegen.logprobs import LogprobRecorder
-from edgegen.options import GenerationOptions
+from edgegen.ngram_proposer import NGramProposer
+from edgegen.options import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE, GenerationOptions
+from edgegen.proposer import Proposer
 from edgegen.request import Answer, Request
 from edgegen.sampler import Sampler
 from edgegen.sequence import Sequence, SequenceGroup, Watch
@@ -49,12 +53,14 @@ class RequestBuilder:
         max_context: int,
         eos_token_ids: Ids[int],
         bos_token_id: int | None,
+        draft: DraftModel | None = None,
         *,
         sure: bool = False,
     ) -> None:
         """
         Args:
             eos_token_ids: those of the model, where the options name none.
+            draft: who guesses, if somebody.
             sure: of a session, take over only what would be computed with the same bits.
         """
         self.sure = sure
@@ -63,6 +69,7 @@ class RequestBuilder:
         self._vocab_size = vocab_size
         self._max_context = max_context
         self._eos_token_ids = tuple(eos_token_ids)
+        self._draft = draft
         self._spelled: dict[int, str] = {}
 
     def encode(self, prompt: Prompt, what: str = "the prompt") -> list[int]:
@@ -155,6 +162,11 @@ class RequestBuilder:
         for name in ("stop_strings", "stop_regex"):
             if getattr(options, name) and self._tokenizer is None:
                 raise UsageError(f"{name} needs a tokenizer, and this bundle has none.")
+        if options.num_assistant_tokens is not None and self._draft is None:
+            raise UsageError(
+                "num_assistant_tokens is for a draft model, and there is none: load one with EngineOptions(draft=…), "
+                "or leave it out."
+            )
         options.check_vocabulary(self._vocab_size)
         limit = length_limit(
             len(ids),
@@ -206,6 +218,26 @@ class RequestBuilder:
                 "are for response_format"
             )
         return None if constraint is None else self._compiler.compile(constraint)
+
+    def guessers(
+        self, ids: Ids[int], options: GenerationOptions, pipeline: LogitsPipeline, sampler: Sampler
+    ) -> list[Proposer]:
+        """Who guesses an answer to the prompt ``ids``, chosen by ``pipeline`` and ``sampler``."""
+        proposers = list[Proposer]()
+        if options.prompt_lookup_num_tokens is not None:
+            size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
+            proposers.append(NGramProposer(options.prompt_lookup_num_tokens, size))
+        if self._draft is not None:
+            draft = DraftProposer(
+                self._draft,
+                pipeline,
+                sampler,
+                prompt_length=len(ids),
+                vocab_size=self._vocab_size,
+                longest=options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS,
+            )
+            proposers.append(draft)
+        return proposers
 
     def spell(self, token_id: int) -> str:
         """The text of a token by itself."""
@@ -283,18 +315,19 @@ class _Assembly:
         if self._answer_start < len(self._ids):
             self._catch_up(watch, pipeline)
             watcher.take_text()
+        sampler = Sampler(seed=seed, do_sample=bool(options.do_sample))
         sequence = Sequence(
             ids=list(self._ids),
             prompt_length=len(self._ids),
             answer_start=self._answer_start,
             max_new_tokens=self._max_new_tokens,
             pipeline=pipeline,
-            sampler=Sampler(seed=seed, do_sample=bool(options.do_sample)),
+            sampler=sampler,
             watch=watch,
             beginning=self._session.beginning(self._ids, sure=builder.sure) if self._session else None,
             keep=self._session is not None,
             use_cache=options.use_cache,
-            proposer=None if self._negative or options.num_beams > 1 else constraint,  # rows that go hand in hand
+            proposers=self._proposers(constraint, pipeline, sampler),
             record=recorder.record if recorder else None,
             deadline=self._deadline,
             limit=self._limit,
@@ -318,6 +351,15 @@ class _Assembly:
             return self._options.seed
         known = self._session.seed if self._session else None
         return secrets.randbits(63) if known is None else known
+
+    def _proposers(
+        self, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler
+    ) -> tuple[Proposer, ...]:
+        """What is forced comes before what is guessed. Rows that go hand in hand have neither."""
+        if self._negative or self._options.num_beams > 1 or pipeline.stateful:
+            return ()
+        guessers = self._builder.guessers(self._ids, self._options, pipeline, sampler)
+        return (*([constraint] if constraint else []), *guessers)
 
     def _companion(self) -> Sequence:
         """A row behind the negative prompt, which takes over what is chosen beside it."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from edgegen.logprobs import TokenLogprob
+from edgegen.speculation import NOTHING_PROPOSED, Speculation
 from edgegen.stopping import FinishReason
 
 
@@ -62,6 +63,7 @@ class GenerationResult:
         seed: the one drawn with, if any.
         logprobs: of ``token_ids``, if they were asked for.
         score: of an answer of a beam search, by which it is ranked.
+        speculation: how many tokens were proposed ahead of the model, and accepted.
         others: the other answers, where several were asked for.
     """
 
@@ -74,6 +76,7 @@ class GenerationResult:
     timings: Timings
     logprobs: tuple[TokenLogprob, ...] = ()
     score: float | None = None
+    speculation: Speculation = NOTHING_PROPOSED
     others: tuple["GenerationResult", ...] = ()
 
     @property

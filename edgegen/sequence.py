@@ -13,6 +13,7 @@ from edgegen.kv_snapshot import Beginning, KVSnapshot
 from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
 from edgegen.proposer import Proposer
 from edgegen.sampler import Sampler
+from edgegen.speculation import NOTHING_PROPOSED, Speculation
 from edgegen.stopping import StopMatch
 
 Logits = NDArray[np.float32]
@@ -38,7 +39,9 @@ class Sequence:
         answer_start: where the answer begins, of which what stands before the prompt's end was given; None is there.
         beginning: keys and values of the first ids, from elsewhere.
         keep: whether its keys and values are wanted when it ends; ``kept`` has them then.
-        proposer: who may know what comes next.
+        proposers: who may know what comes next; the first that does is heard.
+        asked: whose proposal was the last.
+        speculation: what became of the proposals so far.
         record: who keeps the log-probabilities of what was chosen.
         deadline: the time (of ``perf_counter``) at which it ends.
         limit: what is said of it when ``max_new_tokens`` are reached.
@@ -61,7 +64,9 @@ class Sequence:
     watch: Watch
     use_cache: bool = True
     shares: "Sequence | None" = None
-    proposer: Proposer | None = None
+    proposers: tuple[Proposer, ...] = ()
+    asked: Proposer | None = None
+    speculation: Speculation = NOTHING_PROPOSED
     record: Record | None = None
     deadline: float | None = None
     limit: StopMatch = LIMIT
@@ -107,15 +112,29 @@ class Sequence:
         return f"at token {len(self.ids) - self.prompt_length + 1} of the answer"
 
     def propose(self, most: int, *, alone: bool) -> tuple[int, ...]:
-        """At most so many ids that may come next; ``alone`` says whether guesses are welcome, too."""
-        proposer = self.proposer
-        if proposer is None or self.pipeline.stateful or not (alone or proposer.certain):
+        """At most so many ids that may come next: certain ones, and only where the row is ``alone`` guesses, too."""
+        most = min(most, self.room - 1)
+        if self.pipeline.stateful or most < 1:
             return ()
+        for proposer in self.proposers:
+            if (alone or proposer.certain) and (proposal := self._ask(proposer)):
+                self.asked = proposer
+                return proposal[:most]
+        return ()
+
+    def verified(self, proposal: Ids[int], new_ids: Ids[int]) -> None:
+        """``proposal`` was run, and ``new_ids`` came of it."""
+        pairs = zip(proposal, new_ids, strict=False)
+        accepted = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(proposal), len(new_ids)))
+        self.speculation = self.speculation.plus(len(proposal), accepted)
+        if self.asked is not None:
+            self.asked.verified(len(proposal), accepted)
+
+    def _ask(self, proposer: Proposer) -> tuple[int, ...]:
         try:
-            proposal = proposer.propose(self.ids)
+            return tuple(proposer.propose(self.ids))
         except EdgegenError:  # the same will be said where it belongs to a token, in ``extend``
             return ()
-        return tuple(proposal[: max(0, min(most, self.room - 1))])
 
     def choose(self, logits: Logits, unconditional: Logits | None = None) -> int:
         """Process and sample: the next id from the logits [vocab] for its place.

@@ -138,6 +138,12 @@ class Tokenizer:
         stream = StreamingDetokenizer(self, skip_special_tokens=skip_special_tokens)
         return "".join([stream.push(i) for i in ids]) + stream.finish()
 
+    def first_difference(self, other: "Tokenizer") -> int | None:
+        """The lowest id that stands for another token in ``other``, or for none; None if all are the same."""
+        ids = range(max(self.vocab_size, other.vocab_size))
+        mine, others = self._backend.id_to_token, other._backend.id_to_token
+        return next((i for i in ids if mine(i) != others(i)), None)
+
     def token_to_id(self, token: str) -> int | None:
         """The id of ``token`` as the vocabulary spells it, or None."""
         return self._backend.token_to_id(token)

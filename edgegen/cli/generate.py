@@ -16,6 +16,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.logprob_record import logprob_record
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.cli.session_file import SessionFile, spoken
+from edgegen.cli.speculation_flags import given_speculation, speculation_flags
 from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
@@ -54,6 +55,7 @@ _DEFAULTS = GenerationOptions()
 @click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
 @click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
 @stopping_flags
+@speculation_flags
 @click.option("--no-use-cache", is_flag=True, help="Rebuild the KV cache at every step (slow, for debugging).")
 @click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
 @click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{EngineOptions().prefill_chunk}]")
@@ -74,6 +76,9 @@ _DEFAULTS = GenerationOptions()
     "--kv",
     type=click.Choice(["float32", "int8"]),
     help="Keys and values in 32-bit floats, or in a quarter of the memory.  [what the bundle prefers: float32]",
+)
+@click.option(
+    "--draft", metavar="BUNDLE", help="A smaller model with the same tokenizer, which guesses what comes next."
 )
 @click.option(
     "--deterministic/--no-deterministic",
@@ -115,6 +120,7 @@ def command(
     kv: str | None,
     deterministic: bool | None,
     session_path: Path | None,
+    draft: str | None,
     print_options: bool,
     echo: bool,
     as_json: bool,
@@ -134,6 +140,7 @@ def command(
         **given_flags(),
         **given_answer_flags(),
         **given_stops(),
+        **given_speculation(),
         "grammar": given_constraint(),
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -154,6 +161,7 @@ def command(
         "fast_prefill": fast_prefill,
         "kv": kv,
         "deterministic": deterministic,
+        "draft": draft,
     }
     # Wrong values are told before the model is loaded.
     given = cast(GenerationOverrides, _given(overrides))
@@ -210,6 +218,8 @@ def _record(result: "GenerationResult") -> dict[str, Any]:
     }
     if result.score is not None:
         record["score"] = result.score
+    if result.speculation.runs:
+        record["speculation"] = asdict(result.speculation)
     if result.logprobs:
         record["logprobs"] = [logprob_record(entry) for entry in result.logprobs]
     return record
@@ -217,7 +227,7 @@ def _record(result: "GenerationResult") -> dict[str, Any]:
 
 def _stats(result: "GenerationResult", load_seconds: float) -> str:
     """Times, tokens, memory and the end, in one line."""
-    t, memory = result.timings, peak_memory()
+    t, memory, guessed = result.timings, peak_memory(), result.speculation
     parts = [
         f"load {load_seconds:.2f} s",
         f"prompt {t.prompt_tokens} tokens in {t.prompt_seconds:.3f} s ({t.prompt_tokens_per_second:.0f} tok/s)",
@@ -225,6 +235,7 @@ def _stats(result: "GenerationResult", load_seconds: float) -> str:
             f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
             f"({t.decode_tokens_per_second:.0f} tok/s)"
         ),
+        *([f"{guessed.accepted} of {guessed.proposed} proposed tokens accepted"] if guessed.runs else []),
         *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
         f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
         *([f"seed {result.seed}"] if result.seed is not None else []),

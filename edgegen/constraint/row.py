@@ -42,6 +42,9 @@ class RowConstraint:
         self._follow(token_ids[self._prompt_length :])
         return self.state.forced()
 
+    def verified(self, proposed: int, accepted: int) -> None:
+        """Nothing to learn: what is forced comes true."""
+
     def is_complete(self, answer: Sequence[int]) -> bool:
         """Whether the generated tokens are whole: their sequence may end without an end-of-sequence token."""
         self._follow(answer)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -485,3 +486,44 @@ class TestSessions:
         assert "is no session, or a damaged one" in refused.stderr.decode()
         assert file.read_text() == "mine"
         assert edgegen("generate", "--session", str(tmp_path), "Hello").returncode == 2
+
+
+class TestSpeculation:
+    REPEATING = ("--logit-bias", "65=100", "--temperature", "0", "-n", "30")
+
+    def test_guesses_change_no_text_and_are_counted(self, edgegen: Edgegen, model: str) -> None:
+        plain = edgegen("generate", "-m", model, *self.REPEATING, "Zoë")
+        guessed = edgegen("generate", "-m", model, *self.REPEATING, "--prompt-lookup-num-tokens", "6", "--stats", "Zoë")
+        assert guessed.stdout == plain.stdout == b"A" * 30 + b"\n"
+        found = re.search(rb"([0-9]+) of ([0-9]+) proposed tokens accepted", guessed.stderr)
+        assert found
+        assert int(found[1]) == int(found[2]) > 15
+
+    def test_json_says_what_was_proposed_where_something_was(self, edgegen: Edgegen, model: str) -> None:
+        guess = ("--prompt-lookup-num-tokens", "6", "--max-matching-ngram-size", "3")
+        done = edgegen("generate", "-m", model, *self.REPEATING, *guess, "--json", "Zoë")
+        said = json.loads(done.stdout)["speculation"]
+        assert set(said) == {"runs", "proposed", "accepted"}
+        assert said["proposed"] == said["accepted"] >= said["runs"] > 0
+
+    def test_a_draft_model_helps(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, *self.REPEATING, "--draft", model, "--num-assistant-tokens", "2", "Zoë")
+        assert (done.returncode, done.stdout) == (0, b"A" * 30 + b"\n")
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (("--draft", DEFAULT_MODEL), b"token 0 is not the same in both"),
+            (("--draft", "nowhere"), b"nowhere"),
+            (("--num-assistant-tokens", "2"), b"num_assistant_tokens is for a draft model, and there is none"),
+            (("--prompt-lookup-num-tokens", "2", "--num-beams", "2"), b"nothing can be guessed with num_beams"),
+            (("--max-matching-ngram-size", "2"), b"give prompt_lookup_num_tokens with it"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(
+        self, edgegen: Edgegen, model: str, arguments: tuple[str, ...], reason: bytes
+    ) -> None:
+        done = edgegen("generate", "-m", model, *arguments, "Hi")
+        assert done.stdout == b""
+        assert done.returncode in (1, 2)
+        assert reason in done.stderr

@@ -131,7 +131,16 @@ def test_options_cannot_be_changed_in_place() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"threads": 0}, {"threads": 1.5}, {"threads": 10**9}, {"prefill_chunk": 1}, {"sessions": "three"}, {"kv": "int4"}],
+    [
+        {"threads": 0},
+        {"threads": 1.5},
+        {"threads": 10**9},
+        {"prefill_chunk": 1},
+        {"sessions": "three"},
+        {"kv": "int4"},
+        {"draft": ""},
+        {"draft": 5},
+    ],
 )
 def test_wrong_engine_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
@@ -180,13 +189,46 @@ def test_mirostat_takes_the_place_of_what_cuts_off() -> None:
         ("force_words_ids", "constrained beam search is not supported"),
         ("penalty_alpha", "contrastive search is not supported: use top_k"),
         ("dola_layers", "DoLa"),
-        ("assistant_model", "assisted generation is not supported yet"),
-        ("prompt_lookup_num_tokens", "prompt lookup is not supported yet"),
+        ("assistant_model", "a draft model is loaded with the model: EngineOptions(draft=…), or --draft"),
     ],
 )
 def test_what_only_transformers_has_is_refused_by_name(name: str, instead: str) -> None:
     with pytest.raises(OptionError, match=f"{name}: .*{re.escape(instead)}"):
         DEFAULTS.override({name: 2})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"prompt_lookup_num_tokens": 0}, "prompt_lookup_num_tokens: must be between 1 and 32, found 0"),
+        ({"prompt_lookup_num_tokens": True}, "prompt_lookup_num_tokens: int expected, found True"),
+        (
+            {"prompt_lookup_num_tokens": 4, "max_matching_ngram_size": 1},
+            "max_matching_ngram_size: must be between 2 and 32, found 1",
+        ),
+        ({"num_assistant_tokens": 33}, "num_assistant_tokens: must be between 1 and 32, found 33"),
+        (
+            {"max_matching_ngram_size": 3},
+            "max_matching_ngram_size is for prompt lookup: give prompt_lookup_num_tokens with it",
+        ),
+        (
+            {"prompt_lookup_num_tokens": 4, "num_beams": 2},
+            "prompt_lookup_num_tokens: nothing can be guessed with num_beams: leave one or the other out",
+        ),
+        ({"num_assistant_tokens": 4, "guidance_scale": 2}, "num_assistant_tokens: .* with guidance_scale: leave"),
+        ({"prompt_lookup_num_tokens": 4, "mirostat": 2}, "prompt_lookup_num_tokens: .* with mirostat: leave"),
+    ],
+    ids=str,
+)
+def test_wrong_guesses_are_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        DEFAULTS.override(given)
+
+
+def test_a_file_has_no_say_in_how_fast_a_text_comes() -> None:
+    config = {"prompt_lookup_num_tokens": 4, "num_assistant_tokens": 20, "max_matching_ngram_size": 2}
+    assert GenerationOptions.from_config(config) == GenerationOptions.from_config({})
+    assert DEFAULTS.prompt_lookup_num_tokens is None
 
 
 def test_beams_do_not_draw_whatever_a_file_says_of_drawing() -> None:

@@ -227,11 +227,14 @@ class Oracle:
     def propose(self, token_ids: Ids[int]) -> Ids[int]:
         return [7] * self.count
 
+    def verified(self, proposed: int, accepted: int) -> None:
+        pass
+
 
 @pytest.mark.parametrize(("count", "new", "expected"), [(3, 20, 3), (40, 90, 16), (40, 9, 7), (3, 2, 0), (0, 20, 0)])
 def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: int, new: int, expected: int) -> None:
     one = sequence(5, new)
-    one.proposer = Oracle(count, certain=False)
+    one.proposers = (Oracle(count, certain=False),)
     one.append(0)
     assert one.propose(16, alone=True) == (7,) * expected
 
@@ -239,7 +242,7 @@ def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: i
 def test_guesses_are_for_a_row_alone_and_what_is_certain_for_any() -> None:
     scheduler = scheduler_of()
     guessing, sure = sequence(3, 12), sequence(3, 9)
-    guessing.proposer, sure.proposer = Oracle(2, certain=False), Oracle(3, certain=True)
+    guessing.proposers, sure.proposers = (Oracle(2, certain=False),), (Oracle(3, certain=True),)
     group = group_of(guessing, sure)
     scheduler.add(group)
     steps = run(scheduler)[2:]
@@ -252,7 +255,7 @@ def test_prompts_and_proposals_take_turns() -> None:
     scheduler = scheduler_of()
     sure = [sequence(3, 40), sequence(3, 40)]
     for row in sure:
-        row.proposer = Oracle(3, certain=True)
+        row.proposers = (Oracle(3, certain=True),)
     late = sequence(12, 2)
     scheduler.add(group_of(*sure))
     for _ in range(4):
@@ -265,7 +268,7 @@ def test_prompts_and_proposals_take_turns() -> None:
 def test_nobody_proposes_while_a_prompt_is_under_way() -> None:
     scheduler = scheduler_of()
     guessing, late = sequence(3, 30), sequence(12, 2)
-    guessing.proposer = Oracle(2, certain=False)
+    guessing.proposers = (Oracle(2, certain=False),)
     scheduler.add(group_of(guessing))
     follow(scheduler.schedule())
     assert isinstance(scheduler.schedule().several, Verify)

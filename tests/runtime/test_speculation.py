@@ -17,15 +17,26 @@ from edgegen.engine import Engine
 from edgegen.errors import ConstraintError, LogitsError
 from edgegen.llm import open_runner
 from edgegen.logits import Candidates, LogitsContext, LogitsPipeline
+from edgegen.ngram_proposer import NGramProposer
 from edgegen.options import EngineOptions, GenerationOptions
 from edgegen.proposer import Proposer
 from edgegen.request import Request
 from edgegen.request_builder import RequestBuilder
 from edgegen.sampler import Sampler
 from edgegen.sequence import CANCELLED, OUT_OF_TIME, Sequence, SequenceGroup, Update
+from edgegen.speculation import Speculation
 from edgegen.stopping import StopMatch
 from edgegen.tokenizer import Tokenizer
-from tests.runtime.models import EOS, VOCAB_SIZE, FailAt, RandomGraphs, byte_tokenizer, fake_runner, random_ids
+from tests.runtime.models import (
+    EOS,
+    VOCAB_SIZE,
+    FailAt,
+    FakeGraphs,
+    RandomGraphs,
+    byte_tokenizer,
+    fake_runner,
+    random_ids,
+)
 
 PROMPT = random_ids(21)
 
@@ -37,10 +48,14 @@ class Script:
     say: Callable[[list[int]], Ids[int]]
     certain: bool = False
     asked: int = 0
+    told: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def propose(self, token_ids: Ids[int]) -> Ids[int]:
         self.asked += 1
         return self.say(list(token_ids))
+
+    def verified(self, proposed: int, accepted: int) -> None:
+        self.told.append((proposed, accepted))
 
 
 @dataclass
@@ -67,7 +82,7 @@ def row(
         sampler=Sampler(seed=seed, do_sample=True),
         watch=Watched(frozenset(ends)).watch,
         use_cache=use_cache,
-        proposer=proposer,
+        proposers=() if proposer is None else (proposer,),
     )
 
 
@@ -78,7 +93,7 @@ def answer_of(graphs: RandomGraphs, count: int, seed: int = 5) -> list[int]:
     return ids[len(PROMPT) :]
 
 
-def engine_of(graphs: RandomGraphs) -> Engine:
+def engine_of(graphs: FakeGraphs) -> Engine:
     return Engine(fake_runner(graphs), prefill_chunk=8)
 
 
@@ -139,6 +154,70 @@ def test_what_is_right_saves_runs_and_what_is_wrong_costs_none() -> None:
     graphs.runs.clear()
     run(engine_of(graphs), SequenceGroup([row(Script(lambda ids: [7] * 4), 21)]))
     assert graphs.runs[3:] == [*[("decode", 5)] * 16, ("decode", 4), ("decode", 3), ("decode", 2), ("decode", 1)]
+
+
+def test_who_proposed_is_told_what_came_of_it() -> None:
+    graphs = RandomGraphs()
+    answer = answer_of(graphs, 20)
+
+    def propose(ids: list[int]) -> list[int]:
+        at = len(ids) - len(PROMPT)
+        return {1: [*answer[1:4], 256, 256], 5: [], 6: [256], 7: answer[7:9]}.get(at, [])
+
+    proposer, silent = Script(propose), Script(lambda ids: [])
+    one = row(None)
+    one.proposers = (silent, proposer)
+    run(engine_of(graphs), SequenceGroup([one]))
+    assert one.generated == answer
+    assert proposer.told == [(5, 3), (1, 0), (2, 2)]
+    assert silent.told == []
+    assert one.speculation == Speculation(runs=3, proposed=8, accepted=5)
+
+
+def test_an_end_inside_a_proposal_accepts_up_to_there() -> None:
+    graphs = RandomGraphs()
+    answer = answer_of(graphs, 20)
+    end = next(at for at in range(2, 20) if answer[at] not in answer[:at])
+    proposer = Script(right(answer, 19))
+    one = row(proposer, ends=[answer[end]])
+    run(engine_of(graphs), SequenceGroup([one]))
+    assert sum(accepted for _, accepted in proposer.told) >= end - len(proposer.told)
+    assert one.speculation.accepted == sum(accepted for _, accepted in proposer.told) <= end
+
+
+def test_what_is_certain_comes_before_guesses_and_guesses_only_alone() -> None:
+    sure, guess = Script(lambda ids: [1] if len(ids) % 2 else [], certain=True), Script(lambda ids: [2, 2])
+    one = row(None)
+    one.proposers = (sure, guess)
+    one.ids = PROMPT[:20]
+    assert one.propose(8, alone=True) == (2, 2)
+    assert one.asked is guess
+    assert one.propose(8, alone=False) == ()
+    one.ids = PROMPT[:21]
+    assert one.propose(8, alone=True) == one.propose(8, alone=False) == (1,)
+    assert one.asked is sure
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    seed=st.integers(0, 1000),
+    period=st.integers(1, 30),
+    slips=st.sets(st.integers(0, 59), max_size=8),
+    longest=st.integers(1, 20),
+    use_cache=st.booleans(),
+)
+def test_with_lookup_the_ids_are_the_same_and_repetition_is_sooner(
+    seed: int, period: int, slips: set[int], longest: int, use_cache: bool
+) -> None:
+    """A text that goes round, but for some slips."""
+    cycle = random_ids(period, seed)
+    text = [cycle[at % period] if at not in slips else (seed + at) % 256 for at in range(60)]
+    graphs = FakeGraphs(lambda ids: text[len(ids) - len(PROMPT)])
+    one = row(NGramProposer(longest, 4), 60, use_cache=use_cache)
+    run(engine_of(graphs), SequenceGroup([one]))
+    assert one.generated == text
+    if period < 10 and not slips and longest > 3 and use_cache:
+        assert sum(phase == "decode" for phase, _ in graphs.runs) < 35
 
 
 def test_a_proposal_is_cut_to_what_is_left_and_to_the_longest() -> None:
@@ -289,7 +368,7 @@ class TestForcedTokens:
             file, size = fp32_bundle.file("tokenizer.json"), fp32_bundle.manifest.model.vocab_size
             request = self.request(file, size, **options)
             for one in request.group if not forced else ():
-                one.proposer = None
+                one.proposers = ()
             engine = Engine(open_runner(fp32_bundle, EngineOptions(threads=1)), prefill_chunk=32)
             engine.add(request.group)
             steps = 0
@@ -306,7 +385,7 @@ class TestForcedTokens:
         for forced in (True, False):
             request = self.request(byte_tokenizer(tmp_path / "tokenizer.json"), VOCAB_SIZE, seed=3, top_logprobs=2)
             for one in request.group if not forced else ():
-                one.proposer = None
+                one.proposers = ()
             graphs = RandomGraphs(1)
             engine = engine_of(graphs)
             engine.add(request.group)

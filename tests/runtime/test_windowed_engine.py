@@ -81,6 +81,9 @@ class Guesses:
             known.append(self.next_id(known) if k < self.right else 3)
         return known[len(ids) :]
 
+    def verified(self, proposed: int, accepted: int) -> None:
+        pass
+
 
 def sequence(prompt: list[int], new: int, **changes: Any) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
@@ -125,7 +128,7 @@ def test_rows_slide_each_for_itself(lengths: list[int], chunk: int, new: int) ->
 @given(count=st.integers(1, 128), right=st.integers(0, 128), prompt=st.integers(1, 300))
 def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int) -> None:
     ids = random_ids(prompt)
-    row = sequence(ids, 300, proposer=Guesses(digest_of, count, right))
+    row = sequence(ids, 300, proposers=(Guesses(digest_of, count, right),))
     finish(Engine(WindowedRunner(WindowedGraphs(digest_of)), 128), SequenceGroup([row]))
     assert row.generated == answer_to(ids, 300)
 
