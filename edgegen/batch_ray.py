@@ -4,6 +4,7 @@ The process that writes the output also reads the input, block by block as worke
 where its blocks begin. A worker that dies is replaced, and what it was at is done again.
 """
 
+import logging
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -106,7 +107,6 @@ def answer_on_ray(
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=per_worker,
-            scheduling_strategy="SPREAD",
         )
         try:
             for row in answers.iter_rows():
@@ -119,6 +119,7 @@ def answer_on_ray(
 def _cluster(address: str) -> Generator[Any]:
     """Ray, connected and quiet."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns of what Ray Data does by itself
     try:
         import_module("ray.data")
         ray: Any = import_module("ray")
@@ -132,6 +133,7 @@ def _cluster(address: str) -> Generator[Any]:
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         yield ray
     finally:
         ray.shutdown()

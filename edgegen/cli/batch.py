@@ -1,8 +1,9 @@
 """``edgegen batch``: a file of prompts, answered line by line; resumable."""
 
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -12,6 +13,7 @@ import click
 
 from edgegen.batch_input import InputLine, read_lines
 from edgegen.bundle import Bundle
+from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.cli.stopping_flags import given_stops, stopping_flags
@@ -86,10 +88,11 @@ def command(
     Until the last line is answered, the answers are in OUTPUT.part. The same command goes on there after it was
     interrupted or killed.
     """
+    check = Check()
     options = {
         **given_flags(),
         **given_stops(),
-        "grammar": given_constraint(),
+        "grammar": check.attempt(given_constraint),
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
         "top_k": top_k,
@@ -101,25 +104,33 @@ def command(
         "eos_token_id": eos_token_id or None,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    # Wrong values are told before anything is begun.
-    GenerationOptions().override(cast(GenerationOverrides, given))
-    engine = EngineOptions(threads=threads, packed_weights=bool(packed_weights), fast_prefill=bool(fast_prefill), kv=kv)
+    check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))
+    engine = check.attempt(
+        lambda: EngineOptions(
+            threads=threads, packed_weights=bool(packed_weights), fast_prefill=bool(fast_prefill), kv=kv
+        )
+    )
     if ray is not None and prompts == "-":
-        raise UsageError("--ray reads its lines from a file, in any order: give one.")
-    bundle = Bundle.open(BundleStore().resolve(model))
+        check.faults.append("--ray reads its lines from a file, in any order: give one.")
+    file = check.attempt(lambda: _opened(prompts, output))
+    bundle = check.attempt(lambda: Bundle.open(BundleStore().resolve(model)))
+    if bundle is not None and engine is not None:
+        check.attempt(lambda: bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill))
+    check.finish()
+    assert file
+    assert bundle
+    assert engine
 
     from edgegen.batch_settings import BatchSettings
 
     settings = BatchSettings(model if ray else str(bundle.path), given, engine)
-    with ExitStack() as stack:
-        file = stack.enter_context(_opened(prompts, output))
-        target = stack.enter_context(_output(output, settings.fingerprint(bundle), force=force))
+    with file, _output(output, settings.fingerprint(bundle), force=force) as target:
         lines = target.unanswered(read_lines(file))
         settings = replace(settings, created=target.created)
         begin, before = perf_counter(), target.answered
         entries = _entries(ray, Path(prompts), lines, settings, bundle)
         try:
-            tokens = _write(entries, target, file)
+            tokens = _write(entries, target, None if prompts == "-" else Path(prompts))
         except KeyboardInterrupt:
             if output != "-":
                 click.echo(f"\nedgegen: {target.answered} lines are answered; the same command goes on.", err=True)
@@ -129,25 +140,20 @@ def command(
         return 1 if target.failed else 0
 
 
-@contextmanager
-def _opened(prompts: str, output: str) -> Generator[BinaryIO]:
+def _opened(prompts: str, output: str) -> BinaryIO:
     """The input.
 
     Raises:
         UsageError: it cannot be read, or the output would take its place.
     """
     if prompts == "-":
-        yield sys.stdin.buffer
-        return
-    path = Path(prompts)
-    if output != "-" and Path(output).exists() and path.exists() and path.samefile(output):
-        raise UsageError(f"{output} is the input: give another output.")
+        return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
     try:
-        file = path.open("rb")
+        if output != "-" and Path(output).exists() and Path(prompts).samefile(output):
+            raise UsageError(f"{output} is the input: give another output.")
+        return Path(prompts).open("rb")
     except OSError as error:
         raise UsageError(f"cannot read {prompts}: {error.strerror}.") from None
-    with file:
-        yield file
 
 
 def _output(output: str, fingerprint: dict[str, str], *, force: bool) -> "BatchOutput":
@@ -170,10 +176,10 @@ def _entries(
     return BatchJob(LLM.load(settings.model, options=settings.engine), settings).answer(lines)
 
 
-def _write(entries: "Iterator[Entry]", target: "BatchOutput", file: BinaryIO) -> int:
-    """All entries into their place; how many tokens they have."""
+def _write(entries: "Iterator[Entry]", target: "BatchOutput", path: Path | None) -> int:
+    """All entries into their place; how many tokens they have. ``path`` is the input's, if it can be read twice."""
     tokens = 0
-    with _bar(file, target.answered) as show:
+    with _bar(path, target.answered) as show:
         for entry in entries:
             target.append(entry)
             tokens += entry.tokens
@@ -182,14 +188,14 @@ def _write(entries: "Iterator[Entry]", target: "BatchOutput", file: BinaryIO) ->
 
 
 @contextmanager
-def _bar(file: BinaryIO, answered: int) -> Generator[Callable[[int], None]]:
+def _bar(path: Path | None, answered: int) -> Generator[Callable[[int], None]]:
     """Gives what is to hear after each line how many tokens there are; it shows them where somebody looks."""
     if not sys.stderr.isatty():
         yield lambda tokens: None
         return
     from tqdm import tqdm
 
-    total = _count(file)
+    total = None if path is None else _count(path)
     layout: Any = {"bar_format": _COUNT if total is None else _BAR, "leave": False}
     with tqdm(total=total, initial=answered, desc="- tok/s", **layout) as bar:
         begin = perf_counter()
@@ -201,12 +207,9 @@ def _bar(file: BinaryIO, answered: int) -> Generator[Callable[[int], None]]:
         yield show
 
 
-def _count(file: BinaryIO) -> int | None:
-    """The lines of the input; None where they can be read but once."""
-    if not file.seekable():
-        return None
-    with Path(file.name).open("rb") as again:
-        return sum(1 for _ in read_lines(again))
+def _count(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in read_lines(file))
 
 
 def _summary(target: "BatchOutput", lines: int, tokens: int, seconds: float) -> str:
