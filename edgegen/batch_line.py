@@ -177,7 +177,7 @@ class _Reader:
         known = {name: value for name, value in asked.items() if name in _OPTIONS}
         for part in ({name: value for name, value in asked.items() if name not in _OPTIONS}, known):
             try:
-                options = defaults.override(part)
+                options = defaults.override(part) if part else defaults
             except OptionError as error:
                 self._faults += _each(error)
         return options
