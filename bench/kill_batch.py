@@ -18,6 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+
+class BrokenOutputError(Exception):
+    """What is there after a kill is not what should be."""
+
+
 OLD = b"what was there before\n"
 PROMPTS = ("Once upon a time", "The dog", "One day, Lily", "A cat and")
 
@@ -80,16 +85,16 @@ class Trial:
     def _look(self, ended: bool) -> None:
         found = self._output.read_bytes()
         answered, records = self._journal()
-        assert found in (OLD, self._whole), "the output is half"
-        assert self._whole.startswith(records), "unfinished answers are not the beginning of the new output"
+        _require(found in (OLD, self._whole), "the output is half")
+        _require(self._whole.startswith(records), "unfinished answers are not the beginning of the new output")
         if found == self._whole:
             self.tally.batches += 1
             self._part.unlink(missing_ok=True)  # killed behind the rename
             self._output.write_bytes(OLD)
             answered = 0
         else:
-            assert not ended, "a process ended without an output"
-            assert answered >= self._answered, "answers are lost"
+            _require(not ended, "a process ended without an output")
+            _require(answered >= self._answered, "answers are lost")
         if ended:
             self.tally.behind += 1
         elif answered == self._answered:
@@ -120,6 +125,11 @@ class Trial:
         return subprocess.Popen([*command, "--force"], stderr=subprocess.DEVNULL)
 
 
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise BrokenOutputError(otherwise)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50, help="how many times to kill [50]")
@@ -132,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             while trial.tally.kills < options.kills:
                 trial.kill()
             trial.finish()
-        except AssertionError as error:
+        except BrokenOutputError as error:
             sys.stdout.write(f"after {trial.tally.kills} kills: {error}\n")
             return 1
     tally = trial.tally

@@ -59,11 +59,12 @@ def llm(tmp_path: Path) -> LLM:
 
 
 def test_each_answer_is_that_of_the_line_alone_and_in_its_place(llm: LLM) -> None:
-    asked = [{"prompt": [n], "max_new_tokens": 1 + n * 7 % 10, "seed": n} for n in range(20, 120)]
+    numbers = range(20, 120)
+    asked = [{"prompt": [n], "max_new_tokens": 1 + n * 7 % 10, "seed": n} for n in numbers]
     found = answers(BatchJob(llm, settings()), *asked)
     assert [record["line"] for record in found] == [*range(1, 101)]
-    for line, record in zip(asked, found, strict=True):
-        alone = llm.generate(line["prompt"], max_new_tokens=line["max_new_tokens"], seed=line["seed"])
+    for n, record in zip(numbers, found, strict=True):
+        alone = llm.generate([n], max_new_tokens=1 + n * 7 % 10, seed=n)
         assert (record["text"], tuple(record["token_ids"])) == (alone.text, alone.token_ids)
 
 
