@@ -6,6 +6,7 @@ where its blocks begin. A worker that dies is replaced, and what it was at is do
 
 import logging
 import os
+import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +21,9 @@ from edgegen.batch_record import Entry
 from edgegen.batch_settings import BatchSettings, digest_of
 from edgegen.errors import BundleError, EdgegenError, UsageError, first_line
 from edgegen.llm import LLM
+
+_PATIENCE = 10.0
+"""Seconds that a cluster may take to answer at all."""
 
 LINES_PER_BLOCK = 128
 """What a worker is given at a time, and has to do again if it dies."""
@@ -112,7 +116,8 @@ def answer_on_ray(
             for row in answers.iter_rows():
                 yield Entry(row["digest"], row["record"], bool(row["failed"]), int(row["tokens"]))
         except ray.exceptions.RayError as error:
-            raise EdgegenError(f"the batch failed on Ray: {first_line(error)}") from error
+            # A worker's own words come behind its traceback.
+            raise EdgegenError(f"the batch failed on Ray: {str(error).strip().splitlines()[-1]}") from error
 
 
 @contextmanager
@@ -125,6 +130,7 @@ def _cluster(address: str) -> Generator[Any]:
         ray: Any = import_module("ray")
     except ImportError:
         raise UsageError('--ray needs Ray, which is not installed: pip install "edgegen[ray]".') from None
+    _reach(address)
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError) as error:
@@ -133,10 +139,23 @@ def _cluster(address: str) -> Generator[Any]:
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised as well
         yield ray
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """
+    Raises:
+        UsageError: nothing listens at ``HOST:PORT``, which Ray itself would say after two minutes only.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdecimal():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"no Ray cluster at {address}: {first_line(error)}") from None
 
 
 def _sharing(nodes: Iterable[Mapping[str, Any]], threads: int | None) -> tuple[int, int]:

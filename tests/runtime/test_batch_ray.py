@@ -96,6 +96,21 @@ class TestOnTwoWorkers:
         assert len(seen) == 3
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
+    def test_a_worker_with_another_bundle_is_refused(self, cluster: Any, tmp_path: Path) -> None:
+        write_input(tmp_path, 10)
+        code = (
+            "from pathlib import Path\nfrom edgegen.batch_input import read_lines\n"
+            "from edgegen.batch_ray import answer_on_ray\nfrom edgegen.batch_settings import BatchSettings\n"
+            f"lines = read_lines(Path('in.jsonl').open('rb'))\n"
+            f"list(answer_on_ray({cluster.address!r}, Path('in.jsonl'), lines, BatchSettings('stories'), 'another'))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.decode().splitlines()[-1] == (
+            "edgegen.errors.EdgegenError: the batch failed on Ray: edgegen.errors.BundleError: stories is another "
+            "bundle on this worker: put the same one on every machine."
+        )
+
     def test_what_was_begun_alone_goes_on_there(self, cluster: Any, tmp_path: Path) -> None:
         write_input(tmp_path, 300)
         assert batch(tmp_path, "plain.jsonl").returncode == 1
@@ -111,11 +126,12 @@ class TestOnTwoWorkers:
 
 
 @needs_ray
-def test_no_cluster_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["auto", "127.0.0.1:1", "127.0.0.1:99999"])
+def test_no_cluster_there(tmp_path: Path, address: str) -> None:
     (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n')
-    done = batch(tmp_path, "out.jsonl", "--ray", "auto")
+    done = batch(tmp_path, "out.jsonl", "--ray", address)
     assert done.returncode == 2
-    assert done.stderr.decode().startswith("edgegen: error: no Ray cluster at auto: ")
+    assert done.stderr.decode().startswith(f"edgegen: error: no Ray cluster at {address}: ")
 
 
 def write_input(folder: Path, count: int) -> None:
