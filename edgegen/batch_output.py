@@ -89,8 +89,8 @@ class FileOutput:
         answers that are of another input or depend on other things.
 
         Raises:
-            UsageError: there is something at ``path`` that must not be replaced, unfinished work depends on other
-                things, or another process is at it.
+            UsageError: there is something at ``path`` that must not be replaced, or no folder for it; unfinished work
+                depends on other things; or another process is at it.
         """
         self._path = Path(os.path.realpath(path))
         self._part = self._beside(".part")
@@ -98,6 +98,8 @@ class FileOutput:
         self.created, self.answered, self.failed = int(time()), 0, 0
         if self._path.is_dir():
             raise UsageError(f"{self._path} is a folder: give a file.")
+        if not self._path.parent.is_dir():
+            raise UsageError(f"there is no folder {self._path.parent} to write {self._path.name} to: make it first.")
         self._stack = ExitStack()
         lock = self._beside(".lock")
         # A lock that has vanished was that of a process which has just ended, and will not keep the next one off.

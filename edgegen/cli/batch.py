@@ -127,8 +127,8 @@ def command(
     with file, _output(output, settings.fingerprint(bundle), force=force) as target:
         lines = target.unanswered(read_lines(file))
         settings = replace(settings, created=target.created)
-        begin, before = perf_counter(), target.answered
         entries = _entries(ray, Path(prompts), lines, settings, bundle)
+        begin, before = perf_counter(), target.answered
         try:
             tokens = _write(entries, target, None if prompts == "-" else Path(prompts))
         except KeyboardInterrupt:

@@ -115,8 +115,9 @@ class TestRefusals:
         with pytest.raises(UsageError, match="exists: add --force to replace it, or give another output"):
             run(path)
         assert run(path, most=2, force=True) == [1, 3]
-        assert path.read_bytes() == b"old"
-        assert run(path, force=True) == [4, 5]
+        with path.open("rb") as before:
+            assert run(path, force=True) == [4, 5]
+            assert before.read() == b"old"
         assert path.read_bytes() == expected()
 
     @pytest.mark.parametrize(
@@ -175,6 +176,8 @@ class TestRefusals:
     def test_a_folder(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="is a folder: give a file"):
             FileOutput(tmp_path, FINGERPRINT, force=True)
+        with pytest.raises(UsageError, match=r"there is no folder .*nowhere to write out\.jsonl to: make it first"):
+            FileOutput(tmp_path / "nowhere" / "out.jsonl", FINGERPRINT)
 
     def test_two_at_once(self, path: Path) -> None:
         link = path.with_name("link.jsonl")

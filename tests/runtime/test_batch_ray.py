@@ -8,10 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +19,10 @@ from edgegen.batch_input import read_lines
 from edgegen.batch_ray import blocks_of, read_block
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")]),
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 COMMAND = [sys.executable, "-m", "edgegen", "batch"]
 PROMPTS = ["Once upon a time", "The dog", "One day, Lily", "A cat and"]
 
@@ -48,37 +50,51 @@ def test_without_ray_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
 
 
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+print("\\nADDRESS", cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two nodes of one processor each, both on this machine."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "export")]))
-    utils: Any = import_module("ray.cluster_utils")
-    cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        cluster.add_node(num_cpus=1)
-        yield cluster
-    finally:
-        cluster.shutdown()
+def cluster(edgegen_home: Path) -> Iterator[str]:
+    """The address of two nodes of one processor each, both on this machine."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | ENVIRONMENT,
+    )
+    with process:
+        assert process.stdin
+        assert process.stdout
+        yield next(line.split()[1].decode() for line in process.stdout if line.startswith(b"ADDRESS"))
+        process.stdin.close()
 
 
 @needs_ray
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # Ray's own
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="workers are found in /proc")
 class TestOnTwoWorkers:
-    def test_the_output_is_that_of_one_process(self, cluster: Any, tmp_path: Path) -> None:
+    def test_the_output_is_that_of_one_process(self, cluster: str, tmp_path: Path) -> None:
         write_input(tmp_path, 300)
         assert batch(tmp_path, "plain.jsonl").returncode == 1
-        done = batch(tmp_path, "ray.jsonl", "--ray", cluster.address, "--threads", "1")
+        done = batch(tmp_path, "ray.jsonl", "--ray", cluster, "--threads", "1")
         assert done.returncode == 1
         assert done.stderr.decode().splitlines()[-1].startswith("edgegen: 300 lines · 30 failed · 1620 tokens in ")
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
-    def test_a_worker_may_be_killed(self, cluster: Any, tmp_path: Path, edgegen_home: Path) -> None:
+    def test_a_worker_may_be_killed(self, cluster: str, tmp_path: Path, edgegen_home: Path) -> None:
         write_input(tmp_path, 1280)
         assert batch(tmp_path, "plain.jsonl").returncode == 1
-        process = start(tmp_path, "ray.jsonl", "--ray", cluster.address, "--threads", "1")
+        process = start(tmp_path, "ray.jsonl", "--ray", cluster, "--threads", "1")
         seen = set[int]()
         try:
             while answered(tmp_path / "ray.jsonl.part") < 128 and process.poll() is None:
@@ -96,22 +112,24 @@ class TestOnTwoWorkers:
         assert len(seen) == 3
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
-    def test_a_worker_with_another_bundle_is_refused(self, cluster: Any, tmp_path: Path) -> None:
+    def test_a_worker_with_another_bundle_is_refused(self, cluster: str, tmp_path: Path) -> None:
         write_input(tmp_path, 10)
         code = (
             "from pathlib import Path\nfrom edgegen.batch_input import read_lines\n"
             "from edgegen.batch_ray import answer_on_ray\nfrom edgegen.batch_settings import BatchSettings\n"
-            f"lines = read_lines(Path('in.jsonl').open('rb'))\n"
-            f"list(answer_on_ray({cluster.address!r}, Path('in.jsonl'), lines, BatchSettings('stories'), 'another'))"
+            "lines = read_lines(Path('in.jsonl').open('rb'))\n"
+            f"list(answer_on_ray({cluster!r}, Path('in.jsonl'), lines, BatchSettings('stories'), 'another'))"
         )
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, check=False
+        )
         assert done.returncode == 1
         assert done.stderr.decode().splitlines()[-1] == (
             "edgegen.errors.EdgegenError: the batch failed on Ray: edgegen.errors.BundleError: stories is another "
             "bundle on this worker: put the same one on every machine."
         )
 
-    def test_what_was_begun_alone_goes_on_there(self, cluster: Any, tmp_path: Path) -> None:
+    def test_what_was_begun_alone_goes_on_there(self, cluster: str, tmp_path: Path) -> None:
         write_input(tmp_path, 300)
         assert batch(tmp_path, "plain.jsonl").returncode == 1
         process = start(tmp_path, "ray.jsonl")
@@ -120,7 +138,7 @@ class TestOnTwoWorkers:
         process.kill()
         process.communicate()
         assert answered(tmp_path / "ray.jsonl.part") < 300
-        done = batch(tmp_path, "ray.jsonl", "--ray", cluster.address, "--threads", "1")
+        done = batch(tmp_path, "ray.jsonl", "--ray", cluster, "--threads", "1")
         assert b"of them before" in done.stderr
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
@@ -136,7 +154,9 @@ def test_no_cluster_there(tmp_path: Path, address: str) -> None:
 
 def write_input(folder: Path, count: int) -> None:
     """Lines of which each tenth is an error."""
-    lines = [{"prompt": PROMPTS[n % 4], "max_new_tokens": 2 + n % 9, "id": n} for n in range(count)]
+    lines: list[dict[str, object]] = [
+        {"prompt": PROMPTS[n % 4], "max_new_tokens": 2 + n % 9, "id": n} for n in range(count)
+    ]
     for line in lines[::10]:
         line["temprature"] = 1
     (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -144,8 +164,7 @@ def write_input(folder: Path, count: int) -> None:
 
 def start(folder: Path, output: str, *options: str) -> subprocess.Popen[bytes]:
     command = [*COMMAND, "in.jsonl", "-o", output, "--seed", "5", *options]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
-    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stderr=subprocess.PIPE)
 
 
 def batch(folder: Path, output: str, *options: str) -> subprocess.CompletedProcess[bytes]:
