@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from edgegen.batch_input import InputLine, read_lines
 from edgegen.batch_job import BatchJob
 from edgegen.batch_record import Entry
 from edgegen.batch_settings import BatchSettings, digest_of
+from edgegen.board import physical_cores
 from edgegen.errors import BundleError, EdgegenError, UsageError, first_line
 from edgegen.llm import LLM
 
@@ -65,8 +66,9 @@ class _Reader:
 class _Worker:
     """Has a model, and answers blocks."""
 
-    def __init__(self, reader: Any, settings: BatchSettings, digest: str) -> None:
-        llm = LLM.load(settings.model, options=settings.engine)
+    def __init__(self, reader: Any, settings: BatchSettings, digest: str, processors: int) -> None:
+        threads = settings.engine.threads or min(processors, physical_cores())
+        llm = LLM.load(settings.model, options=replace(settings.engine, threads=threads))
         if digest_of(llm.bundle) != digest:
             raise BundleError(f"{settings.model} is another bundle on this worker: put the same one on every machine.")
         self._reader = reader
@@ -97,7 +99,7 @@ def answer_on_ray(
 
     Raises:
         UsageError: Ray is not installed, or nothing answers at ``address``.
-        BundleError: a worker has no such bundle.
+        EdgegenError: no worker could be started, because it has no such bundle for example.
     """
     with _cluster(address) as ray:
         places = [asdict(block) for block in blocks_of(lines)]
@@ -107,7 +109,7 @@ def answer_on_ray(
         reader = ray.remote(num_cpus=0)(_Reader).options(scheduling_strategy=_here(ray)).remote(path)
         answers = ray.data.from_items(places, override_num_blocks=len(places)).map_batches(
             _Worker,
-            fn_constructor_args=(reader, settings, digest),
+            fn_constructor_args=(reader, settings, digest, per_worker),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=per_worker,
@@ -159,7 +161,7 @@ def _reach(address: str) -> None:
 
 
 def _sharing(nodes: Iterable[Mapping[str, Any]], threads: int | None) -> tuple[int, int]:
-    """Processors of a worker, and how many workers there are; without ``threads``, one for each machine."""
+    """Processors of a worker, and how many workers there are; without ``threads``, one for each of like machines."""
     processors = [int(node["Resources"].get("CPU", 0)) for node in nodes if node["Alive"]]
     each = threads or min((count for count in processors if count), default=1)
     return each, max(1, sum(count // each for count in processors))

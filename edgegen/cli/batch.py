@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from edgegen.batch_input import InputLine, read_lines
+from edgegen.board import expand_user
 from edgegen.bundle import Bundle
 from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
@@ -123,7 +124,9 @@ def command(
 
     from edgegen.batch_settings import BatchSettings
 
-    settings = BatchSettings(model if ray else str(bundle.path), given, engine)
+    # A worker has another working folder, and perhaps another store.
+    named = bundle.path != expand_user(Path(model))
+    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, engine)
     with file, _output(output, settings.fingerprint(bundle), force=force) as target:
         lines = target.unanswered(read_lines(file))
         settings = replace(settings, created=target.created)

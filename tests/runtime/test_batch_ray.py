@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from edgegen.batch_input import read_lines
 from edgegen.batch_ray import blocks_of, read_block
+from edgegen.store import DEFAULT_MODEL, BundleStore
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -86,7 +87,8 @@ class TestOnTwoWorkers:
     def test_the_output_is_that_of_one_process(self, cluster: str, tmp_path: Path) -> None:
         write_input(tmp_path, 300)
         assert batch(tmp_path, "plain.jsonl").returncode == 1
-        done = batch(tmp_path, "ray.jsonl", "--ray", cluster, "--threads", "1")
+        (tmp_path / "model").symlink_to(BundleStore().resolve(DEFAULT_MODEL))
+        done = batch(tmp_path, "ray.jsonl", "--ray", cluster, "-m", "model")
         assert done.returncode == 1
         assert done.stderr.decode().splitlines()[-1].startswith("edgegen: 300 lines · 30 failed · 1620 tokens in ")
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
