@@ -16,6 +16,7 @@ import edgegen
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
 
 VERBS = {
+    "batch": "Answer a file of prompts.",
     "bench": "Measure speed and memory on this machine.",
     "eval": "Put bundles to the same tests.",
     "export": "Export a checkpoint to a bundle.",

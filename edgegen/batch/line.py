@@ -1,0 +1,212 @@
+"""BatchLine: what one line of a batch's input asks for.
+
+Either ``{"prompt": …}`` or ``{"messages": […]}`` with generation options beside it, or a request in OpenAI's batch
+format.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from reprlib import repr as shortened
+from typing import Any, Literal, cast
+
+from edgegen.batch.input import LONGEST_LINE, InputLine
+from edgegen.batch.openai import CHAT, COMPLETION, URLS, settings_of
+from edgegen.chat import Conversation
+from edgegen.errors import ConversationError, OptionError, did_you_mean, first_line
+from edgegen.options import GenerationOptions
+
+Form = Literal["own", "chat", "completion", "none"]
+"""How the answer is to be written: in edgegen's own way, in OpenAI's two, or in a way that suits all."""
+
+_OPTIONS = frozenset(f.name for f in fields(GenerationOptions))
+_NAMES = ("id", "custom_id")
+_REQUEST = ("custom_id", "method", "url", "body")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """
+    Attributes:
+        names: ``id`` and ``custom_id``, as far as the line has them.
+        prompt: None where there is none that can be used, which ``faults`` then say.
+        options: those in effect.
+        seeded: whether the line has a seed of its own.
+        faults: everything that is wrong with the line.
+    """
+
+    form: Form
+    options: GenerationOptions
+    names: Mapping[str, str | int] = field(default_factory=dict[str, str | int])
+    prompt: str | list[int] | Conversation | None = None
+    seeded: bool = False
+    faults: tuple[str, ...] = ()
+
+
+def parse_line(line: InputLine, defaults: GenerationOptions) -> BatchLine:
+    """What ``line`` asks for; ``defaults`` is what holds where it says nothing. Never raises: faults are part of it."""
+    faults = list[str]()
+    try:
+        content = _object(line, faults)
+        if content is None:
+            return BatchLine("none", defaults, faults=tuple(faults))
+        if content.keys() & {"method", "url", "body"}:
+            return _Reader(content, defaults, faults).request()
+        return _Reader(content, defaults, faults).own()
+    except RecursionError:
+        return BatchLine("none", defaults, faults=("too many brackets in one another",))
+
+
+def _object(line: InputLine, faults: list[str]) -> dict[str, Any] | None:
+    if line.too_long:
+        faults.append(f"longer than {LONGEST_LINE} bytes, which is the most that a line may have")
+        return None
+    try:
+        found = json.loads(line.data.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        faults.append(f"not JSON: {error.msg} at character {error.colno}")
+        return None
+    except UnicodeDecodeError as error:
+        faults.append(f"not UTF-8 text: byte {error.start} is {line.data[error.start]:#04x}")
+        return None
+    except ValueError as error:  # a number of too many digits
+        faults.append(f"not JSON: {first_line(error)}")
+        return None
+    if isinstance(found, dict):
+        return cast(dict[str, Any], found)
+    faults.append(f"a JSON object expected, found {shortened(found)}")
+    return None
+
+
+class _Reader:
+    """The object of one line, read key by key; what is wrong with it goes to ``faults``."""
+
+    def __init__(self, content: dict[str, Any], defaults: GenerationOptions, faults: list[str]) -> None:
+        self._content = content
+        self._defaults = defaults
+        self._faults = faults
+
+    def own(self) -> BatchLine:
+        content = self._content
+        names = self._names()
+        prompt = self._prompt(content, ("prompt", "messages"))
+        given = {key: value for key, value in content.items() if key not in (*_NAMES, "prompt", "messages")}
+        return self._line("own", names, prompt, given)
+
+    def request(self) -> BatchLine:
+        """In OpenAI's batch format."""
+        content, faults = self._content, self._faults
+        faults += [
+            f"{key!r} is no key of a request{did_you_mean(key, _REQUEST)}" for key in content if key not in _REQUEST
+        ]
+        names = self._names()
+        if not isinstance(content.get("custom_id"), str):
+            faults.append(f"custom_id: a text expected, found {shortened(content.get('custom_id'))}")
+        if content.get("method") != "POST":
+            faults.append(f"method: 'POST' expected, found {shortened(content.get('method'))}")
+        url, body = content.get("url"), content.get("body")
+        if url not in URLS:
+            near = did_you_mean(url, URLS) if isinstance(url, str) else ""
+            faults.append(f"url: {' or '.join(map(repr, URLS))} expected, found {shortened(url)}{near}")
+        if not isinstance(body, dict):
+            faults.append(f"body: an object expected, found {shortened(body)}")
+            body = dict[str, Any]()
+        body = cast(dict[str, Any], body)
+        asked = url if url in URLS else CHAT if "messages" in body else COMPLETION
+        prompt = (
+            self._prompt(body, ("messages",) if asked == CHAT else ("prompt",))
+            if isinstance(content.get("body"), dict)
+            else None
+        )
+        form: Form = "chat" if asked == CHAT else "completion"
+        return self._line(form, names, prompt, settings_of(body, asked, faults))
+
+    def _line(
+        self,
+        form: Form,
+        names: dict[str, str | int],
+        prompt: str | list[int] | Conversation | None,
+        given: Mapping[str, Any],
+    ) -> BatchLine:
+        asked = {name: _from_json(name, value) for name, value in given.items() if value is not None}
+        options = self._options(asked)
+        return BatchLine(form, options, names, prompt, "seed" in asked, tuple(self._faults))
+
+    def _names(self) -> dict[str, str | int]:
+        found = dict[str, str | int]()
+        for name in _NAMES:
+            value = self._content.get(name)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                found[name] = value
+            elif value is not None:
+                self._faults.append(f"{name}: a text or a number expected, found {shortened(value)}")
+        return found
+
+    def _prompt(self, content: Mapping[str, Any], wanted: tuple[str, ...]) -> str | list[int] | Conversation | None:
+        """The prompt or the conversation, whichever of ``wanted`` there is."""
+        there = [name for name in wanted if name in content]
+        if len(there) != 1:
+            if there:
+                self._faults.append("prompt and messages cannot both be answered: keep one of them")
+            else:
+                near = get_close_matches(wanted[0], content, n=1)
+                meant = f" (is {near[0]!r} meant to be it?)" if near else ""
+                self._faults.append(f"no {' or '.join(wanted)}{meant}")
+            return None
+        if there == ["messages"]:
+            return self._conversation(content["messages"])
+        prompt = content["prompt"]
+        if isinstance(prompt, str) or _are_ids(prompt):
+            return prompt
+        self._faults.append(f"prompt: one text or one list of token ids expected, found {shortened(prompt)}")
+        return None
+
+    def _conversation(self, messages: Any) -> Conversation | None:
+        try:
+            return Conversation(messages)
+        except ConversationError as error:
+            self._faults += _each(error)
+            return None
+
+    def _options(self, asked: Mapping[str, Any]) -> GenerationOptions:
+        options, defaults = self._defaults, self._defaults
+        # Of what a text must be, the line's word takes the place of everyone's.
+        if ("grammar" in asked) != ("response_format" in asked):
+            defaults = defaults.override({"grammar": None, "response_format": None})
+        known = {name: value for name, value in asked.items() if name in _OPTIONS}
+        for part in ({name: value for name, value in asked.items() if name not in _OPTIONS}, known):
+            try:
+                options = defaults.override(part) if part else defaults
+            except OptionError as error:
+                self._faults += _each(error)
+        return options
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(token) is int for token in cast(list[object], value))
+
+
+def _each(error: Exception) -> list[str]:
+    """The problems that a message tells, one by one."""
+    head, *listed = str(error).split("\n  - ")
+    return listed or [head]
+
+
+def _from_json(name: str, value: Any) -> Any:
+    """What JSON cannot say as it is meant: token ids as keys, and minus infinity."""
+    if name == "logit_bias" and isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {int(key) if key.isascii() and key.isdigit() and len(key) < 10 else key: _bias(v) for key, v in items}
+    if name == "sequence_bias" and isinstance(value, list):
+        return [_biased(pair) for pair in cast(list[object], value)]
+    return value
+
+
+def _biased(pair: object) -> object:
+    items = cast(list[object], pair) if isinstance(pair, list) else []
+    return [items[0], _bias(items[1])] if len(items) == 2 else cast(object, pair)
+
+
+def _bias(value: object) -> object:
+    return float("-inf") if value == "-inf" else value

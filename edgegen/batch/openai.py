@@ -1,0 +1,69 @@
+"""OpenAI's batch format: the body of a request, its settings under the names they have here.
+
+The wire is that of https://platform.openai.com/docs/api-reference/batch (the request input object).
+"""
+
+from collections.abc import Mapping
+from reprlib import repr as shortened
+from typing import Any
+
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+URLS = (CHAT, COMPLETION)
+
+_RENAMED = {
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "stop": "stop_strings",
+    "n": "num_return_sequences",
+}
+
+_ASKS_NOTHING = (
+    "model",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream_options",
+    "parallel_tool_calls",
+)
+"""Settings that do not change what a model says."""
+
+_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "stream": (False,),
+    "echo": (False,),
+    "best_of": (1,),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+}
+"""Settings that a batch has no answer to, but for values that ask for nothing."""
+
+
+def settings_of(body: Mapping[str, Any], url: str, faults: list[str]) -> dict[str, Any]:
+    """What a body says beside its prompt or messages, by option; what cannot be done is appended to ``faults``.
+
+    Options that OpenAI's API has not may stand in a body too, under their own names.
+    """
+    settings, said_by = dict[str, Any](), dict[str, str]()
+    for name, value in body.items():
+        option = _RENAMED.get(name, name)
+        if value is None or name in (*_ASKS_NOTHING, "prompt", "messages") or value in _UNSUPPORTED.get(name, ()):
+            continue
+        if name in _UNSUPPORTED:
+            faults.append(f"{name}: {shortened(value)} is not supported in a batch: leave it out")
+        elif option in settings:
+            faults.append(f"{said_by[option]} and {name} would say the same: keep one of them")
+        else:
+            settings[option], said_by[option] = value, name
+    if url == COMPLETION and isinstance(likeliest := settings.get("logprobs"), int) and likeliest is not True:
+        settings |= {"logprobs": True, "top_logprobs": likeliest} if likeliest is not False else {}
+    return settings

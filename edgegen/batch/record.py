@@ -1,0 +1,204 @@
+"""What a batch writes for a line: an answer or an error, in edgegen's own format or in OpenAI's.
+
+OpenAI's is that of https://platform.openai.com/docs/api-reference/batch (the request output object), around the objects
+of its chat completions and completions.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from edgegen.batch.input import InputLine
+from edgegen.batch.line import BatchLine
+from edgegen.errors import PromptTooLongError, UsageError, one_or_list
+from edgegen.logprobs import TokenLogprob
+from edgegen.results import GenerationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line's place in the output.
+
+    Attributes:
+        digest: of the line that is answered.
+        record: a JSON object, UTF-8, without the end of the line.
+        tokens: how many were generated.
+    """
+
+    digest: str
+    record: bytes
+    failed: bool
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWriter:
+    """Knows what is the same in all answers: what the model is called, and when the batch was begun."""
+
+    model: str
+    created: int
+
+    def answer(self, line: InputLine, asked: BatchLine, result: GenerationResult) -> Entry:
+        tokens = sum(len(choice.token_ids) for choice in result.choices)
+        if asked.form == "own":
+            record = {"line": line.number, **asked.names, **_answer(result)}
+            if len(result.choices) > 1:
+                record["choices"] = [_answer(choice) for choice in result.choices]
+        else:
+            completion = _chat_completion(result) if asked.form == "chat" else _text_completion(result)
+            kind = "chatcmpl" if asked.form == "chat" else "cmpl"
+            body = {
+                "id": f"{kind}-{line.digest}",
+                "object": completion["object"],
+                "created": self.created,
+                "model": self.model,
+                "choices": completion["choices"],
+                "usage": _usage(result, tokens),
+            }
+            record = _response(line, asked, 200, body)
+        return Entry(line.digest, _encoded(record), False, tokens)
+
+    def faults(self, line: InputLine, asked: BatchLine) -> Entry:
+        """For a line that cannot be answered, by what ``asked`` says of it."""
+        code = "invalid_json" if asked.form == "none" else "invalid_request"
+        return self._failure(line, asked, code, one_or_list(asked.faults))
+
+    def error(self, line: InputLine, asked: BatchLine, error: BaseException) -> Entry:
+        """For a line that could not be answered."""
+        if isinstance(error, PromptTooLongError):
+            code = "context_length_exceeded"
+        else:
+            code = "invalid_request" if isinstance(error, UsageError) else "server_error"
+        return self._failure(line, asked, code, str(error) or type(error).__name__)
+
+    def _failure(self, line: InputLine, asked: BatchLine, code: str, said: str) -> Entry:
+        error = {"code": code, "message": f"line {line.number}: {said}"}
+        if asked.form == "own":
+            record = {"line": line.number, **asked.names, "error": error}
+        elif asked.form == "none":
+            record = {
+                "line": line.number,
+                "id": f"batch_req_{line.digest}",
+                "custom_id": None,
+                "response": None,
+                "error": error,
+            }
+        else:
+            ours = code == "server_error"
+            kind = "server_error" if ours else "invalid_request_error"
+            special = code if code == "context_length_exceeded" else None
+            body = {"error": {"message": error["message"], "type": kind, "param": None, "code": special}}
+            record = _response(line, asked, 500 if ours else 400, body)
+        return Entry(line.digest, _encoded(record), True)
+
+
+def _response(line: InputLine, asked: BatchLine, status: int, body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": f"batch_req_{line.digest}",
+        "custom_id": asked.names.get("custom_id"),
+        "response": {"status_code": status, "request_id": line.digest, "body": body},
+        "error": None,
+    }
+
+
+def _answer(result: GenerationResult) -> dict[str, Any]:
+    """As ``edgegen generate --json`` has it, without what another run would not give: times."""
+    record: dict[str, Any] = {
+        "text": result.text,
+        "token_ids": result.token_ids,
+        "finish_reason": result.finish_reason,
+        "stopped_by": result.stopped_by,
+        "matched": result.matched,
+        "seed": result.seed,
+    }
+    if result.score is not None:
+        record["score"] = result.score
+    if result.logprobs:
+        record["logprobs"] = [_logprob(entry) for entry in result.logprobs]
+    return record
+
+
+def _logprob(entry: TokenLogprob) -> dict[str, Any]:
+    record: dict[str, Any] = {"token": entry.token, "token_id": entry.token_id, "logprob": _finite(entry.logprob)}
+    if entry.top_logprobs:
+        record["top_logprobs"] = [_logprob(other) for other in entry.top_logprobs]
+    return record
+
+
+def _chat_completion(result: GenerationResult) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": _chat_logprobs(choice.logprobs),
+            "finish_reason": _reason(choice),
+        }
+        for index, choice in enumerate(result.choices)
+    ]
+    return {"object": "chat.completion", "choices": choices}
+
+
+def _text_completion(result: GenerationResult) -> dict[str, Any]:
+    choices = [
+        {
+            "text": choice.text,
+            "index": index,
+            "logprobs": _text_logprobs(choice.logprobs),
+            "finish_reason": _reason(choice),
+        }
+        for index, choice in enumerate(result.choices)
+    ]
+    return {"object": "text_completion", "choices": choices}
+
+
+def _reason(choice: GenerationResult) -> str:
+    """OpenAI has no answers that end by time; such a one is as short as one that was cut."""
+    return "stop" if choice.finish_reason == "stop" else "length"
+
+
+def _usage(result: GenerationResult, tokens: int) -> dict[str, int]:
+    prompt = result.timings.prompt_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+
+
+def _chat_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    if not entries:
+        return None
+    content = [_spelled(entry) | {"top_logprobs": [_spelled(e) for e in entry.top_logprobs]} for entry in entries]
+    return {"content": content, "refusal": None}
+
+
+def _spelled(entry: TokenLogprob) -> dict[str, Any]:
+    return {"token": entry.token, "logprob": _bounded(entry.logprob), "bytes": [*entry.token.encode()]}
+
+
+def _text_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    if not entries:
+        return None
+    offsets = accumulate((len(entry.token) for entry in entries[:-1]), initial=0)
+    return {
+        "tokens": [entry.token for entry in entries],
+        "token_logprobs": [_bounded(entry.logprob) for entry in entries],
+        "top_logprobs": [{other.token: _bounded(other.logprob) for other in entry.top_logprobs} for entry in entries],
+        "text_offset": [*offsets],
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _bounded(value: float) -> float:
+    """OpenAI's word for what is as good as impossible is -9999."""
+    return max(value, -9999.0)
+
+
+def _encoded(record: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a character, out of a name or a fault: JSON's escapes can say it
+        return json.dumps(record).encode()

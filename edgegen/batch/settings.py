@@ -1,0 +1,48 @@
+"""BatchSettings: what every line of a batch is answered with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from edgegen.bundle import Bundle
+from edgegen.manifest import MANIFEST_NAME
+from edgegen.options import EngineOptions
+from edgegen.random_numbers import philox4x64
+
+_STREAM = 0x6261746368
+"""Sets the seeds of lines apart from whatever else is drawn with the batch's: "batch"."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """
+    Attributes:
+        model: a bundle's name or path.
+        options: what lines leave open, by option; what this leaves open too, the bundle says.
+        created: when the batch was begun, in seconds since 1970; answers in OpenAI's format tell it.
+    """
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    created: int = 0
+
+    def line_seed(self, number: int) -> int | None:
+        """The seed of line ``number``, if it has none itself; None if the batch has none either."""
+        seed = self.options.get("seed")
+        return None if seed is None else philox4x64((number, 0, 0, 0), (seed, _STREAM))[0]
+
+    def fingerprint(self, bundle: Bundle) -> dict[str, str]:
+        """What an answer depends on beside its line, each thing by its name; ``bundle`` is the model."""
+        variant = bundle.variant_with(self.engine.kv, fast_prefill=self.engine.fast_prefill)
+        return {
+            "model": digest_of(bundle),
+            "variant": variant.name,
+            **{name: repr(value) for name, value in sorted(self.options.items())},
+        }
+
+
+def digest_of(bundle: Bundle) -> str:
+    """The same for the same bundle wherever it lies: the manifest holds the hashes of all that is in it."""
+    return blake2b((bundle.path / MANIFEST_NAME).read_bytes(), digest_size=16).hexdigest()

@@ -1,0 +1,225 @@
+"""``edgegen batch``: a file of prompts, answered line by line; resumable."""
+
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import click
+
+from edgegen.batch.input import InputLine, read_lines
+from edgegen.board import expand_user
+from edgegen.bundle import Bundle
+from edgegen.cli.check import Check
+from edgegen.cli.constraint_flags import constraint_flags, given_constraint
+from edgegen.cli.sampling_flags import given_flags, sampling_flags
+from edgegen.cli.stopping_flags import given_stops, stopping_flags
+from edgegen.errors import UsageError
+from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.store import DEFAULT_MODEL, BundleStore
+
+if TYPE_CHECKING:
+    from edgegen.batch.output import BatchOutput
+    from edgegen.batch.record import Entry
+    from edgegen.batch.settings import BatchSettings
+    from edgegen.manifest import KVDtype
+
+_DEFAULTS = GenerationOptions()
+
+_BAR = "{bar:24} {n_fmt}/{total_fmt} lines  {desc}  {remaining} left"
+_COUNT = "{n_fmt} lines  {desc}  {elapsed}"
+
+
+@click.command("batch")
+@click.argument("prompts", metavar="FILE")
+@click.option("-o", "--output", required=True, help="Where the answers go; - is standard output.")
+@click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
+@click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
+@click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
+@click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
+@click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
+@click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
+@click.option("--seed", type=int, help="Every line draws with a seed of its own, made of this one.  [random]")
+@sampling_flags
+@constraint_flags
+@click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
+@click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
+@click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
+@stopping_flags
+@click.option("--threads", type=int, help="Threads to compute with, of each worker.  [physical cores]")
+@click.option(
+    "--packed-weights/--no-packed-weights", default=None, help="Weights packed once, as in edgegen generate.  [no]"
+)
+@click.option(
+    "--fast-prefill/--no-fast-prefill", default=None, help="Prompts read faster, as in edgegen generate.  [no]"
+)
+@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
+@click.option("--ray", metavar="ADDRESS", help="Run on a Ray cluster: HOST:PORT, auto, or local for a new one here.")
+@click.option("--force", is_flag=True, help="Replace OUTPUT, and unfinished answers that are of something else.")
+def command(
+    prompts: str,
+    output: str,
+    model: str,
+    max_new_tokens: int | None,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    repetition_penalty: float | None,
+    seed: int | None,
+    do_sample: bool | None,
+    stop_strings: tuple[str, ...],
+    eos_token_id: tuple[int, ...],
+    threads: int | None,
+    packed_weights: bool | None,
+    fast_prefill: bool | None,
+    kv: "KVDtype | None",
+    ray: str | None,
+    force: bool,
+) -> int:
+    """Answer every line of FILE (- is standard input), in order.
+
+    A line is a JSON object with a "prompt" or "messages", and any generation option beside it, or a request in OpenAI's
+    batch format. The options of this command are for lines that do not say otherwise. A line that cannot be answered
+    gets an error in its place; if there are any, the exit code is 1 in the end.
+
+    Until the last line is answered, the answers are in OUTPUT.part. The same command goes on there after it was
+    interrupted or killed.
+    """
+    check = Check()
+    options = {
+        **given_flags(),
+        **given_stops(),
+        "grammar": check.attempt(given_constraint),
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "do_sample": do_sample,
+        "stop_strings": stop_strings or None,
+        "eos_token_id": eos_token_id or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))
+    engine = check.attempt(
+        lambda: EngineOptions(
+            threads=threads, packed_weights=bool(packed_weights), fast_prefill=bool(fast_prefill), kv=kv
+        )
+    )
+    if ray is not None and prompts == "-":
+        check.faults.append("--ray reads its lines from a file, in any order: give one.")
+    file = check.attempt(lambda: _opened(prompts, output))
+    bundle = check.attempt(lambda: Bundle.open(BundleStore().resolve(model)))
+    if bundle is not None and engine is not None:
+        check.attempt(lambda: bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill))
+    check.finish()
+    assert file
+    assert bundle
+    assert engine
+
+    from edgegen.batch.settings import BatchSettings
+
+    # A worker has another working folder, and perhaps another store.
+    named = bundle.path != expand_user(Path(model))
+    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, engine)
+    with file, _output(output, settings.fingerprint(bundle), force=force) as target:
+        lines = target.unanswered(read_lines(file))
+        settings = replace(settings, created=target.created)
+        entries = _entries(ray, Path(prompts), lines, settings, bundle)
+        begin, before = perf_counter(), target.answered
+        try:
+            tokens = _write(entries, target, None if prompts == "-" else Path(prompts))
+        except KeyboardInterrupt:
+            if output != "-":
+                click.echo(f"\nedgegen: {target.answered} lines are answered; the same command goes on.", err=True)
+            raise
+        target.finish()
+        click.echo(_summary(target, target.answered - before, tokens, perf_counter() - begin), err=True)
+        return 1 if target.failed else 0
+
+
+def _opened(prompts: str, output: str) -> BinaryIO:
+    """The input.
+
+    Raises:
+        UsageError: it cannot be read, or the output would take its place.
+    """
+    if prompts == "-":
+        return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+    try:
+        if output != "-" and Path(output).exists() and Path(prompts).samefile(output):
+            raise UsageError(f"{output} is the input: give another output.")
+        return Path(prompts).open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {prompts}: {error.strerror}.") from None
+
+
+def _output(output: str, fingerprint: dict[str, str], *, force: bool) -> "BatchOutput":
+    from edgegen.batch.output import FileOutput, StreamOutput
+
+    return StreamOutput(sys.stdout.buffer) if output == "-" else FileOutput(Path(output), fingerprint, force=force)
+
+
+def _entries(
+    ray: str | None, path: Path, lines: Iterator[InputLine], settings: "BatchSettings", bundle: Bundle
+) -> "Iterator[Entry]":
+    if ray is not None:
+        from edgegen.batch.ray import answer_on_ray
+        from edgegen.batch.settings import digest_of
+
+        return answer_on_ray(ray, path.resolve(), lines, settings, digest_of(bundle))
+    from edgegen.batch.job import BatchJob
+    from edgegen.llm import LLM
+
+    return BatchJob(LLM.load(settings.model, options=settings.engine), settings).answer(lines)
+
+
+def _write(entries: "Iterator[Entry]", target: "BatchOutput", path: Path | None) -> int:
+    """All entries into their place; how many tokens they have. ``path`` is the input's, if it can be read twice."""
+    tokens = 0
+    with _bar(path, target.answered) as show:
+        for entry in entries:
+            target.append(entry)
+            tokens += entry.tokens
+            show(tokens)
+    return tokens
+
+
+@contextmanager
+def _bar(path: Path | None, answered: int) -> Generator[Callable[[int], None]]:
+    """Gives what is to hear after each line how many tokens there are; it shows them where somebody looks."""
+    if not sys.stderr.isatty():
+        yield lambda tokens: None
+        return
+    from tqdm import tqdm
+
+    total = None if path is None else _count(path)
+    layout: Any = {"bar_format": _COUNT if total is None else _BAR, "leave": False}
+    with tqdm(total=total, initial=answered, desc="- tok/s", **layout) as bar:
+        begin = perf_counter()
+
+        def show(tokens: int) -> None:
+            bar.set_description_str(f"{tokens / (perf_counter() - begin):.0f} tok/s", refresh=False)
+            bar.update()
+
+        yield show
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in read_lines(file))
+
+
+def _summary(target: "BatchOutput", lines: int, tokens: int, seconds: float) -> str:
+    before = target.answered - lines
+    parts = [
+        f"{target.answered} lines" + (f", {before} of them before" if before else ""),
+        *([f"{target.failed} failed"] if target.failed else []),
+        f"{tokens} tokens in {seconds:.1f} s ({tokens / max(seconds, 1e-9):.0f} tok/s)",
+    ]
+    return "edgegen: " + " · ".join(parts)
