@@ -19,14 +19,14 @@ demo: $(VENV)/.installed
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen generate -m build/stories-int8 --echo --stats --seed 3 "Once upon a time"
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/.installed-oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
