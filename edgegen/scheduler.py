@@ -125,19 +125,24 @@ class Scheduler:
             ProposalError: a proposer broke down.
         """
         self._admit()
-        prompts = [Prefill(group, row) for group in self._groups() if (row := _next_prompt(group)) is not None]
-        ready = [(group, row) for group in self._groups() if group.prefilled for row in group.going]
+        prompts, ready = list[Prefill](), list[tuple[SequenceGroup, Sequence]]()
+        for group in self._groups():
+            going = group.going
+            # Rows with the same prompt wait for the first of them.
+            row = next((row for row in going if not row.prefilled and not row.waits), None)
+            if row is not None:
+                prompts.append(Prefill(group, row))
+            else:  # the rows of a group go on together
+                ready += [(group, row) for row in going]
         alone = len(ready) == 1 and not prompts
-        verifies = [
-            Verify(group, row, proposal) for group, row in ready if (proposal := self._propose(group, row, alone))
-        ]
-        proposing = {verify.row for verify in verifies}
-        rest = [(group, row) for group, row in ready if row not in proposing]
-        groups = tuple(dict.fromkeys(group for group, _ in rest))
-        return Step(
-            decode=Decode(groups, tuple(row for _, row in rest)) if rest else None,
-            several=self._next_of(prompts, verifies),
-        )
+        verifies, groups, rows = list[Verify](), dict[SequenceGroup, None](), list[Sequence]()
+        for group, row in ready:
+            if proposal := self._propose(group, row, alone):
+                verifies.append(Verify(group, row, proposal))
+            else:
+                groups[group] = None
+                rows.append(row)
+        return Step(Decode(tuple(groups), tuple(rows)) if rows else None, self._next_of(prompts, verifies))
 
     def _groups(self) -> Iterator[SequenceGroup]:
         return (group for _, _, group in self._running)
@@ -168,18 +173,13 @@ class Scheduler:
             raise ProposalError(group) from error
 
     def _next_of(self, prompts: list[Prefill], verifies: list[Verify]) -> Prefill | Verify | None:
+        if not (prompts or verifies):
+            return None
         by_priority = sorted(prompts, key=lambda work: work.group.priority)  # stable: the first admitted stays first
         works = [*by_priority[:1], *verifies]
-        if not works:
-            return None
         chosen = min(works, key=lambda work: (work.group.priority, work.row.last_served))
         chosen.row.last_served = next(self._steps)
         return chosen
-
-
-def _next_prompt(group: SequenceGroup) -> Sequence | None:
-    """The row of ``group`` whose prompt is next; rows with the same prompt wait for the first of them."""
-    return next((row for row in group.going if not row.prefilled and not row.waits), None)
 
 
 _QUERIES = 64

@@ -234,11 +234,6 @@ class SequenceGroup:
         return not self.going
 
     @property
-    def prefilled(self) -> bool:
-        """Whether all rows that have not ended are through with their prompts; they go on together."""
-        return all(sequence.prefilled for sequence in self.going)
-
-    @property
     def longest(self) -> int:
         """The most positions that a row may come to have in the cache: the last token is never fed back."""
         return max(sequence.prompt_length + sequence.max_new_tokens - 1 for sequence in self.sequences)

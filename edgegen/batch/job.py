@@ -14,8 +14,9 @@ from edgegen.llm import LLM
 from edgegen.options import GenerationOptions, GenerationOverrides
 from edgegen.stream import TextStream
 
-IN_FLIGHT = 32
-"""Lines that are begun and not yet answered: so many that the model never waits for one."""
+IN_FLIGHT = 4
+"""Lines that are begun and not yet answered, for each that may be at work: so many that the model never waits for one,
+though answers come in order."""
 
 _INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -45,11 +46,11 @@ class BatchJob:
 
     def answer(self, lines: Iterable[InputLine]) -> Iterator[Entry]:
         """An entry for each line, as soon as there is one; of ``lines`` no more are read than are in flight."""
-        begun = deque[_Begun]()
+        begun, in_flight = deque[_Begun](), IN_FLIGHT * self._settings.engine.max_batch_size
         try:
             for line in lines:
                 begun.append(self._begin(line))
-                if len(begun) == IN_FLIGHT:
+                if len(begun) == in_flight:
                     yield self._end(begun.popleft())
             while begun:
                 yield self._end(begun.popleft())

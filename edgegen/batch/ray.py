@@ -18,7 +18,7 @@ from typing import Any
 from edgegen.batch.input import InputLine, read_lines
 from edgegen.batch.job import BatchJob
 from edgegen.batch.record import Entry
-from edgegen.batch.settings import BatchSettings, digest_of
+from edgegen.batch.settings import BatchSettings
 from edgegen.board import physical_cores
 from edgegen.errors import BundleError, EdgegenError, UsageError, first_line
 from edgegen.llm import LLM
@@ -69,7 +69,7 @@ class _Worker:
     def __init__(self, reader: Any, settings: BatchSettings, digest: str, processors: int) -> None:
         threads = settings.engine.threads or min(processors, physical_cores())
         llm = LLM.load(settings.model, options=replace(settings.engine, threads=threads))
-        if digest_of(llm.bundle) != digest:
+        if llm.bundle.digest != digest:
             raise BundleError(f"{settings.model} is another bundle on this worker: put the same one on every machine.")
         self._reader = reader
         self._job = BatchJob(llm, settings)

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 from edgegen.bundle import Bundle
-from edgegen.manifest import MANIFEST_NAME
 from edgegen.options import EngineOptions
 from edgegen.random_numbers import philox4x64
 
@@ -37,12 +35,7 @@ class BatchSettings:
         """What an answer depends on beside its line, each thing by its name; ``bundle`` is the model."""
         variant = bundle.variant_with(self.engine.kv, fast_prefill=self.engine.fast_prefill)
         return {
-            "model": digest_of(bundle),
+            "model": bundle.digest,
             "variant": variant.name,
             **{name: repr(value) for name, value in sorted(self.options.items())},
         }
-
-
-def digest_of(bundle: Bundle) -> str:
-    """The same for the same bundle wherever it lies: the manifest holds the hashes of all that is in it."""
-    return blake2b((bundle.path / MANIFEST_NAME).read_bytes(), digest_size=16).hexdigest()

@@ -58,6 +58,12 @@ _COUNT = "{n_fmt} lines  {desc}  {elapsed}"
     "--fast-prefill/--no-fast-prefill", default=None, help="Prompts read faster, as in edgegen generate.  [no]"
 )
 @click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
+@click.option("--max-batch-size", type=int, help=f"Most answers at work at once.  [{EngineOptions().max_batch_size}]")
+@click.option(
+    "--deterministic/--no-deterministic",
+    default=None,
+    help="No short cuts, as in edgegen generate.  [no]",
+)
 @click.option("--ray", metavar="ADDRESS", help="Run on a Ray cluster: HOST:PORT, auto, or local for a new one here.")
 @click.option("--force", is_flag=True, help="Replace OUTPUT, and unfinished answers that are of something else.")
 def command(
@@ -77,6 +83,8 @@ def command(
     packed_weights: bool | None,
     fast_prefill: bool | None,
     kv: "KVDtype | None",
+    max_batch_size: int | None,
+    deterministic: bool | None,
     ray: str | None,
     force: bool,
 ) -> int:
@@ -108,7 +116,12 @@ def command(
     check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))
     engine = check.attempt(
         lambda: EngineOptions(
-            threads=threads, packed_weights=bool(packed_weights), fast_prefill=bool(fast_prefill), kv=kv
+            threads=threads,
+            packed_weights=bool(packed_weights),
+            fast_prefill=bool(fast_prefill),
+            kv=kv,
+            max_batch_size=EngineOptions().max_batch_size if max_batch_size is None else max_batch_size,
+            deterministic=bool(deterministic),
         )
     )
     if ray is not None and prompts == "-":
@@ -170,9 +183,8 @@ def _entries(
 ) -> "Iterator[Entry]":
     if ray is not None:
         from edgegen.batch.ray import answer_on_ray
-        from edgegen.batch.settings import digest_of
 
-        return answer_on_ray(ray, path.resolve(), lines, settings, digest_of(bundle))
+        return answer_on_ray(ray, path.resolve(), lines, settings, bundle.digest)
     from edgegen.batch.job import BatchJob
     from edgegen.llm import LLM
 
