@@ -119,7 +119,7 @@ class TestJson:
         counts = {"prompt_tokens", "cached_tokens", "decode_tokens"}
         assert set(timings) == counts | {"prompt_seconds", "decode_seconds", "load_seconds"}
         assert (timings["prompt_tokens"], timings["decode_tokens"]) == (4, 7)
-        assert all(timings[key] > 0 for key in timings)
+        assert all(timings[key] > 0 for key in timings if key != "cached_tokens")
 
     def test_has_the_prompt_where_it_is_to_be_echoed(self, edgegen: Edgegen, model: str) -> None:
         done = edgegen("generate", "-m", model, "Zoë", "-n", "1", "--json", "--echo")

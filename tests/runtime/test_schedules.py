@@ -117,7 +117,7 @@ def test_any_schedule_gives_every_request_its_own_ids(kv: KVDtype, count: int) -
             prefill_chunk=random.choice([2, 7, 16, 31, 64, 128]),
             max_batch_size=random.choice([1, 2, 4, 8]),
             prefix_budget=random.choice([0, None, 1 << 16, 1 << 28]),
-            kv_budget=random.choice([None, 1 << 21]),
+            kv_budget=random.choice([None, {"int8": 1 << 20, "float32": 1 << 22}[kv]]),
             deterministic=kv == "float32" or random.random() < 0.5,
         )
         requests = list[tuple[Request, Ids]]()
