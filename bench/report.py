@@ -188,7 +188,8 @@ class Report:
         settings = self.settings
         versions = {v for shape in self.shapes for result in shape.results for v in result.versions.items()}
         return [
-            f"`{self.command}`: {settings.threads} threads on {self.machine['cpus']} cores, {self.machine['cpu']},",
+            f"```sh\n{self.command}\n```\n",
+            f"{settings.threads} threads on {self.machine['cpus']} cores, {self.machine['cpu']},",
             f"medians of {settings.rounds} interleaved rounds, a process each. A ratio is the median of those within",
             "a round, and more is better. Versions: " + ", ".join(f"{name} {v}" for name, v in sorted(versions)) + ".",
         ]

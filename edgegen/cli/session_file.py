@@ -21,9 +21,11 @@ class SessionFile:
 
         Raises:
             SessionError: the file is damaged, or no session.
-            UsageError: it holds a conversation and ``chat`` was not asked for, or the other way round; or it has begun,
-                and there is a ``system`` message all the same.
+            UsageError: it holds a conversation and ``chat`` was not asked for, or the other way round; it has begun,
+                and there is a ``system`` message all the same; or there is no folder for it.
         """
+        if not path.parent.is_dir():
+            raise UsageError(f"there is no folder {path.parent} to keep the session {path.name} in: make it first.")
         session = Session.load(path) if path.exists() else Session()
         if session.ids and chat and not session.messages:
             raise UsageError(f"{path} holds a text and no conversation: leave out --chat, or name another file.")

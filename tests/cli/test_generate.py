@@ -486,6 +486,9 @@ class TestSessions:
         assert "is no session, or a damaged one" in refused.stderr.decode()
         assert file.read_text() == "mine"
         assert edgegen("generate", "--session", str(tmp_path), "Hello").returncode == 2
+        nowhere = edgegen("generate", "--session", str(tmp_path / "no" / "a.session"), "Hello")
+        assert (nowhere.returncode, nowhere.stdout) == (2, b"")
+        assert "make it first" in nowhere.stderr.decode()
 
 
 class TestSpeculation:
