@@ -209,10 +209,10 @@ class KVCache:
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
         """Give ``slot`` the first ``length`` positions of ``snapshot``, which is one of a cache like this."""
-        self._clear(slot)
         held = {name: max(0, length - base) for name, base in snapshot.bases.items()}
         chunk = max((window.tokens_beside(held[name]) for name, window in self._windows.items()), default=0)
         self.reserve(slot + 1, length, chunk)
+        self._clear(slot)
         for array, name, saved in zip(self._arrays, self._classes, snapshot.arrays, strict=True):
             array[slot, :, : held[name]] = saved[:, : held[name]]
             self.copied_bytes += array[slot, :, : held[name]].nbytes

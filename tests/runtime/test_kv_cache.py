@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgegen.errors import UsageError
 from edgegen.kv_cache import STEP, KVCache
+from edgegen.kv_snapshot import KVSnapshot
 from edgegen.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.window import BEHIND, CHUNK, Window
 
@@ -61,6 +62,7 @@ class CacheMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.cache = KVCache(SPEC, self.MAX)
         self.rows: list[list[float]] = []
+        self.saved: list[tuple[KVSnapshot, list[float]]] = []
         self.copied = 0
         self.next = 0.0
 
@@ -108,6 +110,34 @@ class CacheMachine(RuleBasedStateMachine):
             self.rows[slot] = last
             self.copied += len(last) * POSITION_BYTES
         assert self.cache.lengths[moved] == 0
+
+    @rule(data=st.data())
+    @precondition(lambda self: len(self.rows) > 1)
+    def swap(self, data: st.DataObject) -> None:
+        a, b = data.draw(st.permutations(range(len(self.rows))))[:2]
+        self.cache.swap(a, b)
+        self.rows[a], self.rows[b] = self.rows[b], self.rows[a]
+        self.copied += 2 * max(len(self.rows[a]), len(self.rows[b])) * POSITION_BYTES
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.rows)
+    def save(self, data: st.DataObject) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        snapshot = self.cache.save(slot)
+        assert (snapshot.length, snapshot.nbytes) == (len(self.rows[slot]), len(self.rows[slot]) * POSITION_BYTES)
+        self.saved.append((snapshot, list(self.rows[slot])))
+        self.copied += snapshot.nbytes
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.saved and len(self.rows) < 4)
+    def restore(self, data: st.DataObject) -> None:
+        """A snapshot stays as it was, whatever has happened to its slot since."""
+        snapshot, values = data.draw(st.sampled_from(self.saved))
+        length = data.draw(st.integers(0, len(values)))
+        self.make_room(len(self.rows) + 1, length)
+        self.cache.restore(len(self.rows), snapshot, length)
+        self.rows.append(values[:length])
+        self.copied += length * POSITION_BYTES
 
     @invariant()
     def rows_are_what_was_written(self) -> None:
@@ -289,6 +319,7 @@ class WindowedMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.cache = windowed_cache()
         self.rows: list[list[float]] = []
+        self.saved: list[tuple[KVSnapshot, list[float]]] = []
         self.next = 0.0
         self.longest_run = CHUNK
 
@@ -347,6 +378,32 @@ class WindowedMachine(RuleBasedStateMachine):
         if slot != moved:
             self.rows[slot] = last
         assert self.cache.lengths[moved] == self.cache.bases["near"][moved] == 0
+
+    @rule(data=st.data())
+    @precondition(lambda self: len(self.rows) > 1)
+    def swap(self, data: st.DataObject) -> None:
+        a, b = data.draw(st.permutations(range(len(self.rows))))[:2]
+        self.cache.swap(a, b)
+        self.rows[a], self.rows[b] = self.rows[b], self.rows[a]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.rows)
+    def save(self, data: st.DataObject) -> None:
+        slot = data.draw(st.integers(0, len(self.rows) - 1))
+        self.saved.append((self.cache.save(slot), list(self.rows[slot])))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.saved and len(self.rows) < 3)
+    def restore(self, data: st.DataObject) -> None:
+        """As far back as the window allows, or nothing."""
+        snapshot, values = data.draw(st.sampled_from(self.saved))
+        length = data.draw(st.integers(max(0, len(values) - 2 * BEHIND), len(values)))
+        base = snapshot.bases["near"]
+        assert self.cache.can_restore(snapshot, length) == (not length or base <= max(0, length - WINDOW.size + 1))
+        if not self.cache.can_restore(snapshot, length):
+            length = len(values)
+        self.cache.restore(len(self.rows), snapshot, length)
+        self.rows.append(values[:length])
 
     @invariant()
     def rows_are_what_was_written_as_far_as_they_are_seen(self) -> None:

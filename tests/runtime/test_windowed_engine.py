@@ -124,6 +124,37 @@ def test_rows_slide_each_for_itself(lengths: list[int], chunk: int, new: int) ->
     ]
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    turns=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(1, 60), st.integers(1, 60)), max_size=8
+    ),
+    budget=st.sampled_from([None, 1 << 12, 1 << 20]),
+)
+def test_texts_are_gone_on_with_where_their_windows_allow_it(
+    turns: list[tuple[int, int, int, int]], budget: int | None
+) -> None:
+    """Each prompt begins like an earlier text (which one, how far), and has ids of its own."""
+    engine = Engine(WindowedRunner(WindowedGraphs(digest_of)), 64, prefix_budget=budget)
+    texts = [random_ids(200)]
+    for n, (which, shared, own, new) in enumerate(turns):
+        prompt = [*texts[which % len(texts)][:shared], *random_ids(own, seed=n)]
+        row = sequence(prompt, new)
+        finish(engine, SequenceGroup([row]))
+        assert row.generated == answer_to(prompt, new)
+        texts.append(row.ids)
+
+
+def test_a_chat_goes_on_behind_its_window() -> None:
+    engine = Engine(WindowedRunner(WindowedGraphs(digest_of)), 64, prefix_budget=None)
+    first = sequence(random_ids(300), 40)
+    finish(engine, SequenceGroup([first]))
+    second = sequence([*first.ids, *random_ids(20, seed=1)], 40)
+    finish(engine, SequenceGroup([second]))
+    assert second.reused == 339
+    assert second.generated == answer_to(second.ids[:360], 40)
+
+
 @settings(deadline=None, max_examples=25)
 @given(count=st.integers(1, 128), right=st.integers(0, 128), prompt=st.integers(1, 300))
 def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int) -> None:
