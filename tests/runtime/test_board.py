@@ -1,5 +1,6 @@
 """What machine this is: cores by affinity, hyper-threads and a container's quota."""
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -92,7 +93,8 @@ def test_there_is_at_least_one_core_and_no_more_than_cpus() -> None:
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell shares of memory")
 def test_the_share_of_memory_follows_what_is_held_and_is_below_the_peak() -> None:
     before = proportional_memory()
-    held = bytearray(os.urandom(1 << 16)) * 512
+    held = mmap.mmap(-1, 1 << 25)  # of the system's, and not what the process has freed before
+    held.write(os.urandom(1 << 16) * 512)
     after, peak = proportional_memory(), peak_memory()
     assert before is not None
     assert after is not None

@@ -473,9 +473,8 @@ class TestCancelling:
 class TestFailures:
     @pytest.mark.parametrize("error", [RuntimeError("the graph failed"), BaseException("a library's panic")], ids=repr)
     def test_reach_only_their_own_caller(self, llm: LLM, graphs: FakeGraphs, error: BaseException) -> None:
-        graphs.before_run = FailAt(6, error)
+        graphs.before_run = FailAt(2, error)  # amid the first prompt
         first, second = (llm.stream(PROMPT, max_new_tokens=10) for _ in range(2))
-        assert next(second).token_ids == ANSWER[:1]
         with pytest.raises(type(error), match=str(error)):
             list(first)
         list(second)
