@@ -42,8 +42,9 @@ class Soak:
         vocabulary = self._llm.bundle.manifest.model.vocab_size
         stem = [Random(random.randrange(4)).randrange(vocabulary) for _ in range(random.randint(1, 120))]
         prompt = stem + [random.randrange(vocabulary) for _ in range(random.randint(1, 60))]
-        how: dict[str, Any] = {"max_new_tokens": random.randint(1, 80), "do_sample": random.random() < 0.5, "seed": 1}
-        return prompt, how | {"prompt_lookup_num_tokens": 6} if random.random() < 0.3 else how
+        how: dict[str, Any] = {"max_new_tokens": random.randint(1, 80)}
+        how |= {"seed": 1} if random.random() < 0.5 else {"do_sample": False}
+        return prompt, how | ({"prompt_lookup_num_tokens": 6} if random.random() < 0.3 else {})
 
     def read(self, seed: int) -> None:
         """One reader's life."""
