@@ -99,16 +99,17 @@ def peak_memory() -> int | None:
 def available_memory(root: Path = Path("/")) -> int | None:
     """Bytes of memory that may be used without driving others out; None where the system does not tell.
 
-    On Linux what the kernel calls available, or what the container's limit leaves (cgroup v2); elsewhere what is
-    installed. ``root`` is where ``/proc`` and ``/sys`` are looked for.
+    On Linux what the kernel calls available, or what the container's limit leaves (cgroup v2), where files that nobody
+    has read lately count as free; elsewhere what is installed. ``root`` is where ``/proc`` and ``/sys`` are looked for.
     """
     try:
         free = int((root / "proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
     except (OSError, IndexError, ValueError):
         return _installed_memory()
-    with suppress(OSError, ValueError):  # without a limit the file says "max"
+    with suppress(OSError, IndexError, ValueError):  # without a limit the file says "max"
         group = root / "sys/fs/cgroup"
         limit, used = (int((group / f"memory.{what}").read_text()) for what in ("max", "current"))
+        used -= int((group / "memory.stat").read_text().partition("inactive_file ")[2].split()[0])
         free = min(free, max(0, limit - used))
     return free
 

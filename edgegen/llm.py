@@ -33,6 +33,9 @@ Messages = Ids[Message] | Conversation
 """What has been said: messages with a ``role`` and a ``content``."""
 
 
+_LEAST_KV_BUDGET = 1 << 26
+
+
 class LLM:
     """A model of one bundle; may be used from any thread. Requests that come together run together."""
 
@@ -69,7 +72,7 @@ class LLM:
                 runner,
                 options.prefill_chunk,
                 max_batch_size=options.max_batch_size,
-                kv_budget=options.kv_budget or _half(available_memory()),
+                kv_budget=options.kv_budget or _default_kv_budget(),
                 prefix_budget=options.prefix_cache,
                 deterministic=options.deterministic,
             )
@@ -371,8 +374,10 @@ class LLM:
         request.end()
 
 
-def _half(size: int | None) -> int | None:
-    return None if size is None else size // 2
+def _default_kv_budget() -> int | None:
+    """Half of what is free; a short text may be made on any machine."""
+    free = available_memory()
+    return None if free is None else max(_LEAST_KV_BUDGET, free // 2)
 
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:

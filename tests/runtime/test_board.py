@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.board import (
+    available_memory,
     expand_user,
     home_folder,
     peak_memory,
@@ -101,6 +102,30 @@ def test_the_share_of_memory_follows_what_is_held_and_is_below_the_peak() -> Non
     assert peak is not None
     assert after - before > len(held) / 2
     assert after <= peak + (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ({}, 4_000_000 * 1024),
+        ({"max": "max\n", "current": "5", "stat": "inactive_file 1\n"}, 4_000_000 * 1024),
+        ({"max": "1000000", "current": "900000", "stat": "anon 7\ninactive_file 300000\nslab 1\n"}, 400_000),
+        ({"max": "1000", "current": "2000", "stat": "inactive_file 0\n"}, 0),
+    ],
+    ids=["no container", "no limit", "files count as free", "beyond the limit"],
+)
+def test_free_memory_is_what_the_container_leaves(tmp_path: Path, group: dict[str, str], expected: int) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    4000000 kB\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    for name, text in group.items():
+        (tmp_path / f"sys/fs/cgroup/memory.{name}").write_text(text)
+    assert available_memory(tmp_path) == expected
+
+
+def test_where_the_system_tells_nothing_free_memory_is_what_is_installed(tmp_path: Path) -> None:
+    free = available_memory(tmp_path)
+    assert free is None or free > 1 << 26
 
 
 def test_the_processor_has_a_name_of_one_line() -> None:
