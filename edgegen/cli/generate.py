@@ -228,9 +228,10 @@ def _record(result: "GenerationResult") -> dict[str, Any]:
 def _stats(result: "GenerationResult", load_seconds: float) -> str:
     """Times, tokens, memory and the end, in one line."""
     t, memory, guessed = result.timings, peak_memory(), result.speculation
+    known = f", {t.cached_tokens} of them known before," if t.cached_tokens else ""
     parts = [
         f"load {load_seconds:.2f} s",
-        f"prompt {t.prompt_tokens} tokens in {t.prompt_seconds:.3f} s ({t.prompt_tokens_per_second:.0f} tok/s)",
+        f"prompt {t.prompt_tokens} tokens{known} in {t.prompt_seconds:.3f} s ({t.prompt_tokens_per_second:.0f} tok/s)",
         (
             f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
             f"({t.decode_tokens_per_second:.0f} tok/s)"

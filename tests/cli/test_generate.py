@@ -458,6 +458,8 @@ class TestSessions:
         assert begun["text"] + rest["text"] == whole["text"]
         assert rest["seed"] == 3
         assert say("-n", "4", "--session", file, " The end.")["timings"]["cached_tokens"] > 24
+        told = edgegen("generate", "--kv", "int8", "-n", "4", "--session", file, "--stats", " Really.").stderr
+        assert re.search(rb"prompt ([0-9]+) tokens, [0-9]+ of them known before, in ", told)
 
     def test_a_conversation_goes_on(self, edgegen: Edgegen, tmp_path: Path) -> None:
         file = str(tmp_path / "chat.session")
