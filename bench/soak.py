@@ -3,7 +3,7 @@
     python -m bench.soak [BUNDLE] [--minutes N] [--threads N]
 
 Several threads ask at random, with prompts that begin alike; some give up midway. Each answer is compared with the one
-that its request gets by itself. Every half minute memory (this process's share, PSS) is printed; what it grows by after
+that its request gets by itself. Every half minute the process's own memory (anonymous pages) is printed; what it grows by after
 the first fifth of the time must be less than a hundredth of it.
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from edgegen.board import proportional_memory
 from edgegen.llm import LLM
 from edgegen.options import EngineOptions
 from edgegen.store import DEFAULT_MODEL
@@ -23,6 +22,11 @@ from edgegen.store import DEFAULT_MODEL
 READERS = 6
 PROMPTS = 40
 PAUSE = 30.0
+
+
+def own_memory() -> int:
+    """Bytes of anonymous pages: what others share with this process does not count, nor when they end."""
+    return int(Path("/proc/self/smaps_rollup").read_text().partition("\nAnonymous:")[2].split()[0]) * 1024
 
 
 class Soak:
@@ -74,7 +78,7 @@ def soak(work: Soak, seconds: float, told: Callable[[float, int], None]) -> list
         reader.start()
     while (passed := time.monotonic() - begin) < seconds:
         time.sleep(min(PAUSE, seconds - passed))
-        samples.append((time.monotonic() - begin, proportional_memory() or 0))
+        samples.append((time.monotonic() - begin, own_memory()))
         told(*samples[-1])
     work.stop.set()
     for reader in readers:
