@@ -3,8 +3,8 @@
     python -m bench.soak [BUNDLE] [--minutes N] [--threads N]
 
 Several threads ask at random, with prompts that begin alike; some give up midway. Each answer is compared with the one
-that its request gets by itself. Every half minute the process's own memory (anonymous pages) is printed; what it grows by after
-the first fifth of the time must be less than a hundredth of it.
+that its request gets by itself. Every half minute the process's own memory (anonymous pages) is printed; what it grows
+by after the first fifth of the time must be less than a hundredth of it.
 """
 
 import argparse
