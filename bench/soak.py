@@ -35,8 +35,7 @@ class Soak:
     def __init__(self, model: str, threads: int | None) -> None:
         self.asked = self.cancelled = self.wrong = 0
         self.stop = threading.Event()
-        options = {"threads": threads, "kv": "int8", "prefix_cache": 1 << 24}
-        self._llm = LLM.load(model, options=EngineOptions(**options))  # type: ignore[arg-type]
+        self._llm = LLM.load(model, options=EngineOptions(threads=threads, kv="int8", prefix_cache=1 << 24))
         self._lock = threading.Lock()
         self._requests = [self._request(Random(n)) for n in range(PROMPTS)]
         alone = LLM.load(model, options=EngineOptions(threads=threads, kv="int8", prefix_cache=0))

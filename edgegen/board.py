@@ -164,6 +164,17 @@ def locked(path: Path) -> Generator[bool]:
             yield True
 
 
+def sync_folder(folder: Path) -> None:
+    """Have what was renamed in ``folder`` outlive a power failure; Windows has no handle of a folder to sync."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def home_folder() -> Path:
     """Where named bundles and remembered verifications live: ``EDGEGEN_HOME``, or the user's data folder."""
     from platformdirs import user_data_path

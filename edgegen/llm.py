@@ -34,6 +34,7 @@ Messages = Ids[Message] | Conversation
 
 
 _LEAST_KV_BUDGET = 1 << 26
+"""Bytes of keys and values that a short text takes in models of the size that small machines run."""
 
 
 class LLM:
@@ -298,9 +299,8 @@ class LLM:
         def take() -> None:
             if row.kept is not None and row.finish is not None:
                 said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
-                start = row.prompt_length if row.answer_start is None else row.answer_start
-                state = row.pipeline.state(row.ids)
-                session.take(self._identity, row.ids, start, row.finish.reason, request.seed, state, row.kept, said)
+                begin, why, state = row.answer_begin, row.finish.reason, row.pipeline.state(row.ids)
+                session.take(self._identity, row.ids, begin, why, request.seed, state, row.kept, said)
 
         request.on_success = take
         return request

@@ -5,13 +5,13 @@ Names are those of published files. A question is ``ctx``, ``endings`` and ``lab
 ``sentence_bad``, as in BLiMP. Other keys are left alone.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any, Generic, TypeVar, cast
 
 from edgegen.errors import UsageError, first_line, one_or_list
+from edgegen.json_object import json_object
 
 Item = TypeVar("Item")
 
@@ -111,17 +111,10 @@ def _pair(record: "_Record", line: int) -> Pair:
 
 def _object(line: str, faults: list[str]) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except json.JSONDecodeError as error:
-        faults.append(f"not JSON: {error.msg} at character {error.colno}")
-        return None
-    except (ValueError, RecursionError) as error:  # a number of too many digits, or too many brackets
+        return json_object(line, faults)
+    except RecursionError as error:  # too many brackets
         faults.append(f"not JSON: {first_line(error)}")
         return None
-    if isinstance(found, dict):
-        return cast(dict[str, Any], found)
-    faults.append(f"a JSON object expected, found {shortened(found)}")
-    return None
 
 
 class _Record:

@@ -67,6 +67,7 @@ class Request:
     Attributes:
         mail: chunks, if it is ``streamed``; then the error that ended the request, or None.
         token: what listens for the word to cancel it.
+        seed: what the answers are drawn with, if they are drawn.
         on_success: called in the engine's thread when all answers have ended, before anybody hears of it.
     """
 
@@ -80,7 +81,7 @@ class Request:
         self._index = {answer.sequence: k for k, answer in enumerate(answers)}
         self._unfinished = set(self._index.values())
         self._ended = False
-        self._seed = seed
+        self.seed = seed
         group.emit = self._emit
 
     @property
@@ -100,10 +101,6 @@ class Request:
         """The first answer's, as far as it got."""
         return "".join(chunk.text for chunk in self._answers[0].chunks)
 
-    @property
-    def seed(self) -> int | None:
-        return self._seed
-
     def result(self) -> GenerationResult:
         """The first answer, with the others: fewer than asked for, where a beam search has found no more.
 
@@ -112,7 +109,7 @@ class Request:
         first, *others = self._answers
         ranked = first.sequence.score is not None
         there = [other for other in others if not ranked or other.sequence.score is not None]
-        return first.result(self._seed, tuple(other.result(self._seed) for other in there))
+        return first.result(self.seed, tuple(other.result(self.seed) for other in there))
 
     def _emit(self, update: Update) -> None:
         """In the engine's thread: what a step did to one of the answers."""

@@ -85,7 +85,7 @@ class Scheduler:
         self._arrivals = count()
         self._steps = count()
         self._waiting: list[tuple[int, int, SequenceGroup]] = []  # a heap
-        self._running: list[tuple[int, int, SequenceGroup]] = []  # in the order of admission
+        self._running: list[SequenceGroup] = []  # in the order of admission
         self._timed: list[SequenceGroup] = []  # of those that wait too
 
     @property
@@ -97,12 +97,12 @@ class Scheduler:
     def groups(self) -> tuple[SequenceGroup, ...]:
         """All that run or wait."""
         with self._lock:
-            return tuple(group for _, _, group in (*self._running, *self._waiting))
+            return (*self._running, *(group for _, _, group in self._waiting))
 
     @property
     def demand(self) -> tuple[int, int]:
         """Rows of all that has been admitted, and the most positions one of them may come to."""
-        return sum(len(group.going) for group in self._groups()), max(group.longest for group in self._groups())
+        return sum(len(group.going) for group in self._running), max(group.longest for group in self._running)
 
     def add(self, group: SequenceGroup) -> None:
         with self._lock:
@@ -112,7 +112,7 @@ class Scheduler:
 
     def expire(self, now: float) -> Iterator[tuple[SequenceGroup, list[Update]]]:
         """Those of the queue, running or waiting, whose time is up."""
-        for group in (*self._groups(), *self._timed):
+        for group in (*self._running, *self._timed):
             if updates := group.expire(now):
                 yield group, updates
         with self._lock:
@@ -126,7 +126,7 @@ class Scheduler:
         """
         self._admit()
         prompts, ready = list[Prefill](), list[tuple[SequenceGroup, Sequence]]()
-        for group in self._groups():
+        for group in self._running:
             going = group.going
             # Rows with the same prompt wait for the first of them.
             row = next((row for row in going if not row.prefilled and not row.waits), None)
@@ -144,19 +144,16 @@ class Scheduler:
                 rows.append(row)
         return Step(Decode(tuple(groups), tuple(rows)) if rows else None, self._next_of(prompts, verifies))
 
-    def _groups(self) -> Iterator[SequenceGroup]:
-        return (group for _, _, group in self._running)
-
     def _admit(self) -> None:
         """Let in who has room, one after the other."""
         with self._lock:
-            self._running = [entry for entry in self._running if not entry[2].finished]
+            self._running = [group for group in self._running if not group.finished]
             while self._waiting:
                 group = self._waiting[0][2]
                 if not group.finished:  # cancelled before it began
                     if not self._has_room(group):
                         break
-                    self._running.append(self._waiting[0])
+                    self._running.append(group)
                 heappop(self._waiting)
 
     def _has_room(self, group: SequenceGroup) -> bool:

@@ -102,6 +102,11 @@ class Sequence:
         return other is not None and other.finish is None and not other.prefilled
 
     @property
+    def answer_begin(self) -> int:
+        """Where the answer begins in ``ids``."""
+        return self.prompt_length if self.answer_start is None else self.answer_start
+
+    @property
     def room(self) -> int:
         """How many ids may still be generated."""
         return self.prompt_length + self.max_new_tokens - len(self.ids)
@@ -142,8 +147,7 @@ class Sequence:
         Raises:
             LogitsError: no token can be chosen.
         """
-        start = self.prompt_length if self.answer_start is None else self.answer_start
-        context = LogitsContext(self.ids, start, unconditional)
+        context = LogitsContext(self.ids, self.answer_begin, unconditional)
         token_id = self.sampler.sample(self.pipeline(Candidates(logits), context), len(self.ids))
         if self.record is not None:
             self.record(logits, token_id)

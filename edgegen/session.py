@@ -20,6 +20,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import sync_folder
 from edgegen.errors import SessionError
 from edgegen.kv_snapshot import Beginning, KVSnapshot
 
@@ -144,7 +145,8 @@ class Session:
             with unfinished.open("rb+") as file:
                 os.fsync(file.fileno())
             unfinished.replace(path)
-            _sync_folder(path.parent)
+            with suppress(OSError):
+                sync_folder(path.parent)
         except OSError as error:
             if unfinished is not None:
                 unfinished.unlink(missing_ok=True)
@@ -215,13 +217,3 @@ def _sweep(path: Path) -> None:
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE:
                 left.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the renaming survive a power cut, where folders can be opened."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -4,7 +4,6 @@ Either ``{"prompt": …}`` or ``{"messages": […]}`` with generation options be
 format.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -14,7 +13,8 @@ from typing import Any, Literal, cast
 from edgegen.batch.input import LONGEST_LINE, InputLine
 from edgegen.batch.openai import CHAT, COMPLETION, URLS, settings_of
 from edgegen.chat import Conversation
-from edgegen.errors import ConversationError, OptionError, did_you_mean, first_line
+from edgegen.errors import ConversationError, OptionError, did_you_mean
+from edgegen.json_object import json_object
 from edgegen.options import GenerationOptions
 
 Form = Literal["own", "chat", "completion", "none"]
@@ -63,20 +63,11 @@ def _object(line: InputLine, faults: list[str]) -> dict[str, Any] | None:
         faults.append(f"longer than {LONGEST_LINE} bytes, which is the most that a line may have")
         return None
     try:
-        found = json.loads(line.data.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        faults.append(f"not JSON: {error.msg} at character {error.colno}")
-        return None
+        text = line.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         faults.append(f"not UTF-8 text: byte {error.start} is {line.data[error.start]:#04x}")
         return None
-    except ValueError as error:  # a number of too many digits
-        faults.append(f"not JSON: {first_line(error)}")
-        return None
-    if isinstance(found, dict):
-        return cast(dict[str, Any], found)
-    faults.append(f"a JSON object expected, found {shortened(found)}")
-    return None
+    return json_object(text, faults)
 
 
 class _Reader:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol, Self
 
 from edgegen.batch.input import InputLine
 from edgegen.batch.record import Entry
-from edgegen.board import locked
+from edgegen.board import locked, sync_folder
 from edgegen.errors import UsageError, one_or_list
 
 _BEGINNING = b'{"edgegen batch": 1, '
@@ -155,7 +155,8 @@ class FileOutput:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
-        _sync_folder(self._path.parent)
+        with suppress(OSError):
+            sync_folder(self._path.parent)
         self._file.close()
         self._part.unlink()
 
@@ -219,13 +220,3 @@ def _remove(path: Path) -> None:
     """Windows keeps a file for as long as it is open; then it stays, and does no harm."""
     with suppress(OSError):
         path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename outlives a power failure once its folder is on disk; Windows has no such call."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

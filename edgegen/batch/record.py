@@ -5,7 +5,6 @@ of its chat completions and completions.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,6 +14,7 @@ from edgegen.batch.input import InputLine
 from edgegen.batch.line import BatchLine
 from edgegen.errors import PromptTooLongError, UsageError, one_or_list
 from edgegen.logprobs import TokenLogprob
+from edgegen.records import answer_record
 from edgegen.results import GenerationResult
 
 
@@ -44,9 +44,9 @@ class RecordWriter:
     def answer(self, line: InputLine, asked: BatchLine, result: GenerationResult) -> Entry:
         tokens = sum(len(choice.token_ids) for choice in result.choices)
         if asked.form == "own":
-            record = {"line": line.number, **asked.names, **_answer(result)}
+            record = {"line": line.number, **asked.names, **answer_record(result)}
             if len(result.choices) > 1:
-                record["choices"] = [_answer(choice) for choice in result.choices]
+                record["choices"] = [answer_record(choice) for choice in result.choices]
         else:
             completion = _chat_completion(result) if asked.form == "chat" else _text_completion(result)
             kind = "chatcmpl" if asked.form == "chat" else "cmpl"
@@ -102,30 +102,6 @@ def _response(line: InputLine, asked: BatchLine, status: int, body: dict[str, An
         "response": {"status_code": status, "request_id": line.digest, "body": body},
         "error": None,
     }
-
-
-def _answer(result: GenerationResult) -> dict[str, Any]:
-    """As ``edgegen generate --json`` has it, without what another run would not give: times."""
-    record: dict[str, Any] = {
-        "text": result.text,
-        "token_ids": result.token_ids,
-        "finish_reason": result.finish_reason,
-        "stopped_by": result.stopped_by,
-        "matched": result.matched,
-        "seed": result.seed,
-    }
-    if result.score is not None:
-        record["score"] = result.score
-    if result.logprobs:
-        record["logprobs"] = [_logprob(entry) for entry in result.logprobs]
-    return record
-
-
-def _logprob(entry: TokenLogprob) -> dict[str, Any]:
-    record: dict[str, Any] = {"token": entry.token, "token_id": entry.token_id, "logprob": _finite(entry.logprob)}
-    if entry.top_logprobs:
-        record["top_logprobs"] = [_logprob(other) for other in entry.top_logprobs]
-    return record
 
 
 def _chat_completion(result: GenerationResult) -> dict[str, Any]:
@@ -185,11 +161,6 @@ def _text_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         "top_logprobs": [{other.token: _bounded(other.logprob) for other in entry.top_logprobs} for entry in entries],
         "text_offset": [*offsets],
     }
-
-
-def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
-    return value if math.isfinite(value) else None
 
 
 def _bounded(value: float) -> float:

@@ -10,13 +10,13 @@ import click
 
 from edgegen.bundle import Bundle
 from edgegen.cli.check import Check
-from edgegen.cli.logprob_record import finite_or_null
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import EdgegenError
 from edgegen.faults import number
 from edgegen.options import EngineOptions
 from edgegen.questions import Records, read_pairs, read_questions
+from edgegen.records import finite_or_null
 from edgegen.store import DEFAULT_MODEL, BundleStore
 
 if TYPE_CHECKING:

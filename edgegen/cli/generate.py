@@ -13,7 +13,6 @@ import click
 from edgegen.board import peak_memory
 from edgegen.cli.answer_flags import answer_flags, given_answer_flags
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
-from edgegen.cli.logprob_record import logprob_record
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.cli.session_file import SessionFile, spoken
 from edgegen.cli.speculation_flags import given_speculation, speculation_flags
@@ -21,6 +20,7 @@ from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.records import answer_record
 from edgegen.store import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -207,22 +207,9 @@ def _open(llm: "LLM", messages: "list[Message]", session: "Session | None", give
 
 
 def _record(result: "GenerationResult") -> dict[str, Any]:
-    """An answer as JSON has it; of what may be asked for, only what was."""
-    record: dict[str, Any] = {
-        "text": result.text,
-        "token_ids": result.token_ids,
-        "finish_reason": result.finish_reason,
-        "stopped_by": result.stopped_by,
-        "matched": result.matched,
-        "seed": result.seed,
-    }
-    if result.score is not None:
-        record["score"] = result.score
-    if result.speculation.runs:
-        record["speculation"] = asdict(result.speculation)
-    if result.logprobs:
-        record["logprobs"] = [logprob_record(entry) for entry in result.logprobs]
-    return record
+    """An answer, and what became of proposals, if any were made."""
+    guessed = {"speculation": asdict(result.speculation)} if result.speculation.runs else {}
+    return {**answer_record(result), **guessed}
 
 
 def _stats(result: "GenerationResult", load_seconds: float) -> str:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgegen.cli.logprob_record import finite_or_null, logprob_record
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.options import EngineOptions
+from edgegen.records import finite_or_null, logprob_record
 from edgegen.store import DEFAULT_MODEL
 
 if TYPE_CHECKING:

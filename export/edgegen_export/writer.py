@@ -18,6 +18,7 @@ from typing import BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import sync_folder
 from edgegen.errors import ExportError
 from edgegen.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edgegen_export.unfinished import UNFINISHED
@@ -124,7 +125,7 @@ class BundleWriter:
         with (self.folder / _DRAFT).open("xb") as file:
             file.write(manifest.to_json().encode())
             _sync(file)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         version = self.target / self.version
         try:
             self.folder.rename(version)
@@ -133,14 +134,14 @@ class BundleWriter:
                 raise ExportError(f"another export has written {self.target} meanwhile; that one is kept.") from None
             raise
         self.folder = version  # to be removed, should the last step fail
-        _sync_folder(self.target)
+        sync_folder(self.target)
         self._committed = True  # before it is so: interrupted in between, an orphan is better than a hole
         try:
             (version / _DRAFT).replace(self.target / MANIFEST_NAME)
         except OSError:
             self._committed = False
             raise
-        _sync_folder(self.target)
+        sync_folder(self.target)
         for number, other in self._versions().items():
             if number < int(self.version[1:]):
                 shutil.rmtree(other, ignore_errors=True)
@@ -186,13 +187,3 @@ def _is_version(path: Path) -> bool:
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return  # Windows has no handle of a folder to sync
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
