@@ -108,7 +108,7 @@ class Engine:
         What fails, fails the group it was done for (``Sequence.error``) and nobody else.
         """
         self._retire()
-        updates = list[Update]()
+        updates: list[Update] = []
         for group, late in self._scheduler.expire(perf_counter()):
             updates += self._emit(group, late)
         try:
@@ -180,8 +180,12 @@ class Engine:
 
     def _break_off(self) -> None:
         """Interrupt the run if nobody waits for it any more."""
-        if self._running is not None and all(row.finish is not None for row in self._running.rows):
-            self._runner.switch.interrupt()
+        if self._running is None:
+            return
+        for row in self._running.rows:
+            if row.finish is None:
+                return
+        self._runner.switch.interrupt()
 
     def _prefill_row(self, work: Prefill) -> Mapping[Sequence, Logits]:
         """Run a chunk; the logits for the row, and for those that share its prompt, when that is through."""

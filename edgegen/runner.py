@@ -78,7 +78,6 @@ class _Step:
         self._positions = np.zeros((0, 0), np.int64)
         self._logits = np.zeros((0, 0, 0), np.float32)
         self._offsets = np.zeros(0, np.int64)
-        self._last = np.zeros((), np.int32)
         self._seqlens: dict[str, NDArray[np.int32]] = {}
         self._totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
         for name, kv_class in variant.kv.classes.items():
@@ -96,15 +95,21 @@ class _Step:
             self._bound = bound
 
         self._ids[...] = ids
-        # Arithmetic between arrays of one type each: NumPy takes three times as long to mix them.
-        np.copyto(self._positions, lengths[:, None])
-        self._positions += self._offsets
+        held = lengths.tolist()  # of few rows, numbers are faster than NumPy's arithmetic
+        for row, length in enumerate(held):
+            self._positions[row] = length
+        if tokens > 1:
+            self._positions += self._offsets
         for name, seqlens in self._seqlens.items():
-            np.subtract(lengths, cache.bases[name][first : first + rows], out=seqlens)
-            seqlens += self._last
-            self._totals[name][...] = max(seqlens.tolist()) + 1  # of few rows, faster than NumPy's
+            longest = 0
+            for row, base in enumerate(cache.bases[name][first : first + rows].tolist()):
+                end = held[row] - base + tokens
+                seqlens[row] = end - 1
+                longest = max(longest, end)
+            self._totals[name].fill(longest)
         self._binding.run()
-        lengths += tokens
+        for row, length in enumerate(held):
+            lengths[row] = length + tokens
         return self._logits
 
     def _bind_shape(self, rows: int, tokens: int) -> None:
@@ -115,7 +120,6 @@ class _Step:
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
         self._offsets = np.arange(tokens, dtype=np.int64)
-        self._last = np.array(tokens - 1, np.int32)
         self._seqlens = {name: np.zeros(rows, np.int32) for name in self._variant.kv.classes}
         self._logits = np.zeros((*wanted.shape, self._vocab_size), np.float32)
         bind.input(names.input_ids, Buffer(self._ids))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import ref
 
 import pytest
 from hypothesis import given
@@ -288,6 +289,26 @@ def test_what_is_cancelled_is_passed_over() -> None:
     groups[3].cancel()
     assert scheduler.schedule() == Step()
     assert scheduler.idle
+
+
+def test_while_nobody_comes_or_goes_all_steps_are_one() -> None:
+    """Every token of an answer would wait for a new one to be put together."""
+    scheduler, (short, long) = scheduler_of(), (group_of(sequence(2, new=4)), group_of(sequence(2, new=9)))
+    scheduler.add(short)
+    scheduler.add(long)
+    steps = run(scheduler)
+    decodes = [step for step in steps if step.decode is not None]
+    assert [len(step.decode.rows) for step in decodes if step.decode] == [1, 2, 2, *[1] * 6]
+    assert len({id(step) for step in decodes}) == 3
+
+
+def test_what_has_ended_is_let_go() -> None:
+    scheduler, group = scheduler_of(), group_of(sequence(2))
+    scheduler.add(group)
+    run(scheduler)
+    gone = ref(group)
+    del group
+    assert gone() is None
 
 
 def test_there_is_no_work_without_requests() -> None:
