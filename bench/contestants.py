@@ -144,6 +144,8 @@ class Process:
     def _run(self, arguments: Sequence[str], ok: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
         paths = [str(ROOT), str(ROOT / "export"), os.environ.get("PYTHONPATH", "")]
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
+        # Peers were compiled when they were installed; edgegen, which runs from its folder, is by its first process.
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [str(self.python), "-m", self.contestant.module, *arguments]
         try:
             done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST)

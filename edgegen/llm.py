@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
+from edgegen.background import Background
 from edgegen.board import available_memory
 from edgegen.bundle import Bundle
 from edgegen.cancellation import CancelToken
@@ -93,9 +94,10 @@ class LLM:
         """
         options = options or EngineOptions()
         bundle = _open(model, verify=verify)
-        tokenizer = _tokenizer_of(bundle)
         draft = None if options.draft is None else open_draft(_open(options.draft, verify=verify), bundle, options)
-        return cls(bundle, tokenizer, open_runner(bundle, options), options, draft)
+        with Background(lambda: _tokenizer_of(bundle)) as tokenizer:  # half as long as ONNX Runtime takes, beside it
+            runner = open_runner(bundle, options)
+        return cls(bundle, tokenizer.result(), runner, options, draft)
 
     @overload
     def generate(

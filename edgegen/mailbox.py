@@ -1,6 +1,5 @@
 """Mailbox: things on their way from the engine's thread to whoever waits, a thread or a coroutine."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -35,6 +34,8 @@ class Mailbox(Generic[_T]):
 
     async def take_async(self) -> _T:
         """The next thing; other coroutines run until it is there."""
+        import asyncio  # takes longer to import than half of edgegen; whoever has a coroutine has it already
+
         arrived, loop = asyncio.Event(), asyncio.get_running_loop()
         self._wakes[arrived] = lambda: loop.call_soon_threadsafe(arrived.set)
         try:

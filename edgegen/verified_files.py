@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,8 @@ class VerifiedFiles:
 
     def faults(self) -> list[str]:
         """What is wrong with any of the files, a few words each, whatever was remembered."""
+        from concurrent.futures import ThreadPoolExecutor  # not needed at most starts
+
         with ThreadPoolExecutor(max_workers=2) as pool:
             return [fault for fault in pool.map(self.fault, self.files) if fault]
 

@@ -10,6 +10,7 @@ import edgegen
 from edgegen.bundle import Bundle
 
 HEAVY = {
+    "asyncio",
     "gguf",
     "huggingface_hub",
     "jinja2",
