@@ -1,9 +1,8 @@
-"""Tensors that lie in a file beside an ONNX graph, moved to where they can be mapped as they were in memory.
+"""Tensors that lie in a file beside an ONNX graph: how many bytes of them a run reads, and moved to pages.
 
-ONNX Runtime saves packed matrices without regard to alignment, and reads those that begin between two multiples of 64
-bytes wrongly, without a word (1.31.1). So they are moved to multiples of a page. A graph is a protocol buffer message:
-of its fields only those on the way to the offsets are looked into (onnx.proto: ``ModelProto.graph``,
-``GraphProto.initializer``, ``TensorProto.external_data``).
+A graph is a protocol buffer message, and is read as one, for ``onnx`` is not there at run time. Only fields that are
+needed are looked into (onnx.proto: ``ModelProto.graph``; ``GraphProto.node`` and ``initializer``; ``NodeProto.input``,
+``output`` and ``op_type``; ``TensorProto.name`` and ``external_data``).
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +10,49 @@ from typing import BinaryIO
 
 _PAGE = 4096
 _PIECE = 1 << 22
-_GRAPH, _INITIALIZER, _EXTERNAL_DATA, _KEY, _VALUE = 7, 5, 13, 1, 2
+_GRAPH = 7
+_NODE, _INITIALIZER = 1, 5
+_INPUT, _OUTPUT, _OP_TYPE = 1, 2, 4
+_NAME, _EXTERNAL_DATA = 8, 13
+_KEY, _VALUE = 1, 2
+
+_LOOKUPS = frozenset({"Gather", "GatherBlockQuantized"})
+"""Of what these take they read a few rows."""
 
 Edit = Callable[[bytes], bytes]
 
 
+def bytes_read(graph: bytes) -> int:
+    """Bytes of the tensors that a run of ``graph`` reads whole: of all that its nodes take, but tables of rows.
+
+    Tensors in the same place are one.
+
+    Raises:
+        ValueError: that is no such message.
+    """
+    places, casts, read = dict[str, tuple[int, int]](), dict[str, str](), set[str]()
+    for body in _values(graph, _GRAPH):
+        for tensor in _values(body, _INITIALIZER):
+            entries = dict(_entry(payload) for payload in _values(tensor, _EXTERNAL_DATA))
+            if entries:
+                name = next(_values(tensor, _NAME)).decode()
+                places[name] = int(entries.get("offset", 0)), int(entries["length"])
+        for node in _values(body, _NODE):
+            kind = next(_values(node, _OP_TYPE)).decode()
+            inputs = [payload.decode() for payload in _values(node, _INPUT)]
+            if kind == "Cast":  # of a tensor, it is folded when the graph is loaded
+                casts[next(_values(node, _OUTPUT)).decode()] = inputs[0]
+            elif kind not in _LOOKUPS:
+                read.update(inputs)
+    own = {casts.get(name, name) for name in read}
+    return sum(length for _, length in {place for name, place in places.items() if name in own})
+
+
 def move_to_pages(graph: bytes, source: BinaryIO, target: BinaryIO, location: str) -> bytes:
     """Copy every tensor of ``graph``, and every packed form of one, from ``source`` to a page of its own in ``target``.
+
+    ONNX Runtime saves packed matrices without regard to alignment, and reads those that begin between two multiples of
+    64 bytes wrongly, without a word (1.31.1).
 
     Returns the graph whose tensors lie there, in the file ``location`` beside it.
 
@@ -39,7 +74,7 @@ def move_to_pages(graph: bytes, source: BinaryIO, target: BinaryIO, location: st
         return str(begin)
 
     def tensor(message: bytes) -> bytes:
-        entries = dict(_entry(payload) for number, payload, _ in _fields(message) if number == _EXTERNAL_DATA)
+        entries = dict(_entry(payload) for payload in _values(message, _EXTERNAL_DATA))
         if not entries:
             return message
         changed = {"location": location, "offset": moved(entries["offset"], entries["length"])}
@@ -69,6 +104,11 @@ def _edited(message: bytes, number: int, edit: Edit) -> bytes:
     return b"".join(
         _field(found, edit(payload)) if found == number else whole for found, payload, whole in _fields(message)
     )
+
+
+def _values(message: bytes, number: int) -> Iterator[bytes]:
+    """What the fields ``number`` hold, which are bytes."""
+    return (payload for found, payload, _ in _fields(message) if found == number)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:

@@ -109,6 +109,11 @@ class KVSpec:
         """As ``bytes_per_token``, of layers without a window: what a token adds to a context that fills the windows."""
         return sum(self.layer_bytes(layer) for layer in self.layers if self.classes[layer.cache_class].window is None)
 
+    def bytes_seen(self, context: int) -> int:
+        """Bytes of keys and values that a token behind ``context`` others attends to: in windows, of their length."""
+        seen = {name: min(context, kv_class.window or context) for name, kv_class in self.classes.items()}
+        return sum(self.layer_bytes(layer) * seen[layer.cache_class] for layer in self.layers)
+
     def layer_bytes(self, layer: KVLayer) -> int:
         """Bytes of one token's keys and values in one layer."""
         return 2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]

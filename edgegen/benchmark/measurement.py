@@ -12,6 +12,7 @@ from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
 from edgegen.board import peak_memory, physical_cores, proportional_memory, second_level_cache
 from edgegen.bundle import Bundle
+from edgegen.external_data import bytes_read
 from edgegen.llm import open_graphs
 from edgegen.manifest import GraphVariant
 from edgegen.options import EngineOptions
@@ -64,9 +65,11 @@ def measure(
     del tokenizer  # until here it was to be in memory
     on_part()
 
+    weights_read = bytes_read(bundle.file(variant.decode).read_bytes())
+
     def decode(context: int) -> Decode:
         steps = workbench.decode(1, context, plan.steps)
-        return Decode(context, steps.whole, steps.graph)
+        return Decode(context, weights_read + variant.kv.bytes_seen(context), steps.whole, steps.graph)
 
     def batch(rows: int) -> Batch:
         context = plan.contexts[0]

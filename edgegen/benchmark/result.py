@@ -29,7 +29,7 @@ class DecodeSpeed:
     Attributes:
         tokens_per_second: whole steps.
         overhead_seconds: what a step took outside ONNX Runtime, each compared with itself.
-        bytes_per_token: what a step has to read: the weights, and the keys and values of the context.
+        bytes_per_token: what a step has to read, of weights, keys and values.
         bandwidth_share: bytes read per second, over what the round found this machine to read.
     """
 
@@ -55,8 +55,7 @@ class Benchmark:
         model: its name or path, as it was asked for.
         threads: threads it computed with.
         kv: how keys and values were kept.
-        weights_bytes: the weights' file. A token embedding apart from the head, experts that a token does not
-            use, or the copies for a fast prefill are in it and are not read for every token.
+        weights_bytes: the weights' file.
         kv_bytes_per_token: keys and values that one token adds.
         left_out: what was asked for and the model has no room for, in words.
         rounds: everything raw.
@@ -130,7 +129,7 @@ class Benchmark:
         }
 
     def _decode_speed(self, runs: Sequence[Decode], bandwidths: Iterable[float]) -> DecodeSpeed:
-        bytes_per_token = self.weights_bytes + runs[0].context * self.kv_bytes_per_token
+        bytes_per_token = runs[0].bytes_per_token
         steps = [median(run.step_seconds) for run in runs]
         return DecodeSpeed(
             tokens_per_second=Spread.of(1 / step for step in steps),

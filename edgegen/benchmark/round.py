@@ -15,11 +15,15 @@ class Prefill:
 class Decode:
     """Single steps of one row, begun with so many tokens of ``context``.
 
-    ``step_seconds``: of whole steps of the engine, each with choosing its token; ``graph_seconds``: what of each was
-    spent inside ONNX Runtime.
+    Attributes:
+        bytes_per_token: what a step has to read: the weights, without tables of which it reads a few rows (experts
+            that a token does not use are counted), and the keys and values of the context that it attends to.
+        step_seconds: of whole steps of the engine, each with choosing its token.
+        graph_seconds: what of each was spent inside ONNX Runtime.
     """
 
     context: int
+    bytes_per_token: int
     step_seconds: tuple[float, ...]
     graph_seconds: tuple[float, ...]
 

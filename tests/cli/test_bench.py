@@ -101,7 +101,8 @@ class TestAnswers:
         assert result["kv_bytes"] == 17 * int8_bundle.variant_with("int8").kv.bytes_per_token
         (decode,) = result["decode"]
         assert decode["context"] == 8
-        assert decode["bytes_per_token"] == result["weights_bytes"] + 8 * result["kv_bytes_per_token"]
+        read = decode["bytes_per_token"] - 8 * result["kv_bytes_per_token"]
+        assert 0.5 * result["weights_bytes"] < read < result["weights_bytes"]  # not the table of positions
         for spread in ("tokens_per_second", "overhead_seconds", "bandwidth_share"):
             assert 0 < decode[spread]["low"] <= decode[spread]["median"] <= decode[spread]["high"]
         assert [one["tokens"] for one in result["prefill"]] == [4, 16]

@@ -83,6 +83,8 @@ def test_memory_grows_with_the_text_until_the_windows_are_full() -> None:
     windows = {"near": Window(512, 128)}
     full = 512 + BEHIND + 128 + CHUNK
     assert (kv.bytes_per_token, kv.lasting_bytes_per_token) == (3 * 512, 512)
+    assert [kv.bytes_seen(tokens) for tokens in (0, 100, 512)] == [tokens * 3 * 512 for tokens in (0, 100, 512)]
+    assert kv.bytes_seen(4000) == 512 * 2 * 512 + 4000 * 512
     assert [bytes_needed(kv, windows, tokens) for tokens in (1, 100, full, full + 1, 100_000)] == [
         3 * 512,
         100 * 3 * 512,

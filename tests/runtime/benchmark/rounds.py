@@ -16,8 +16,8 @@ ROUND = Round(
     bandwidth=50e9,
     prefill=(Prefill(32, 0.016), Prefill(128, 0.032)),
     decode=(
-        Decode(32, (0.004, 0.009, 0.003), (0.0039, 0.0088, 0.0029)),
-        Decode(256, (0.005,), (0.0046,)),
+        Decode(32, 132_000_000, (0.004, 0.009, 0.003), (0.0039, 0.0088, 0.0029)),
+        Decode(256, 356_000_000, (0.005,), (0.0046,)),
     ),
     batch=(Batch(1, 32, (0.004,)), Batch(4, 32, (0.008, 0.0081, 0.007))),
 )
@@ -26,7 +26,7 @@ SLOWER = replace(
     first_token_seconds=1.0,
     bandwidth=25e9,
     prefill=(Prefill(32, 0.032), Prefill(128, 0.064)),
-    decode=(Decode(32, (0.008,), (0.0075,)), Decode(256, (0.01,), (0.0098,))),
+    decode=(Decode(32, 132_000_000, (0.008,), (0.0075,)), Decode(256, 356_000_000, (0.01,), (0.0098,))),
 )
 BENCHMARK = Benchmark(
     model="mine",
