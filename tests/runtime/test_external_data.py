@@ -1,6 +1,7 @@
 """What a run reads of the tensors beside a graph; sums that one can do by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def bytes_of_a_weight(request: pytest.FixtureRequest) -> float:
 
 
 def bundle_of(folder: Path, bytes_of_a_weight: float, *, tied: bool) -> Bundle:
-    config = {"hidden_size": WIDTH, "head_dim": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+    config: dict[str, Any] = {"hidden_size": WIDTH, "head_dim": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
     config |= {"intermediate_size": INNER, "vocab_size": VOCAB, "tie_word_embeddings": tied}
     write_llama(folder / "checkpoint", **config)
     scheme = "fp32" if bytes_of_a_weight == 4 else "int8"
