@@ -26,6 +26,10 @@ class Background(Generic[_T]):
     ) -> None:
         self._thread.join()
 
+    def wait(self, seconds: float) -> None:
+        """Wait until it is made, but no longer than so."""
+        self._thread.join(seconds)
+
     def result(self) -> _T:
         """What was made; waits for it, and raises what ``make`` raised."""
         self._thread.join()

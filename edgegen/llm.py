@@ -37,6 +37,10 @@ Messages = Ids[Message] | Conversation
 _LEAST_KV_BUDGET = 1 << 26
 """Bytes of keys and values that a short text takes in models of the size that small machines run."""
 
+_HEAD_START = 0.05
+"""Seconds after which ONNX Runtime packs weights, for which it needs no Python. Reading a tokenizer keeps Python to itself,
+half as long as that takes or less: begun earlier, it would be waited for; so it is done beside."""
+
 
 class LLM:
     """A model of one bundle; may be used from any thread. Requests that come together run together."""
@@ -95,9 +99,10 @@ class LLM:
         options = options or EngineOptions()
         bundle = _open(model, verify=verify)
         draft = None if options.draft is None else open_draft(_open(options.draft, verify=verify), bundle, options)
-        with Background(lambda: _tokenizer_of(bundle)) as tokenizer:  # half as long as ONNX Runtime takes, beside it
-            runner = open_runner(bundle, options)
-        return cls(bundle, tokenizer.result(), runner, options, draft)
+        with Background(lambda: open_runner(bundle, options)) as runner:
+            runner.wait(_HEAD_START)
+            tokenizer = _tokenizer_of(bundle)
+        return cls(bundle, tokenizer, runner.result(), options, draft)
 
     @overload
     def generate(

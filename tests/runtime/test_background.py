@@ -46,3 +46,12 @@ def test_an_error_in_the_block_waits_for_the_thread():
     with pytest.raises(ValueError, match="ours"):
         fail()
     assert done.is_set()
+
+
+def test_waiting_ends_when_it_is_made_or_in_time():
+    go = threading.Event()
+    with Background(lambda: go.wait(60)) as background:
+        background.wait(0.01)  # and does not hang
+        go.set()
+        background.wait(60)
+        assert background.result()
