@@ -38,8 +38,8 @@ _LEAST_KV_BUDGET = 1 << 26
 """Bytes of keys and values that a short text takes in models of the size that small machines run."""
 
 _HEAD_START = 0.05
-"""Seconds after which ONNX Runtime packs weights, for which it needs no Python. Reading a tokenizer keeps Python to itself,
-half as long as that takes or less: begun earlier, it would be waited for; so it is done beside."""
+"""Seconds after which ONNX Runtime packs weights, and needs no Python for it. Reading a tokenizer keeps Python to
+itself, half as long as that takes or less: begun sooner, it would be waited for; so it is done beside."""
 
 
 class LLM:
