@@ -39,16 +39,9 @@ _COUNT = "{n_fmt} lines  {desc}  {elapsed}"
 @click.option("-o", "--output", required=True, help="Where the answers go; - is standard output.")
 @click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
 @click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
-@click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
-@click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
-@click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
-@click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
 @click.option("--seed", type=int, help="Every line draws with a seed of its own, made of this one.  [random]")
 @sampling_flags
 @constraint_flags
-@click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
-@click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
-@click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
 @stopping_flags
 @click.option("--threads", type=int, help="Threads to compute with, of each worker.  [physical cores]")
 @click.option(
@@ -71,14 +64,7 @@ def command(
     output: str,
     model: str,
     max_new_tokens: int | None,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    repetition_penalty: float | None,
     seed: int | None,
-    do_sample: bool | None,
-    stop_strings: tuple[str, ...],
-    eos_token_id: tuple[int, ...],
     threads: int | None,
     packed_weights: bool | None,
     fast_prefill: bool | None,
@@ -103,14 +89,7 @@ def command(
         **given_stops(),
         "grammar": check.attempt(given_constraint),
         "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "repetition_penalty": repetition_penalty,
         "seed": seed,
-        "do_sample": do_sample,
-        "stop_strings": stop_strings or None,
-        "eos_token_id": eos_token_id or None,
     }
     given = {name: value for name, value in options.items() if value is not None}
     check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))

@@ -43,17 +43,10 @@ _DEFAULTS = GenerationOptions()
 @click.option("--chat", is_flag=True, help="PROMPT is what a user says: answer it, by the model's chat template.")
 @click.option("-s", "--system", help="With --chat: what the model is told before.")
 @click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
-@click.option("--temperature", type=float, help=f"Divide the logits by this; 0 is greedy.  [{_DEFAULTS.temperature}]")
-@click.option("--top-k", type=int, help=f"Draw from the k most likely tokens; 0 is all.  [{_DEFAULTS.top_k}]")
-@click.option("--top-p", type=float, help=f"Draw from the most likely tokens of this probability.  [{_DEFAULTS.top_p}]")
-@click.option("--repetition-penalty", type=float, help=f"Above 1: repeat less.  [{_DEFAULTS.repetition_penalty}]")
 @click.option("--seed", type=int, help="Same seed, same text.  [random]")
 @sampling_flags
 @answer_flags
 @constraint_flags
-@click.option("--do-sample/--no-do-sample", default=None, help="Draw tokens, or take the most likely one each time.")
-@click.option("--stop-strings", multiple=True, help="End before this text; may be repeated.")
-@click.option("--eos-token-id", type=int, multiple=True, help="End at this token id; may be repeated.")
 @stopping_flags
 @speculation_flags
 @click.option("--no-use-cache", is_flag=True, help="Rebuild the KV cache at every step (slow, for debugging).")
@@ -103,14 +96,7 @@ def command(
     chat: bool,
     system: str | None,
     max_new_tokens: int | None,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    repetition_penalty: float | None,
     seed: int | None,
-    do_sample: bool | None,
-    stop_strings: tuple[str, ...],
-    eos_token_id: tuple[int, ...],
     no_use_cache: bool,
     threads: int | None,
     prefill_chunk: int | None,
@@ -143,14 +129,7 @@ def command(
         **given_speculation(),
         "grammar": given_constraint(),
         "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "repetition_penalty": repetition_penalty,
         "seed": seed,
-        "do_sample": do_sample,
-        "stop_strings": stop_strings or None,
-        "eos_token_id": eos_token_id or None,
         "use_cache": False if no_use_cache else None,
     }
     engine = {

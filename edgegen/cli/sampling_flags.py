@@ -1,4 +1,4 @@
-"""The flags of ``edgegen generate`` that shape the choice of tokens, beyond the most common ones."""
+"""The flags that shape the choice of tokens, of ``edgegen generate`` and ``edgegen batch``."""
 
 from typing import Any
 
@@ -11,6 +11,10 @@ _DEFAULTS = GenerationOptions()
 _COLLECTED = CollectedFlags("edgegen.sampling_flags")
 
 FLAGS: tuple[tuple[str, type, str], ...] = (
+    ("temperature", float, "Divide the logits by this; 0 is greedy."),
+    ("top_k", int, "Draw from the k most likely tokens; 0 is all."),
+    ("top_p", float, "Draw from the most likely tokens of this probability."),
+    ("repetition_penalty", float, "Above 1: repeat less."),
     ("min_p", float, "Draw from tokens at least this many times as likely as the likeliest."),
     ("typical_p", float, "Draw from the tokens of typical surprise of this probability."),
     ("epsilon_cutoff", float, "Draw from tokens at least this likely."),
@@ -36,14 +40,16 @@ FLAGS: tuple[tuple[str, type, str], ...] = (
 
 def sampling_flags(command: F) -> F:
     """Give ``command`` the flags; their values are collected for :func:`given_flags`."""
-    biases = {"multiple": True, "metavar": "ID=BIAS", "callback": _collect_biases}
-    flags: list[Flag] = [
-        ("logit_bias", biases, "Add BIAS to the logit of token id ID; may be repeated."),
-        ("suppress_tokens", {"type": int, "multiple": True}, "Never this token id."),
-    ]
+    flags = list[Flag]()
     for name, kind, text in FLAGS:
         default = getattr(_DEFAULTS, name)
         flags.append((name, {"type": kind}, text if default is None else f"{text}  [{default}]"))
+    biases = {"multiple": True, "metavar": "ID=BIAS", "callback": _collect_biases}
+    flags += [
+        ("logit_bias", biases, "Add BIAS to the logit of token id ID; may be repeated."),
+        ("suppress_tokens", {"type": int, "multiple": True}, "Never this token id."),
+        ("do_sample/--no_do_sample", {"default": None}, "Draw tokens, or take the most likely one each time."),
+    ]
     return _COLLECTED.add_to(command, flags)
 
 

@@ -1,4 +1,4 @@
-"""The flags of ``edgegen generate`` that end a text, beyond the most common ones."""
+"""The flags that end a text, of ``edgegen generate`` and ``edgegen batch``."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ from edgegen.cli.collected_flags import CollectedFlags, F, Flag
 _COLLECTED = CollectedFlags("edgegen.stopping_flags")
 
 FLAGS: tuple[Flag, ...] = (
+    ("stop_strings", {"multiple": True}, "End before this text; may be repeated."),
+    ("eos_token_id", {"type": int, "multiple": True}, "End at this token id; may be repeated."),
     ("stop_token_ids", {"type": int, "multiple": True}, "End at this token id too; may be repeated."),
     ("stop_regex", {"metavar": "PATTERN"}, "End where this regular expression first matches."),
     (

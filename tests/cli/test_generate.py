@@ -373,9 +373,10 @@ class TestStoppingFlags:
 
     def test_are_off_where_nothing_is_said(self, edgegen: Edgegen, model: str) -> None:
         shown = json.loads(edgegen("generate", "-m", model, "--print-options").stdout)
-        plain = GenerationOptions().to_json()
+        plain = json.loads(json.dumps(GenerationOptions().to_json()))
         for name, _, text in STOPPING_FLAGS:
-            assert shown[name] == json.loads(json.dumps(plain[name]))
+            if name != "eos_token_id":  # the bundle has its own
+                assert shown[name] == plain[name]
             assert text.endswith(".")
 
     def test_everything_wrong_is_told_before_the_model_is_loaded(self, edgegen: Edgegen) -> None:
