@@ -67,6 +67,7 @@ CONTESTANTS = {
             "int8-kv",
             converted_as="edgegen",
         ),
+        Contestant("edgegen-fast-prefill", "edgegen", "edgegen int8, fast prefill", EDGEGEN, "fast-prefill"),
         Contestant("edgegen-int4", "edgegen", "edgegen int4", EDGEGEN, "int4", bits=4),
         Contestant("edgegen-fp32", "edgegen", "edgegen fp32", EDGEGEN, "fp32", bits=32),
         Contestant("llama.cpp", "llama_cpp", "llama.cpp Q8_0", LLAMA_CPP),

@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from edgegen.runners import Runner
     from edgegen_export.quantize.recipe import Scheme
 
-SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "int4": "int4", "fp32": "fp32"}
+SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "int8", "int4": "int4", "fp32": "fp32"}
 """How weights are stored, by variant."""
 
 
 class EdgegenModel(Model):
-    def __init__(self, bundle: Path, threads: int, *, int8_kv: bool) -> None:
+    def __init__(self, bundle: Path, threads: int, variant: str) -> None:
         from edgegen.llm import LLM
         from edgegen.options import EngineOptions
 
-        self._options = EngineOptions(threads=threads, kv="int8" if int8_kv else "float32")
+        kv = "int8" if variant == "int8-kv" else "float32"
+        self._options = EngineOptions(threads=threads, kv=kv, fast_prefill=variant == "fast-prefill")
         self._llm = LLM.load(bundle, options=self._options)
 
     def generate(self, prompts: Ids, tokens: int) -> Generation:
@@ -64,13 +65,16 @@ class Edgegen(Peer):
         from edgegen_export.pipeline import export
 
         # Plain rounding: formats that calibration chose for random weights would be those of no real model.
-        export(str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32")
+        fast_prefill = variant == "fast-prefill"
+        export(
+            str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32", fast_prefill=fast_prefill
+        )
 
     def imports(self) -> None:
         importlib.import_module("edgegen.llm")
 
     def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
-        return EdgegenModel(folder / "bundle", threads, int8_kv=variant == "int8-kv")
+        return EdgegenModel(folder / "bundle", threads, variant)
 
 
 if __name__ == "__main__":
