@@ -64,6 +64,12 @@ def processor_features(root: Path = Path("/")) -> str:
     return "\n".join([platform.machine(), *sorted(lines)])
 
 
+def has_vnni(root: Path = Path("/")) -> bool:
+    """Whether this is an x86-64 that adds up products of 8-bit integers in 32 bits; no, where nothing is known."""
+    words = processor_features(root).split()
+    return "avx512_vnni" in words or "avx_vnni" in words
+
+
 _SC_LEVEL2_CACHE_SIZE = 191
 """glibc's number of the question; Python has no name for it."""
 

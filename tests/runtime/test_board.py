@@ -12,6 +12,7 @@ import pytest
 from edgegen.board import (
     available_memory,
     expand_user,
+    has_vnni,
     home_folder,
     peak_memory,
     physical_cores,
@@ -158,3 +159,20 @@ def test_the_second_level_cache_is_what_the_c_library_says() -> None:
     if sys.platform == "linux" and (tool := shutil.which("getconf")):
         told = subprocess.run([tool, "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=False).stdout.strip()
         assert str(size or 0) == (told or "0")
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("flags\t\t: fpu avx2 avx512_vnni\n", True),
+        ("flags\t\t: fpu avx2 avx_vnni fma\n", True),
+        ("flags\t\t: fpu avx2 avx512f avx_vnni_int8\n", False),
+        ("Features\t: fp asimd asimddp i8mm\n", False),
+        (None, False),
+    ],
+)
+def test_processors_with_vnni_are_known_by_their_flags(tmp_path: Path, cpuinfo: str | None, expected: bool) -> None:
+    if cpuinfo is not None:
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
+    assert has_vnni(tmp_path) is expected
