@@ -1,6 +1,7 @@
 """What machine this is: the only place for questions whose answer depends on the operating system."""
 
 import ctypes
+import mmap
 import os
 import platform
 import sys
@@ -69,6 +70,8 @@ def has_vnni(root: Path = Path("/")) -> bool:
     words = processor_features(root).split()
     return "avx512_vnni" in words or "avx_vnni" in words
 
+
+_PRIVATE = 0 if sys.platform == "win32" else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 _SC_LEVEL2_CACHE_SIZE = 191
 """glibc's number of the question; Python has no name for it."""
@@ -142,6 +145,19 @@ def processor() -> str:
     except (OSError, ValueError):
         told = ""
     return told.partition("\n")[0].strip("\t :") or platform.processor() or platform.machine()
+
+
+def fresh_memory(size: int) -> mmap.mmap:
+    """``size`` bytes, at least one, straight from the system: pages take memory once they are written, and are free as
+    soon as they are let go. The C library would keep them, and hand out others that have been written before.
+
+    Raises:
+        MemoryError: the system has none left.
+    """
+    try:
+        return mmap.mmap(-1, size) if sys.platform == "win32" else mmap.mmap(-1, size, flags=_PRIVATE)
+    except OSError as error:
+        raise MemoryError(f"the system has no {size:,} bytes of memory left: {error.strerror}") from error
 
 
 def trim_memory() -> None:

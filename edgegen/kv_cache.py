@@ -7,6 +7,7 @@ is full, what the window has passed is dropped and the rest slides to the front.
 operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and ``restore``, which count what they copy.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.board import fresh_memory
 from edgegen.errors import UsageError
 from edgegen.kv_snapshot import KVSnapshot
 from edgegen.manifest import KVSpec
@@ -272,8 +274,10 @@ class KVCache:
 
     def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
         layer = self._spec.layers[index // 2]
-        # Not zeroed: pages that no token has reached cost no memory.
-        return np.empty((slots, layer.kv_heads, capacity, layer.head_dim), self._spec.dtype)
+        shape, dtype = (slots, layer.kv_heads, capacity, layer.head_dim), np.dtype(self._spec.dtype)
+        size = math.prod(shape) * dtype.itemsize
+        # Pages that no token has reached cost no memory, nor do arrays that were outgrown.
+        return np.frombuffer(fresh_memory(size), dtype).reshape(shape) if size else np.empty(shape, dtype)
 
 
 def _rounded(positions: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.background import Background
-from edgegen.board import available_memory
+from edgegen.board import available_memory, trim_memory
 from edgegen.bundle import Bundle
 from edgegen.cancellation import CancelToken
 from edgegen.chat import ChatTemplate, Conversation, Message
@@ -102,7 +102,9 @@ class LLM:
         with Background(lambda: open_runner(bundle, options)) as runner:
             runner.wait(_HEAD_START)
             tokenizer = _tokenizer_of(bundle)
-        return cls(bundle, tokenizer, runner.result(), options, draft)
+        graphs = runner.result()
+        trim_memory()  # what reading took, more than a tenth of what stays
+        return cls(bundle, tokenizer, graphs, options, draft)
 
     @overload
     def generate(

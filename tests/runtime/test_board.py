@@ -12,6 +12,7 @@ import pytest
 from edgegen.board import (
     available_memory,
     expand_user,
+    fresh_memory,
     has_vnni,
     home_folder,
     peak_memory,
@@ -176,3 +177,18 @@ def test_processors_with_vnni_are_known_by_their_flags(tmp_path: Path, cpuinfo: 
         (tmp_path / "proc").mkdir()
         (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
     assert has_vnni(tmp_path) is expected
+
+
+def test_fresh_memory_is_empty_and_takes_none_until_it_is_written() -> None:
+    before = proportional_memory()
+    memory = fresh_memory(1 << 28)
+    assert (memory[0], memory[-1]) == (0, 0)
+    if before is not None:
+        assert (proportional_memory() or 0) - before < 1 << 24
+    memory[5] = 7
+    assert memory[5] == 7
+
+
+def test_what_the_system_does_not_have_is_said() -> None:
+    with pytest.raises(MemoryError, match="the system has no 4,611,686,018,427,387,904 bytes of memory left"):
+        fresh_memory(1 << 62)
