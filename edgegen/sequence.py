@@ -43,7 +43,7 @@ class Sequence:
         asked: whose proposal was the last.
         speculation: what became of the proposals so far.
         record: who keeps the log-probabilities of what was chosen.
-        deadline: the time (of ``perf_counter``) at which it ends.
+        deadline: the time (of ``perf_counter``) at which it ends; there when it is added, or never.
         limit: what is said of it when ``max_new_tokens`` are reached.
         cached: how many of ``ids`` have their keys and values in the cache.
         proposed: what was proposed behind the first so many ids, by their number, and how many of it went into the

@@ -1,5 +1,6 @@
 """Beams through the engine, over a fake model whose every text goes on in its own way."""
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -302,6 +303,7 @@ class TestEndsFromOutside:
         engine = Engine(fake_runner(graphs), prefill_chunk=32)
         updates: list[Update] = []
         rows = sharing(lambda: row(PROMPT), 3)
+        rows[0].deadline = math.inf  # of those that have none when they are added, none is looked for
         group = BeamGroup(rows, BeamSearch(3, 50, lambda ids: False), 2, updates.append)
         engine.add(group)
         for _ in range(steps):
