@@ -1,6 +1,7 @@
 """A pytest plugin: tests that have passed in an earlier run are left out, and those that pass now are noted.
 
-EDGEGEN_PASSED names the file of their ids. The second of two runs then has what the first had to skip.
+EDGEGEN_PASSED names the file of their ids, empty to begin with. The second of two runs then has what the first had to
+skip.
 """
 
 import os
@@ -12,9 +13,8 @@ _FILE = Path(os.environ["EDGEGEN_PASSED"])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    before = set(_FILE.read_text("utf-8").splitlines()) if _FILE.exists() else set[str]()
-    left_out = [item for item in items if item.nodeid in before]
-    config.hook.pytest_deselected(items=left_out)
+    before = set(_FILE.read_text("utf-8").splitlines())
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in before])
     items[:] = [item for item in items if item.nodeid not in before]
 
 

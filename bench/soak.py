@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bench.peers.protocol import status_bytes
 from edgegen.llm import LLM
 from edgegen.options import EngineOptions
 from edgegen.store import DEFAULT_MODEL
@@ -26,7 +27,7 @@ PAUSE = 30.0
 
 def own_memory() -> int:
     """Bytes of anonymous pages: what others share with this process does not count, nor when they end."""
-    return int(Path("/proc/self/smaps_rollup").read_text().partition("\nAnonymous:")[2].split()[0]) * 1024
+    return status_bytes(Path("/proc/self/smaps_rollup"), "Anonymous:")
 
 
 class Soak:

@@ -1,4 +1,7 @@
-"""Background: something that another thread makes meanwhile."""
+"""Background: something that another thread makes meanwhile.
+
+``concurrent.futures`` does as much, but a start would wait for its import, and that of ``logging`` with it.
+"""
 
 from collections.abc import Callable
 from threading import Thread

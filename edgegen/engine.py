@@ -180,12 +180,8 @@ class Engine:
 
     def _break_off(self) -> None:
         """Interrupt the run if nobody waits for it any more."""
-        if self._running is None:
-            return
-        for row in self._running.rows:
-            if row.finish is None:
-                return
-        self._runner.switch.interrupt()
+        if self._running is not None and all(row.finish is not None for row in self._running.rows):
+            self._runner.switch.interrupt()
 
     def _prefill_row(self, work: Prefill) -> Mapping[Sequence, Logits]:
         """Run a chunk; the logits for the row, and for those that share its prompt, when that is through."""

@@ -153,12 +153,7 @@ class Scheduler:
 
     def _goes_on(self, work: Decode) -> bool:
         """Whether nobody has come or gone since ``work``, which was all there was to do."""
-        if self._waiting:
-            return False
-        for row in work.rows:  # noqa: SIM110 (most steps come through here, and a generator takes a microsecond)
-            if row.finish is not None:
-                return False
-        return True
+        return not self._waiting and all(row.finish is None for row in work.rows)
 
     def _admit(self) -> None:
         """Let in who has room, one after the other."""

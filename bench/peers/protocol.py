@@ -191,10 +191,10 @@ def _memory() -> Iterator[dict[str, Any]]:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        yield {"metric": "peak_bytes", "value": _kilobytes(status, "VmHWM:")}
+        yield {"metric": "peak_bytes", "value": status_bytes(status, "VmHWM:")}
         rollup = Path("/proc/self/smaps_rollup")
-        yield {"metric": "pss_bytes", "value": _kilobytes(rollup, "Pss:")}
-        yield {"metric": "anonymous_bytes", "value": _kilobytes(rollup, "Anonymous:")}
+        yield {"metric": "pss_bytes", "value": status_bytes(rollup, "Pss:")}
+        yield {"metric": "anonymous_bytes", "value": status_bytes(rollup, "Anonymous:")}
     elif sys.platform == "win32":
         psutil = importlib.import_module("psutil")
         yield {"metric": "peak_bytes", "value": psutil.Process().memory_info().peak_wset}
@@ -204,7 +204,8 @@ def _memory() -> Iterator[dict[str, Any]]:
         yield {"metric": "peak_bytes", "value": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
 
 
-def _kilobytes(path: Path, key: str) -> int:
+def status_bytes(path: Path, key: str) -> int:
+    """What a file of ``/proc`` says behind ``key``, in kB there, as bytes."""
     for line in path.read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024
