@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.sampling import random_logits
 from edgegen.constraint import AnyJson, Choice, Constraint, ConstraintCompiler, JsonSchema, Regex
-from edgegen.logits import Candidates
+from edgegen.sampling import Candidates
 from edgegen.tokenizer import Tokenizer
 
 PERSON = {

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from edgegen.ort_session import open_session
+from edgegen.model.ort_session import open_session
 
 BLOCK = 64
 

@@ -27,13 +27,13 @@ from onnx import ModelProto
 from bench.contestants import CONTESTANTS, ROOT, NotInstalledError, Process
 from bench.gguf_file import write_gguf
 from bench.quantization import MODELS, compare, plant_outliers, windows
-from edgegen.bundle import Bundle
-from edgegen.llm import open_runner
-from edgegen.manifest import EMBEDDINGS, KVDtype
-from edgegen.options import EngineOptions
-from edgegen_export.bit_budget import ladder
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import EMBEDDINGS, KVDtype
+from edgegen.model.loading import open_runner
+from edgegen.options.generation import EngineOptions
+from edgegen_export.calibration.bit_budget import ladder
 from edgegen_export.pipeline import export
-from edgegen_export.preparation import MOST_BUDGET
+from edgegen_export.quantization import MOST_BUDGET
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import EIGHT_BITS, Scheme
 from models.restore_case import find_names, repair, restore_case, split_stories

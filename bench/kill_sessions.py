@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from edgegen.session import Session
+from edgegen.generation.session import Session
 
 SAVES = """
 import sys

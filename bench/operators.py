@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from edgegen.ort_session import Binding, Buffer, open_session
+from edgegen.model.ort_session import Binding, Buffer, open_session
 from edgegen_export.quantize.blockwise import packed, round_per_row, round_rows
 
 Floats = NDArray[np.float32]

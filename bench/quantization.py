@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
-from edgegen.bundle import Bundle
-from edgegen.llm import open_runner
-from edgegen.manifest import KVDtype
-from edgegen.options import EngineOptions
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVDtype
+from edgegen.model.loading import open_runner
+from edgegen.options.generation import EngineOptions
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme

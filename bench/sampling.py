@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.logits import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
-from edgegen.sampler import Sampler
+from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
+from edgegen.sampling.sampler import Sampler
 
 VOCABULARIES = (50_257, 151_936)  # GPT-2, Qwen 2.5
 EOS = (50_256,)

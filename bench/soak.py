@@ -16,9 +16,9 @@ from random import Random
 from typing import Any
 
 from bench.peers.protocol import status_bytes
+from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.llm import LLM
-from edgegen.options import EngineOptions
-from edgegen.store import DEFAULT_MODEL
+from edgegen.options.generation import EngineOptions
 
 READERS = 6
 PROMPTS = 40

@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen import LLM, EngineOptions, GenerationResult
-from edgegen.break_even import TOKEN_COST
-from edgegen.bundle import Bundle
-from edgegen.llm import open_runner
-from edgegen.ngram_proposer import NGramProposer
-from edgegen.store import BundleStore
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import BundleStore
+from edgegen.model.loading import open_runner
+from edgegen.speculation.adaptive_length import TOKEN_COST
+from edgegen.speculation.ngram_proposer import NGramProposer
 from edgegen.tokenizer import Tokenizer
 
 Clock = Callable[[], float]

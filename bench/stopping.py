@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegen.bundle import Bundle
-from edgegen.stopping import TextWatcher
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.store import DEFAULT_MODEL
+from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
-from edgegen.manifest import KVDtype
-from edgegen.options import EngineOptions
-from edgegen.results import GenerationResult
-from edgegen.store import DEFAULT_MODEL
+from edgegen.options.generation import EngineOptions
 
 PROMPT, NEW, TURNS, SAID, ANSWER = 32, 64, 10, 70, 30
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from edgegen.board import second_level_cache
-from edgegen.bundle import Bundle
-from edgegen.kv_cache import KVCache
-from edgegen.ort_session import OneSession
-from edgegen.runner import ModelRunner
-from edgegen.window import CHUNK, windows_of
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.ort_session import OneSession
+from edgegen.model.sliding_window import CHUNK, windows_of
+from edgegen.system import second_level_cache
 from edgegen_export.pipeline import export
 
 WIDTH, HIDDEN, HEADS, HEAD, LAYERS, VOCABULARY, CONTEXT = 640, 2048, 4, 256, 12, 4096, 4096

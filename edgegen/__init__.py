@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgegen.bundle import Bundle
-    from edgegen.cancellation import CancelToken
+    from edgegen.bundle.bundle import Bundle
+    from edgegen.bundle.store import BundleStore
     from edgegen.chat import ChatTemplate, Conversation
     from edgegen.errors import (
         BundleError,
@@ -35,36 +35,36 @@ if TYPE_CHECKING:
         UsageError,
         VerificationError,
     )
+    from edgegen.generation.cancellation import CancelToken
+    from edgegen.generation.results import GenerationChunk, GenerationResult, Timings
+    from edgegen.generation.session import Session
+    from edgegen.generation.stream import TextStream
     from edgegen.llm import LLM
-    from edgegen.logprobs import TokenLogprob
-    from edgegen.options import EngineOptions, GenerationOptions
-    from edgegen.results import GenerationChunk, GenerationResult, Timings
-    from edgegen.scores import Perplexity, Score
-    from edgegen.session import Session
-    from edgegen.speculation import Speculation
-    from edgegen.store import BundleStore
-    from edgegen.stream import TextStream
+    from edgegen.options.generation import EngineOptions, GenerationOptions
+    from edgegen.sampling.logprobs import TokenLogprob
+    from edgegen.scoring.scores import Perplexity, Score
+    from edgegen.speculation.stats import Speculation
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Bundle": "bundle",
-    "BundleStore": "store",
-    "CancelToken": "cancellation",
+    "Bundle": "bundle.bundle",
+    "BundleStore": "bundle.store",
+    "CancelToken": "generation.cancellation",
     "ChatTemplate": "chat",
     "Conversation": "chat",
-    "EngineOptions": "options",
-    "GenerationChunk": "results",
-    "GenerationOptions": "options",
-    "GenerationResult": "results",
+    "EngineOptions": "options.generation",
+    "GenerationChunk": "generation.results",
+    "GenerationOptions": "options.generation",
+    "GenerationResult": "generation.results",
     "LLM": "llm",
-    "Perplexity": "scores",
-    "Score": "scores",
-    "Session": "session",
-    "Speculation": "speculation",
-    "TextStream": "stream",
-    "Timings": "results",
-    "TokenLogprob": "logprobs",
+    "Perplexity": "scoring.scores",
+    "Score": "scoring.scores",
+    "Session": "generation.session",
+    "Speculation": "speculation.stats",
+    "TextStream": "generation.stream",
+    "Timings": "generation.results",
+    "TokenLogprob": "sampling.logprobs",
 }
 
 __all__ = [

@@ -5,29 +5,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeGuard, Unpack, cast, overload
 
-from edgegen.background import Background
-from edgegen.board import available_memory, trim_memory
-from edgegen.bundle import Bundle
-from edgegen.cancellation import CancelToken
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.chat import ChatTemplate, Conversation, Message
-from edgegen.draft_model import DraftModel
-from edgegen.engine import Engine
-from edgegen.engine_thread import EngineThread
+from edgegen.engine.engine import Engine
+from edgegen.engine.engine_thread import EngineThread
 from edgegen.errors import UsageError
-from edgegen.manifest import GraphVariant
-from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
-from edgegen.ort_session import GraphPair, OneSession, TwoSessions, require_version
-from edgegen.packed_weights import packed_graph
-from edgegen.perplexity import PerplexityMeter, Progress
-from edgegen.request import Request
-from edgegen.request_builder import Prompt, RequestBuilder
-from edgegen.results import GenerationResult
-from edgegen.runners import Runner, make_runner
-from edgegen.scores import Perplexity, Score
-from edgegen.scoring import Scorer, is_several
-from edgegen.session import Session
-from edgegen.store import DEFAULT_MODEL, BundleStore
-from edgegen.stream import TextStream
+from edgegen.generation.cancellation import CancelToken
+from edgegen.generation.request import Request
+from edgegen.generation.request_builder import Prompt, RequestBuilder
+from edgegen.generation.results import GenerationResult
+from edgegen.generation.session import Session
+from edgegen.generation.stream import TextStream
+from edgegen.model.interfaces import Runner
+from edgegen.model.loading import Background, open_runner, open_tokenizer
+from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.scoring.perplexity import PerplexityMeter, Progress
+from edgegen.scoring.scorer import Scorer, is_several
+from edgegen.scoring.scores import Perplexity, Score
+from edgegen.speculation.draft_model import DraftModel, open_draft
+from edgegen.system import available_memory, trim_memory
 from edgegen.tokenizer import Tokenizer
 
 Messages = Ids[Message] | Conversation
@@ -101,7 +98,7 @@ class LLM:
         draft = None if options.draft is None else open_draft(_open(options.draft, verify=verify), bundle, options)
         with Background(lambda: open_runner(bundle, options)) as packing:
             packing.wait(_HEAD_START)
-            tokenizer = _tokenizer_of(bundle)
+            tokenizer = open_tokenizer(bundle)
         runner = packing.result()
         trim_memory()  # what reading took: 15 MB beside the 223 that GPT-2 small keeps
         return cls(bundle, tokenizer, runner, options, draft)
@@ -389,35 +386,6 @@ def _default_kv_budget() -> int | None:
     return None if free is None else max(_LEAST_KV_BUDGET, free // 2)
 
 
-def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
-    """The runner of the variant that ``options`` ask for, its weights loaded."""
-    variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
-    model = bundle.manifest.model
-    return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
-
-
-def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftModel:
-    """``draft``, as a draft model for ``bundle``, its weights loaded, with keys and values as it prefers them.
-
-    Raises:
-        UsageError: their vocabularies differ.
-    """
-    _require_same_vocabulary(draft, bundle)
-    runner = open_runner(draft, replace(options, kv=None, fast_prefill=False))
-    # A step takes as long as reading the weights.
-    read = [one.manifest.files[one.variant.weights].size for one in (draft, bundle)]
-    return DraftModel(runner, read[0] / read[1], options.prefill_chunk)
-
-
-def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
-    """The graphs of ``variant``, in as many sessions as ``options`` ask for, their weights loaded."""
-    require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    if options.sessions == "two" or variant.fast_prefill:
-        return TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
-    graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
-    return OneSession(graph, options.threads, keep_spinning=options.draft is None)
-
-
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
     return isinstance(prompt, list) and (not prompt or isinstance(prompt[0], str))
 
@@ -427,25 +395,3 @@ def _open(model: str | Path, *, verify: bool) -> Bundle:
     if verify:
         bundle.verify_once()
     return bundle
-
-
-def _tokenizer_of(bundle: Bundle) -> Tokenizer | None:
-    name = bundle.manifest.tokenizer
-    return Tokenizer.from_file(bundle.file(name)) if name else None
-
-
-def _require_same_vocabulary(draft: Bundle, bundle: Bundle) -> None:
-    """
-    Raises:
-        UsageError: an id is not the same token in both.
-    """
-    ours, theirs = _tokenizer_of(bundle), _tokenizer_of(draft)
-    if ours is None or theirs is None:
-        without = bundle if ours is None else draft
-        raise UsageError(f"a draft model needs the tokenizer of the model, and {without.path} has none: leave it out.")
-    different = ours.first_difference(theirs)
-    if different is not None:
-        raise UsageError(
-            f"{draft.path} cannot be the draft model of {bundle.path}: token {different} is not the same in both. Take "
-            "a bundle with the same tokenizer."
-        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen_export.pipeline import export
 from tests.runtime.models import write_checkpoint
 

@@ -13,13 +13,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from edgegen.manifest import CacheClass, GraphVariant, KVLayer, KVSpec, Phase
-from edgegen.ort_session import Binding, RunSwitch, open_session
-from edgegen_export.parameters import StoredParameters
+from edgegen.bundle.manifest import CacheClass, GraphVariant, KVLayer, KVSpec, Phase
+from edgegen.model.ort_session import Binding, RunSwitch, open_session
+from edgegen_export.graph.parameters import StoredParameters
+from edgegen_export.optimum.traced_decoder import build_traced
+from edgegen_export.optimum.traced_graph import TracedGraph
+from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
-from edgegen_export.traced_decoder import build_traced
-from edgegen_export.traced_graph import TracedGraph
-from edgegen_export.writer import WeightsFile
 from tests.runtime.models import fake_variant
 
 VOCABULARY, WIDTH, POSITIONS = 32, 16, 48

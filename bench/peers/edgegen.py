@@ -10,7 +10,7 @@ import numpy as np
 from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 if TYPE_CHECKING:
-    from edgegen.runners import Runner
+    from edgegen.model.interfaces import Runner
     from edgegen_export.quantize.recipe import Scheme
 
 SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "int8", "int4": "int4", "fp32": "fp32"}
@@ -20,7 +20,7 @@ SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "
 class EdgegenModel(Model):
     def __init__(self, bundle: Path, threads: int, variant: str) -> None:
         from edgegen.llm import LLM
-        from edgegen.options import EngineOptions
+        from edgegen.options.generation import EngineOptions
 
         kv = "int8" if variant == "int8-kv" else "float32"
         self._options = EngineOptions(threads=threads, kv=kv, fast_prefill=variant == "fast-prefill")
@@ -55,7 +55,7 @@ class EdgegenModel(Model):
     @cached_property
     def _runner(self) -> "Runner[Any]":
         """Of its own: results of `LLM` carry text and ids, no logits."""
-        from edgegen.llm import open_runner
+        from edgegen.model.loading import open_runner
 
         return open_runner(self._llm.bundle, self._options)
 

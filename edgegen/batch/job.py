@@ -10,9 +10,9 @@ from edgegen.batch.line import BatchLine, parse_line
 from edgegen.batch.record import Entry, RecordWriter
 from edgegen.batch.settings import BatchSettings
 from edgegen.chat import Conversation
+from edgegen.generation.stream import TextStream
 from edgegen.llm import LLM
-from edgegen.options import GenerationOptions, GenerationOverrides
-from edgegen.stream import TextStream
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 
 IN_FLIGHT = 4
 """Lines that are begun and not yet answered, for each that may be at work: so many that the model never waits for one,

@@ -14,8 +14,8 @@ from edgegen.batch.input import LONGEST_LINE, InputLine
 from edgegen.batch.openai import CHAT, COMPLETION, URLS, settings_of
 from edgegen.chat import Conversation
 from edgegen.errors import ConversationError, OptionError, did_you_mean
-from edgegen.json_object import json_object
-from edgegen.options import GenerationOptions
+from edgegen.options.generation import GenerationOptions
+from edgegen.strict_json import json_object
 
 Form = Literal["own", "chat", "completion", "none"]
 """How the answer is to be written: in edgegen's own way, in OpenAI's two, or in a way that suits all."""

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, Protocol, Self
 
 from edgegen.batch.input import InputLine
 from edgegen.batch.record import Entry
-from edgegen.board import locked, sync_folder
 from edgegen.errors import UsageError, one_or_list
+from edgegen.system import locked, sync_folder
 
 _BEGINNING = b'{"edgegen batch": 1, '
 _ANSWERED = re.compile(rb"([0-9a-f]{32})([+-]) (\{.*\}\n)")

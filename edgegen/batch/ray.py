@@ -19,9 +19,9 @@ from edgegen.batch.input import InputLine, read_lines
 from edgegen.batch.job import BatchJob
 from edgegen.batch.record import Entry
 from edgegen.batch.settings import BatchSettings
-from edgegen.board import physical_cores
 from edgegen.errors import BundleError, EdgegenError, UsageError, first_line
 from edgegen.llm import LLM
+from edgegen.system import physical_cores
 
 _PATIENCE = 10.0
 """Seconds that a cluster may take to answer at all."""

@@ -13,9 +13,9 @@ from typing import Any
 from edgegen.batch.input import InputLine
 from edgegen.batch.line import BatchLine
 from edgegen.errors import PromptTooLongError, UsageError, one_or_list
-from edgegen.logprobs import TokenLogprob
-from edgegen.records import answer_record
-from edgegen.results import GenerationResult
+from edgegen.generation.result_json import answer_record
+from edgegen.generation.results import GenerationResult
+from edgegen.sampling.logprobs import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgegen.bundle import Bundle
-from edgegen.options import EngineOptions
-from edgegen.random_numbers import philox4x64
+from edgegen.bundle.bundle import Bundle
+from edgegen.options.generation import EngineOptions
+from edgegen.sampling.random_numbers import philox4x64
 
 _STREAM = 0x6261746368
 """Sets the seeds of lines apart from whatever else is drawn with the batch's: "batch"."""

@@ -10,16 +10,16 @@ from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Batch, Decode, Prefill, Round
 from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
-from edgegen.board import peak_memory, physical_cores, proportional_memory, second_level_cache
-from edgegen.bundle import Bundle
-from edgegen.external_data import bytes_read
-from edgegen.llm import open_graphs
-from edgegen.manifest import GraphVariant
-from edgegen.options import EngineOptions
-from edgegen.ort_session import runtime_version
-from edgegen.runners import make_runner
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import GraphVariant
+from edgegen.model.external_data import bytes_read
+from edgegen.model.interfaces import make_runner
+from edgegen.model.loading import open_graphs
+from edgegen.model.ort_session import runtime_version
+from edgegen.model.sliding_window import bytes_needed, windows_of
+from edgegen.options.generation import EngineOptions
+from edgegen.system import peak_memory, physical_cores, proportional_memory, second_level_cache
 from edgegen.tokenizer import Tokenizer
-from edgegen.window import bytes_needed, windows_of
 
 _SPIN_SECONDS = 0.2
 """By then every thread that waited for more work has given up; ONNX Runtime's take 0.04 s."""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError, one_or_list
-from edgegen.faults import number
-from edgegen.manifest import KVDtype
-from edgegen.options import EngineOptions
+from edgegen.options.generation import EngineOptions
+from edgegen.options.validation import number
 
 STEPS = 32
 """Decode steps at each context: of these the median counts."""

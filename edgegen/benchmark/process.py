@@ -16,7 +16,7 @@ import edgegen.errors
 from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Round
 from edgegen.errors import BundleError, EdgegenError, one_or_list
-from edgegen.typed_json import decode
+from edgegen.strict_json import decode
 
 
 def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], object] = lambda: None) -> Round:

@@ -10,10 +10,10 @@ from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.process import run_round
 from edgegen.benchmark.round import Decode, Round
 from edgegen.benchmark.spread import Spread
-from edgegen.board import physical_cores
-from edgegen.bundle import Bundle
-from edgegen.manifest import KVDtype
-from edgegen.store import BundleStore
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.store import BundleStore
+from edgegen.system import physical_cores
 
 
 class RunRound(Protocol):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from edgegen.manifest import Phase
-from edgegen.ort_session import Binding, Buffer, GraphPair, RunSwitch
+from edgegen.bundle.manifest import Phase
+from edgegen.model.ort_session import Binding, Buffer, GraphPair, RunSwitch
 
 Clock = Callable[[], float]
 """Seconds, from any beginning."""

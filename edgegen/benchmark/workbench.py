@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from edgegen.benchmark.timed_graphs import TimedGraphs
-from edgegen.engine import Engine
-from edgegen.logits import LogitsPipeline
-from edgegen.runners import Runner
-from edgegen.sampler import Sampler
-from edgegen.sequence import Sequence, SequenceGroup
+from edgegen.engine.engine import Engine
+from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.model.interfaces import Runner
+from edgegen.sampling import LogitsPipeline
+from edgegen.sampling.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.chat.control_text import ControlText
 from edgegen.chat.conversation import ROLES, Conversation, Message, text_of
 from edgegen.errors import ChatTemplateError, ConversationError, did_you_mean, one_or_list

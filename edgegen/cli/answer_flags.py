@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from edgegen.cli.collected_flags import CollectedFlags, F, Flag
-from edgegen.options import GenerationOptions
+from edgegen.options.generation import GenerationOptions
 
 _DEFAULTS = GenerationOptions()
 _COLLECTED = CollectedFlags("edgegen.answer_flags")

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from edgegen.batch.input import InputLine, read_lines
-from edgegen.board import expand_user
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.errors import UsageError
-from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.system import expand_user
 
 if TYPE_CHECKING:
     from edgegen.batch.output import BatchOutput
     from edgegen.batch.record import Entry
     from edgegen.batch.settings import BatchSettings
-    from edgegen.manifest import KVDtype
+    from edgegen.bundle.manifest import KVDtype
 
 _DEFAULTS = GenerationOptions()
 

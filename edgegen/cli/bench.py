@@ -12,15 +12,15 @@ import click
 
 import edgegen
 from edgegen.benchmark import Benchmark, BenchmarkOptions, Spread, run_benchmark
-from edgegen.board import processor
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.bench_plot import check_plot, plot_decode
 from edgegen.cli.bench_table import bench_table
 from edgegen.cli.check import Check
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import UsageError
-from edgegen.manifest import KVDtype
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.system import processor
 
 _DEFAULTS = BenchmarkOptions()
 

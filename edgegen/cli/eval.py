@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.check import Check
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import EdgegenError
-from edgegen.faults import number
-from edgegen.options import EngineOptions
-from edgegen.questions import Records, read_pairs, read_questions
-from edgegen.records import finite_or_null
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.evaluation.items import Records, read_pairs, read_questions
+from edgegen.generation.result_json import finite_or_null
+from edgegen.options.generation import EngineOptions
+from edgegen.options.validation import number
 
 if TYPE_CHECKING:
-    from edgegen.evaluation import Evaluation, Figure
-    from edgegen.manifest import KVDtype
+    from edgegen.bundle.manifest import KVDtype
+    from edgegen.evaluation.tasks import Evaluation, Figure
 
 Item = TypeVar("Item")
 
@@ -82,7 +82,7 @@ def command(
         check.bundle(name, kv)
     check.finish()
 
-    from edgegen.evaluation import MinimalPairs, MultipleChoice, Reading
+    from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
 
     tests: list[Evaluation] = [
         *([Reading(text)] if text else []),

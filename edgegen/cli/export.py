@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from edgegen.bundle.store import BundleStore
 from edgegen.cli.parity_table import parity_table
-from edgegen.store import BundleStore
 
 if TYPE_CHECKING:
-    from edgegen_export.construction import Via
+    from edgegen_export.model_source import Via
     from edgegen_export.quantize.recipe import Scheme
 
 
@@ -111,7 +111,7 @@ def command(
     asked: list[Scheme] = [scheme for scheme, given in flags.items() if given] or ["int8"]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
-    from edgegen_export.parity_plot import check_plot, plot_layers
+    from edgegen_export.parity.plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
 
     if parity_plot is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from edgegen.board import peak_memory
+from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.answer_flags import answer_flags, given_answer_flags
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
@@ -19,16 +19,16 @@ from edgegen.cli.speculation_flags import given_speculation, speculation_flags
 from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
-from edgegen.options import EngineOptions, GenerationOptions, GenerationOverrides
-from edgegen.records import answer_record
-from edgegen.store import DEFAULT_MODEL
+from edgegen.generation.result_json import answer_record
+from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.system import peak_memory
 
 if TYPE_CHECKING:
     from edgegen.chat import Message
+    from edgegen.generation.results import GenerationResult
+    from edgegen.generation.session import Session
+    from edgegen.generation.stream import TextStream
     from edgegen.llm import LLM
-    from edgegen.results import GenerationResult
-    from edgegen.session import Session
-    from edgegen.stream import TextStream
 
 _BETWEEN = "---\n"
 """Between the answers, where there are several."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from edgegen.board import second_level_cache
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
-from edgegen.parity_report import ParityReport
-from edgegen.store import DEFAULT_MODEL, BundleStore
-from edgegen.window import bytes_needed, windows_of
+from edgegen.model.sliding_window import bytes_needed, windows_of
+from edgegen.parity.report import ParityReport
+from edgegen.system import second_level_cache
 
 
 @click.command("info")

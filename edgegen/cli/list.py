@@ -4,7 +4,7 @@ import json
 
 import click
 
-from edgegen.store import BundleStore
+from edgegen.bundle.store import BundleStore
 
 
 @click.command("list")

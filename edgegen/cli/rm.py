@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import click
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import BundleStore
 from edgegen.errors import BundleError
-from edgegen.packed_weights import remove_packed
-from edgegen.store import BundleStore
+from edgegen.model.packed_weights import remove_packed
 
 
 @click.command("rm")

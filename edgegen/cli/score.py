@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
-from edgegen.options import EngineOptions
-from edgegen.records import finite_or_null, logprob_record
-from edgegen.store import DEFAULT_MODEL
+from edgegen.generation.result_json import finite_or_null, logprob_record
+from edgegen.options.generation import EngineOptions
 
 if TYPE_CHECKING:
+    from edgegen.bundle.manifest import KVDtype
     from edgegen.llm import LLM
-    from edgegen.manifest import KVDtype
-    from edgegen.scores import Perplexity, Score
+    from edgegen.scoring.scores import Perplexity, Score
 
 
 @click.command("score")

@@ -5,7 +5,7 @@ from typing import Self
 
 from edgegen.chat import Message
 from edgegen.errors import UsageError
-from edgegen.session import Session
+from edgegen.generation.session import Session
 
 
 class SessionFile:

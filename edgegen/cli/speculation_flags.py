@@ -3,7 +3,7 @@
 from typing import Any
 
 from edgegen.cli.collected_flags import CollectedFlags, F, Flag
-from edgegen.options import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
+from edgegen.options.generation import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 
 _COLLECTED = CollectedFlags("edgegen.speculation_flags")
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import click
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import VerificationError, one_or_list
-from edgegen.store import DEFAULT_MODEL, BundleStore
 
 
 @click.command("verify")
@@ -34,7 +34,7 @@ def _measure_again(bundle: Bundle) -> None:
     Raises:
         VerificationError: it is worse than its report says.
     """
-    from edgegen.recheck import recheck
+    from edgegen.parity.verify import recheck
 
     with progress_bar() as bar:
         done = recheck(bundle, bar)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from edgegen.constraint.state import ConstraintState
-from edgegen.logits import Candidates, LogitsContext
-from edgegen.stopping import StopMatch
+from edgegen.engine.finish import StopMatch
+from edgegen.sampling import Candidates, LogitsContext
 
 
 class _Watcher(Protocol):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edgegen.constraint.token_mask import keep_allowed
 from edgegen.errors import ConstraintError
-from edgegen.logits import Candidates
+from edgegen.sampling import Candidates
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

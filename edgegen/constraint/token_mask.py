@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.logits import Candidates
+from edgegen.sampling import Candidates
 
 _SPARSE = 16
 """With fewer than one byte in so many set, listing tokens is cheaper than masking the others."""

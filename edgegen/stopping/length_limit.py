@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from edgegen.engine.finish import StopRule
 from edgegen.errors import OptionError
-from edgegen.stopping.match import StopRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
-from edgegen.stopping.match import StopMatch, StopRule
-from edgegen.stopping.regex import StopRegex
-from edgegen.stopping.regex_matcher import StopRegexMatcher
-from edgegen.stopping.span import Span
+from edgegen.engine.finish import StopMatch, StopRule
+from edgegen.stop_regex.matcher import StopRegexMatcher
+from edgegen.stop_regex.regex import StopRegex
+from edgegen.stop_regex.span import Span
 from edgegen.stopping.strings import StopStringMatcher
 
 _Found = tuple[Span, StopRule] | None

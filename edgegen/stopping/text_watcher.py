@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Self
 
+from edgegen.engine.finish import StopMatch
 from edgegen.errors import OptionError
-from edgegen.logits.id_array import IdArray
-from edgegen.options import StoppingFunction
-from edgegen.stopping.match import StopMatch
-from edgegen.stopping.regex import StopRegex
+from edgegen.options.generation import StoppingFunction
+from edgegen.sampling.id_array import IdArray
+from edgegen.stop_regex.regex import StopRegex
 from edgegen.stopping.text_stops import TextStops
 from edgegen.tokenizer import StreamingDetokenizer
 

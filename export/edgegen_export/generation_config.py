@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from edgegen.errors import CheckpointError, OptionError
-from edgegen.options import CALLER_ONLY, GenerationOptions
+from edgegen.options.generation import CALLER_ONLY, GenerationOptions
 
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 

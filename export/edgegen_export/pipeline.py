@@ -10,50 +10,44 @@ from typing import Any
 
 from onnx import ModelProto
 
-from edgegen.board import trim_memory
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVSpec, Phase, Quantization, is_safe_path
 from edgegen.errors import UsageError
-from edgegen.manifest import KVSpec, Phase, Quantization, is_safe_path
-from edgegen.ort_session import require_version
-from edgegen.parity import open_graph
-from edgegen.parity_report import ParityReport
-from edgegen_export.architecture import Architecture, bind, find_architecture
-from edgegen_export.calibrated_weights import calibrate
+from edgegen.model.ort_session import require_version
+from edgegen.parity.measure import open_graph
+from edgegen.parity.report import ParityReport
+from edgegen.system import trim_memory
+from edgegen_export.architecture.architecture import Architecture, bind, find_architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.folding import folded
+from edgegen_export.calibration.calibrate import calibrate
+from edgegen_export.calibration.kv_scales import kv_scales
+from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
 from edgegen_export.checkpoint.companions import is_paper
 from edgegen_export.checkpoint.weight_files import read_json_object
-from edgegen_export.config import DecoderConfig
-from edgegen_export.construction import (
-    MINIMUM_FOR_EXPERTS,
-    MINIMUM_FOR_WINDOWS,
-    MINIMUM_ONNXRUNTIME,
-    Construction,
-    LayerStates,
-    Via,
-)
-from edgegen_export.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
-from edgegen_export.description import GENERATION_CONFIG, PARITY, PARITY_REFERENCE, WEIGHTS, described, graph_files
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED
-from edgegen_export.folding import folded
 from edgegen_export.generation_config import generation_config
-from edgegen_export.graph import GraphBuilder
-from edgegen_export.kv_scales import kv_scales
-from edgegen_export.layer_errors import layer_errors
-from edgegen_export.parameters import FastParameters, Parameters, StoredParameters
-from edgegen_export.parity import compare, listen
-from edgegen_export.preparation import Prepared, QuantizationOptions, prepare
+from edgegen_export.graph.builder import GraphBuilder
+from edgegen_export.graph.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
+from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.parameters import FastParameters, Parameters, StoredParameters
+from edgegen_export.graph.requirements import MINIMUM_FOR_EXPERTS, MINIMUM_FOR_WINDOWS, MINIMUM_ONNXRUNTIME
+from edgegen_export.manifest_builder import GENERATION_CONFIG, PARITY, PARITY_REFERENCE, WEIGHTS, described, graph_files
+from edgegen_export.model_source import Construction, LayerStates, Via
+from edgegen_export.optimum.model_source import trace_model
+from edgegen_export.optimum.trace import check_traceable
+from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
+from edgegen_export.output.resume import Unfinished
+from edgegen_export.parity.compare import compare, listen
+from edgegen_export.parity.layer_errors import layer_errors
+from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
+from edgegen_export.parity.warnings import shortfalls
 from edgegen_export.progress import Progress, Silent
+from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
-from edgegen_export.reference import LayerwiseReference
-from edgegen_export.repacking import repacking
-from edgegen_export.sample_text import Ids, file_ids, sample_ids
-from edgegen_export.shortfalls import shortfalls
-from edgegen_export.tokenizer_files import TOKENIZER, tokenizer_files
-from edgegen_export.trace import check_traceable
-from edgegen_export.unfinished import Unfinished
-from edgegen_export.via_optimum import trace_model
-from edgegen_export.writer import BundleWriter, refuse_wrong_target
+from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 
 
 def export(

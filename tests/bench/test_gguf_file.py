@@ -1,6 +1,7 @@
 """What the benchmark writes for llama.cpp is the checkpoint that was given: read back by the exporter, to the bit.
 
-The reader is held against transformers elsewhere (tests/checkpoint); that llama.cpp computes the same of such a file is
+The reader is held against transformers elsewhere (tests/export/checkpoint); that llama.cpp computes the same of such a
+file is
 the second line of the table of ``bench.gguf``.
 """
 

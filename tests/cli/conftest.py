@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from tests.root import ROOT
 
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

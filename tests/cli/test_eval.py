@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.cli import run
-from edgegen.evaluation import MinimalPairs, MultipleChoice, Reading
+from edgegen.evaluation.items import read_pairs, read_questions
+from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
 from edgegen.llm import LLM
-from edgegen.questions import read_pairs, read_questions
 from tests.cli.conftest import COMMAND, Edgegen
 from tests.runtime.models import write_fake_bundle
 

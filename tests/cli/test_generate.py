@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli import run
 from edgegen.cli.generate import read_prompt
 from edgegen.cli.sampling_flags import FLAGS
 from edgegen.cli.stopping_flags import FLAGS as STOPPING_FLAGS
 from edgegen.errors import UsageError
+from edgegen.generation.session import Session
 from edgegen.llm import LLM
-from edgegen.options import GenerationOptions
-from edgegen.session import Session
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.options.generation import GenerationOptions
 from tests.cli.conftest import COMMAND, Edgegen
 
 EIGHT = ("-n", "8", "--seed", "3")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.cli import run
 from edgegen.cli.score import perplexity_record, score_record
 from edgegen.llm import LLM
-from edgegen.logprobs import TokenLogprob
-from edgegen.scores import Perplexity, Score
+from edgegen.sampling.logprobs import TokenLogprob
+from edgegen.scoring.scores import Perplexity, Score
 from tests.cli.conftest import COMMAND, Edgegen
 
 TEXT = "Zoë asked: “Why?”\n" * 60

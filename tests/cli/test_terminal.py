@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from tests.cli.conftest import COMMAND
 
 if sys.platform == "win32":

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import edgegen as package
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry
+from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, main, run
-from edgegen.manifest import MANIFEST_NAME, FileEntry
-from edgegen.parity_report import ParityReport, VariantParity
-from edgegen.store import BundleStore
+from edgegen.parity.report import ParityReport, VariantParity
 from tests.cli.conftest import Edgegen
 
 Capture = pytest.CaptureFixture[str]

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
-from edgegen.manifest import Manifest
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import Manifest
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.tokenizer import Tokenizer
-from tests.checkpoint.adapters import C_ATTN, factors, write_lora
-from tests.checkpoint.gguf_bytes import write_whole_llama
-from tests.checkpoint.layouts import write_gpt2
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
+from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
+from tests.export.checkpoint.gguf_bytes import write_whole_llama
+from tests.export.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
 
 # What the pages name, and what stands in for it.
@@ -178,7 +178,7 @@ def _check_pip(words: list[str]) -> None:
 def _check_python(words: list[str]) -> None:
     """``python -m bench.NAME --option``: the module exists and knows the options. A harness may not be installed."""
     assert words[1] == "-m"
-    if words[2] == "edgegen.lm_eval":
+    if words[2] == "edgegen.evaluation.lm_eval":
         assert find_spec(words[2])
         return
     assert words[2].startswith("bench.")

@@ -7,15 +7,15 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgegen import manifest
-from edgegen.bundle import Bundle
-from edgegen.parity_reference import ParityReference
-from edgegen.parity_report import ParityReport, VariantParity
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.bundle import manifest
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.parity.reference import ParityReference
+from edgegen.parity.report import ParityReport, VariantParity
+from edgegen_export.optimum.traced_graph import TracedGraph
 from edgegen_export.pipeline import export
-from edgegen_export.traced_graph import TracedGraph
-from tests.checkpoint.layouts import write_gpt2
 from tests.docs.markdown import ROOT, blocks, code_spans
+from tests.export.checkpoint.layouts import write_gpt2
 from tests.toy_decoder import optimum_graph, toy_weights, write_graphs, write_model
 
 PAGE = ROOT / "docs" / "bundle-format.md"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from edgegen import LLM, Bundle
-from edgegen.parity_report import ParityReport
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.parity.report import ParityReport
 from edgegen_export.pipeline import export
+from tests.root import ROOT
 
-ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "models/stories"
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.byte_level import LETTER_OF_BYTE
-from tests.checkpoint.adapters import C_ATTN, factors, write_lora
-from tests.checkpoint.layouts import write_gpt2
+from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
+from tests.export.checkpoint.layouts import write_gpt2
+from tests.root import ROOT
 from tests.standin_hub import StandInHub
 
-ROOT = Path(__file__).parents[2]
 Edgegen = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

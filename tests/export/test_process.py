@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgegen.bundle import Bundle
-from tests.checkpoint.layouts import write_gpt2, write_safetensors
+from edgegen.bundle.bundle import Bundle
+from tests.export.checkpoint.layouts import write_gpt2, write_safetensors
 from tests.oracle import edit_json
+from tests.root import ROOT
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
-ROOT = Path(__file__).parents[2]
 
 
 def run_python(script: str, *arguments: object, **environment: str) -> str:
@@ -45,9 +45,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 KILL_AT_EVERY_CHANGE = """
 import os, signal, sys
 from pathlib import Path
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleNotFoundError
-from edgegen.manifest import MANIFEST_NAME
+from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen_export.pipeline import export
 
 source, target = sys.argv[1], Path(sys.argv[2])

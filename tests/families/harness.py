@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle import Bundle
-from edgegen.runners import Runner
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.interfaces import Runner
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case

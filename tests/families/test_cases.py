@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgegen_export.architecture import find_architecture
+from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.families import FAMILIES as EXPORTED
 from tests.families.cases import CASES, FAMILIES, Case
 from tests.families.harness import TOLERANCE, checkpoint_of, tokens

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen.bundle import Bundle
-from edgegen.runners import Runner
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.interfaces import Runner
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, prefilled, runner_of
 from tests.families.cases import CASES, Case

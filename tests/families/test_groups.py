@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
-from edgegen.options import EngineOptions
-from edgegen.results import GenerationResult
+from edgegen.options.generation import EngineOptions
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of, export_case, tokens
 from tests.oracle import Oracle, import_torch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from edgegen.errors import UnsupportedModelError
-from edgegen.ort_session import open_session
-from edgegen_export.architecture import decoder_tensors, find_architecture
+from edgegen.model.ort_session import open_session
+from edgegen_export.architecture.architecture import decoder_tensors, find_architecture
+from edgegen_export.architecture.config import Alibi, DecoderConfig, LearnedPositions
+from edgegen_export.architecture.folding import folded
+from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Yarn
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.config import Alibi, DecoderConfig, LearnedPositions
-from edgegen_export.decoder import build_decode, build_prefill, kv_spec
 from edgegen_export.families import FAMILIES
-from edgegen_export.folding import folded
-from edgegen_export.parameters import FedParameters
-from edgegen_export.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Yarn
+from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec
+from edgegen_export.graph.parameters import FedParameters
 from tests.families.real_configs import FOLDER, REAL_CONFIGS, RealConfig, Rotation
 
 SCALINGS: dict[type | None, str | None] = {

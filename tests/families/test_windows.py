@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen.bundle import Bundle
-from edgegen.kv_cache import KVCache
-from edgegen.manifest import KVDtype, KVSpec
-from edgegen.runners import Runner
-from edgegen.window import BEHIND, CHUNK
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVDtype, KVSpec
+from edgegen.model.interfaces import Runner
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.sliding_window import BEHIND, CHUNK
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
-from edgegen.llm import LLM, open_runner
-from edgegen.options import EngineOptions
-from edgegen.runners import Runner
+from edgegen.bundle.bundle import Bundle
+from edgegen.llm import LLM
+from edgegen.model.interfaces import Runner
+from edgegen.model.loading import open_runner
+from edgegen.options.generation import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import edgegen.tokenizer
-from edgegen.bundle import Bundle
-from edgegen.llm import LLM
-from edgegen.manifest import (
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import (
     FORMAT_VERSION,
     MANIFEST_NAME,
     CacheClass,
@@ -32,12 +31,13 @@ from edgegen.manifest import (
     Quantization,
     Source,
 )
-from edgegen.options import EngineOptions
-from edgegen.ort_session import Binding, Buffer, RunSwitch
-from edgegen.parity_report import ParityReport, VariantParity
-from edgegen.runner import ModelRunner
+from edgegen.llm import LLM
+from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.ort_session import Binding, Buffer, RunSwitch
+from edgegen.options.generation import EngineOptions
+from edgegen.parity.report import ParityReport, VariantParity
 from tests.byte_level import LETTER_OF_BYTE
-from tests.checkpoint.layouts import write_gpt2
+from tests.export.checkpoint.layouts import write_gpt2
 
 VOCAB_SIZE = 260
 END, D_AND_HALF_A_CHARACTER, THE, EOS = 256, 257, 258, 259

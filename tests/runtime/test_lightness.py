@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import edgegen
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 
 HEAVY = {
     "asyncio",

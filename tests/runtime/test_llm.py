@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError
 from edgegen.llm import LLM, GenerationResult, TextStream
-from edgegen.options import GenerationOptions
+from edgegen.options.generation import GenerationOptions
 from tests.runtime.models import (
     D_AND_HALF_A_CHARACTER,
     END,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from tests.root import ROOT
 
 GENERATE = """
 from edgegen import LLM
@@ -137,6 +138,6 @@ def test_telemetry_cannot_be_switched_on_by_the_environment() -> None:
 
 
 def test_onnx_runtime_is_imported_in_one_place_only() -> None:
-    package = Path(__file__).parents[2] / "edgegen"
+    package = ROOT / "edgegen"
     importing = [path.name for path in package.rglob("*.py") if "import onnxruntime" in path.read_text("utf-8")]
     assert importing == ["ort_session.py"]

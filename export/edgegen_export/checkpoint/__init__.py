@@ -6,7 +6,7 @@ LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two. ``unpacked`
 names and shapes that it had before it was quantized.
 """
 
-from edgegen.manifest import Source
+from edgegen.bundle.manifest import Source
 from edgegen_export.checkpoint.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint

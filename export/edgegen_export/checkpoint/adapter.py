@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from edgegen.bundle.manifest import AdapterSource
 from edgegen.errors import CheckpointError, TensorError, one_or_list
-from edgegen.manifest import AdapterSource
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.adapter_config import LoraConfig, read_lora_config
 from edgegen_export.checkpoint.adapter_tensors import module_updates

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from edgegen.bundle.manifest import Source
 from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list
-from edgegen.manifest import Source
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.gguf import open_gguf, original_tensors, read_original
 from edgegen_export.checkpoint.lazy import LazyTensor

@@ -1,6 +1,6 @@
 """The model families edgegen exports, each as data in its own file."""
 
-from edgegen_export.architecture import Architecture
+from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.falcon import FALCON

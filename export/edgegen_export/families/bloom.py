@@ -1,8 +1,8 @@
 """BLOOM: ALiBi, a normalized embedding, queries, keys and values fused head by head."""
 
-from edgegen_export.architecture import Architecture, TensorMap
-from edgegen_export.config import Alibi, DecoderConfig, Layer
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import alibi_slopes, fused_qkv, layer_norm, named
 
 

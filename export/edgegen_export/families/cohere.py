@@ -3,9 +3,9 @@ second generation, layers with a window rotate and the others have no positions.
 
 from dataclasses import replace
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, Norm, QKNorm
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import QK_NORM, read_window, read_window_pattern, rotating, sliding
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from edgegen_export.architecture import TensorMap
-from edgegen_export.config import DecoderConfig, Experts
-from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Scattered
+from edgegen_export.architecture.architecture import TensorMap
+from edgegen_export.architecture.config import DecoderConfig, Experts
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Scattered
 
 STEP = 16
 """QMoE takes whole blocks only, of 16 or more: the widths of experts' matrices must be multiples of this."""

@@ -1,9 +1,9 @@
 """Falcon in its three layouts: 7b (parallel, one key and value head), 40b and 180b (parallel with two norms, groups of
 queries fused with their key and value), rw (sequential, ALiBi)."""
 
-from edgegen_export.architecture import Architecture, TensorMap
-from edgegen_export.config import Alibi, Block, DecoderConfig, Layer
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, alibi_slopes, contexts, fused_qkv, layer_norm, named, read_rope
 
 

@@ -3,9 +3,9 @@ attention and MLP, and windows on most layers. Of a Gemma 3 that also sees, the 
 
 from dataclasses import replace
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, QKNorm
-from edgegen_export.config_reader import ConfigReader, every
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import (
     QK_NORM,

@@ -1,9 +1,9 @@
 """GPT-2: learned positions, LayerNorm, fused QKV stored as [in, out], one GELU MLP, tied head."""
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, Layer, LearnedPositions
-from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Concatenated, transposed
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Concatenated, transposed
 from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named
 
 

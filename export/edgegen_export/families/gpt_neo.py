@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, Layer, LearnedPositions
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named, read_window, sliding
 
 

@@ -1,8 +1,8 @@
 """GPT-NeoX (Pythia): parallel blocks with two norms, partly rotated heads, QKV fused head by head, an untied head."""
 
-from edgegen_export.architecture import Architecture, TensorMap
-from edgegen_export.config import DecoderConfig, Layer
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig, Layer
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, contexts, fused_qkv, layer_norm, named, read_rope
 
 

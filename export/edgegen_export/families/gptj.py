@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.rope import Rope
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
 from edgegen_export.families.shared import named
-from edgegen_export.rope import Rope
 
 
 def read_gptj(read: ConfigReader) -> DecoderConfig:

@@ -1,9 +1,9 @@
 """Granite MoE: Granite with experts, whose matrices are stored as one tensor."""
 
-from edgegen_export.architecture import Architecture, TensorMap
-from edgegen_export.config import DecoderConfig
-from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Interleaved
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.experts import with_experts
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, Layer, Norm
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer, Norm
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {

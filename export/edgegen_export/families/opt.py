@@ -1,10 +1,10 @@
 """OPT: learned positions counted from two, projections apart; the 350m model normalizes after each sum and has an
 embedding narrower than its layers."""
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, Layer, LearnedPositions, Norm
-from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Skipping
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions, Norm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Skipping
 from edgegen_export.families.shared import ACTIVATIONS, named
 
 

@@ -3,10 +3,10 @@ with fused projections and LongRoPE."""
 
 from dataclasses import replace
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig, QKNorm
-from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Concatenated
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.shared import layer_norm, named, read_window, sliding
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from edgegen_export.architecture import Architecture, TensorMap
-from edgegen_export.config import DecoderConfig, QKNorm
-from edgegen_export.config_reader import ConfigReader
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS

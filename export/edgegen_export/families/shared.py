@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 
 from edgegen.errors import did_you_mean
-from edgegen_export.config import Activation, DecoderConfig, Layer, Norm
-from edgegen_export.config_reader import ConfigReader, every
-from edgegen_export.cuts import Interleaved
-from edgegen_export.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Scaling, Yarn
+from edgegen_export.architecture.config import Activation, DecoderConfig, Layer, Norm
+from edgegen_export.architecture.config_reader import ConfigReader, every
+from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Scaling, Yarn
+from edgegen_export.architecture.tensor_layouts import Interleaved
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",

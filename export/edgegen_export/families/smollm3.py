@@ -1,8 +1,8 @@
 """SmolLM3: Llama with some layers that have no positions."""
 
-from edgegen_export.architecture import Architecture
-from edgegen_export.config import DecoderConfig
-from edgegen_export.config_reader import ConfigReader, every
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import read_layer_types, read_window, rotating, sliding
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from edgegen_export.architecture import Architecture, TensorMap
-from edgegen_export.config import DecoderConfig, Norm, QKNorm
-from edgegen_export.config_reader import ConfigReader
-from edgegen_export.cuts import Stacked
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Stacked
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import layer_norm, named
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgegen.manifest import MatrixFormat
+from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.quantize.blockwise import Floats, block_size_for, in_blocks
 
 TOLERABLE = 0.015

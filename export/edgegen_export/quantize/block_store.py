@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgegen.manifest import MatrixFormat
+from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.quantize.blockwise import Blocks
 
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.manifest import MatrixFormat
+from edgegen.bundle.manifest import MatrixFormat
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from edgegen.manifest import MatrixFormat, Quantization
+from edgegen.bundle.manifest import MatrixFormat, Quantization
 
 Scheme = Literal["int8", "int4", "fp16", "fp32"]
 

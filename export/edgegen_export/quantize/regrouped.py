@@ -8,7 +8,7 @@ takes is rounded in finer pieces.
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.manifest import MatrixFormat
+from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.checkpoint import Groups, LazyTensor
 from edgegen_export.quantize.blockwise import Blocks, block_size_for
 from edgegen_export.quantize.recipe import EIGHT_BITS, FOUR_BITS

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.config import DecoderConfig
 
 Floats = NDArray[np.float32]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgegen.manifest import Source
+from edgegen.bundle.manifest import Source
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.tokenizer_files import tokenizer_files
+from edgegen_export.tokenizer.files import tokenizer_files
 
 CHATS = (
     "<s>Hello</s> <s> x",

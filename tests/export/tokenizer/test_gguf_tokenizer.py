@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import tokenizers
 
+from edgegen.bundle.manifest import Source
 from edgegen.errors import CheckpointError
-from edgegen.manifest import Source
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.tokenizer.files import tokenizer_files
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
-from edgegen_export.tokenizer_files import tokenizer_files
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.tokenizer.gguf_vocabulary import GGML, byte_level_metadata, metadata_of, sentencepiece_metadata
 from tests.export.tokenizer.material import golden_cases, load, texts, transformersjs_cases

@@ -14,11 +14,11 @@ from edgegen.batch.input import InputLine
 from edgegen.batch.job import IN_FLIGHT, BatchJob
 from edgegen.batch.output import FileOutput
 from edgegen.batch.settings import BatchSettings
-from edgegen.board import proportional_memory
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
-from edgegen.options import EngineOptions
+from edgegen.options.generation import EngineOptions
+from edgegen.system import proportional_memory
 from tests.runtime.models import FakeGraphs, InterruptAt, RandomGraphs, fake_llm
 from tests.runtime.models import digest_of as next_id_of
 

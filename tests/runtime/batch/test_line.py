@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edgegen.batch.input import LONGEST_LINE, InputLine, read_lines
 from edgegen.batch.line import BatchLine, parse_line
 from edgegen.chat import Conversation
-from edgegen.options import GenerationOptions
+from edgegen.options.generation import GenerationOptions
 
 DEFAULTS = GenerationOptions(max_new_tokens=7)
 CHAT = [{"role": "user", "content": "Hello"}]

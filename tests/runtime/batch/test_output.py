@@ -13,6 +13,7 @@ from edgegen.batch.input import InputLine, read_lines
 from edgegen.batch.output import FileOutput, StreamOutput
 from edgegen.batch.record import Entry
 from edgegen.errors import UsageError
+from tests.root import ROOT
 
 INPUT = b'{"a": 1}\n\n{"b": "\xc3\xa9"}\n[]\n{"c": 3}'
 FINGERPRINT = {"model": "m", "top_p": "0.5"}
@@ -193,7 +194,7 @@ class TestRefusals:
             "import sys, time; from pathlib import Path; from edgegen.batch.output import FileOutput\n"
             f"held = FileOutput(Path(sys.argv[1]), {FINGERPRINT!r}); print('held', flush=True); time.sleep(60)"
         )
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, env=environment)
         assert process.stdout
         assert process.stdout.readline() == b"held\n"

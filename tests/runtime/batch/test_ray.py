@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from edgegen.batch.input import read_lines
 from edgegen.batch.ray import blocks_of, read_block
-from edgegen.store import DEFAULT_MODEL, BundleStore
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from tests.root import ROOT
 
-ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")]),
     "RAY_USAGE_STATS_ENABLED": "0",

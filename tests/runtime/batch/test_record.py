@@ -11,9 +11,9 @@ from edgegen.batch.input import InputLine
 from edgegen.batch.line import BatchLine, parse_line
 from edgegen.batch.record import RecordWriter
 from edgegen.errors import LogitsError, OptionError, PromptTooLongError
-from edgegen.logprobs import TokenLogprob
-from edgegen.options import GenerationOptions
-from edgegen.results import GenerationResult, Timings
+from edgegen.generation.results import GenerationResult, Timings
+from edgegen.options.generation import GenerationOptions
+from edgegen.sampling.logprobs import TokenLogprob
 
 WRITER = RecordWriter("model", 1724858089)
 REQUEST = {"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgegen.benchmark import BenchmarkOptions, Round, run_benchmark, run_round
-from edgegen.board import proportional_memory
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError
+from edgegen.system import proportional_memory
 from tests.runtime.models import write_fake_bundle
 
 OPTIONS = BenchmarkOptions(prefill=(4, 16), contexts=(8, 32), batches=(1, 3), repeats=1, threads=1)

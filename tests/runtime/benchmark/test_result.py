@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.benchmark import BenchmarkOptions, Round, Spread, run_benchmark
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleNotFoundError, UsageError, VerificationError
 from tests.runtime.benchmark.rounds import BENCHMARK, ROUND
 from tests.runtime.models import write_fake_bundle

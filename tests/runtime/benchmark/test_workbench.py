@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
-from edgegen.concat_runner import ConcatRunner
 from edgegen.errors import LogitsError
-from edgegen.runner import ModelRunner
+from edgegen.model.concat_runner import ConcatRunner
+from edgegen.model.in_place_runner import ModelRunner
 from tests.runtime.models import EOS, VOCAB_SIZE, FakeGraphs, fake_variant
 from tests.toy_decoder import POSITIONS, VOCABULARY, ToyGraphs, toy_variant, toy_weights
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgegen.bundle import Bundle
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import FileEntry
 from edgegen.chat.conversation import Conversation
 from edgegen.chat.template import ChatTemplate
 from edgegen.errors import ChatTemplateError, ConversationError, EdgegenError
-from edgegen.manifest import FileEntry
 from tests.runtime.chat.material import (
     CHATML,
     CONVERSATIONS,

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from edgegen.constraint import Constraint, RowConstraint
 from edgegen.constraint.row import ConstraintWatch
-from edgegen.logits import LogitsContext, LogitsPipeline, LogitsProcessor, Temperature, TopK, TopP
-from edgegen.logits.candidates import Candidates
-from edgegen.sampler import Sampler
-from edgegen.stopping import StopMatch, TextWatcher
+from edgegen.engine.finish import StopMatch
+from edgegen.sampling import LogitsContext, LogitsPipeline, LogitsProcessor, Temperature, TopK, TopP
+from edgegen.sampling.candidates import Candidates
+from edgegen.sampling.sampler import Sampler
+from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer
 from tests.runtime.constraint.vocabulary import Vocabulary
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgegen.constraint import AnyJson, Choice, Constraint, Grammar, JsonSchema, Regex
-from edgegen.stopping import StopMatch
+from edgegen.engine.finish import StopMatch
 from tests.runtime.constraint.fake_model import FakeModel, generate
 from tests.runtime.constraint.vocabulary import Vocabulary
 

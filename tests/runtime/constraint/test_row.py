@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.constraint import JsonSchema, Regex, RowConstraint
-from edgegen.logits import Candidates, LogitsContext
+from edgegen.sampling import Candidates, LogitsContext
 from tests.runtime.constraint.vocabulary import Vocabulary
 
 PROMPT = [7, 8, 9]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgegen.constraint import AnyJson, Choice, Constraint, ConstraintState, Grammar, JsonSchema, Regex
 from edgegen.errors import ConstraintError
-from edgegen.logits import Candidates
+from edgegen.sampling import Candidates
 from tests.runtime.constraint.vocabulary import Vocabulary
 
 PERSON = JsonSchema.of(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgegen.constraint.token_mask import keep_allowed
-from edgegen.logits import Candidates
+from edgegen.sampling import Candidates
 
 
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.01, 0.1, 0.5, 0.99, 1.0])

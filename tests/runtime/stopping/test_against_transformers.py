@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from edgegen.stopping import TextWatcher
+from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 from tests.oracle import import_torch, import_transformers
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from edgegen.engine.finish import StopRule
 from edgegen.errors import OptionError
-from edgegen.stopping import LengthLimit, StopRule, length_limit
+from edgegen.stopping.length_limit import LengthLimit, length_limit
 from tests.oracle import import_torch, import_transformers
 
 

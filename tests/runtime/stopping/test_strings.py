@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import OptionError
-from edgegen.stopping.span import Span
+from edgegen.stop_regex.span import Span
 from edgegen.stopping.strings import StopStringMatcher
-from tests.runtime.stopping.reference import cut, first_stop_string
+from tests.runtime.stop_regex.reference import cut, first_stop_string
 
 FEW_LETTERS = st.text("ab", max_size=12) | st.text("abc\n", max_size=20)
 STOPS = st.lists(st.text("abc\n", min_size=1, max_size=5), max_size=4)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgegen.engine.finish import StopMatch
 from edgegen.errors import OptionError
-from edgegen.stopping import StopMatch, TextWatcher
+from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
-from tests.runtime.stopping.reference import first_match, first_stop
+from tests.runtime.stop_regex.reference import first_match, first_stop
 
 EOS = 0
 

@@ -1,0 +1,1 @@
+"""The bundle: a verified folder with graphs, weights and tokenizer, its manifest, and the store of bundles."""

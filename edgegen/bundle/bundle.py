@@ -1,0 +1,110 @@
+"""Bundle: one folder with ``edgegen.json``, opened, verified, its files located."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant, KVDtype, Manifest
+from edgegen.bundle.verified_files import VerifiedFiles
+from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` that of the rest."""
+
+    path: Path
+    manifest: Manifest
+    content: Path
+
+    @classmethod
+    def open(cls, path: Path) -> "Bundle":
+        """Read the manifest; nothing else is touched.
+
+        Raises:
+            BundleNotFoundError: no ``edgegen.json`` there.
+            ManifestError: it is malformed.
+        """
+        manifest_path = path / MANIFEST_NAME
+        try:
+            text = manifest_path.read_text("utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            raise BundleNotFoundError(f"{path} is not a bundle: it has no {MANIFEST_NAME}.") from None
+        except UnicodeDecodeError:
+            raise ManifestError(f"{manifest_path} is not UTF-8 text.") from None
+        manifest = Manifest.from_json(text, str(manifest_path))
+        return cls(path, manifest, path / manifest.folder)
+
+    @property
+    def variant(self) -> GraphVariant:
+        """The preferred variant: the first."""
+        return self.manifest.variants[0]
+
+    def variant_with(self, kv: KVDtype | None, *, fast_prefill: bool = False) -> GraphVariant:
+        """The first variant that keeps keys and values as ``kv``, or as the preferred one does, with such a prefill.
+
+        Raises:
+            UsageError: there is none; the message names what there is.
+        """
+        kv = kv or self.variant.kv.dtype
+        alike = [variant for variant in self.manifest.variants if variant.kv.dtype == kv]
+        for variant in alike:
+            if variant.fast_prefill == fast_prefill:
+                return variant
+        if alike:
+            raise UsageError(f"{self.path} has no fast prefill: export the model with --fast-prefill.")
+        there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
+        traced = self.variant.kv.kind == "concat"
+        advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"
+        raise UsageError(f"{self.path} has no variant with {kv} keys and values, only with {there} ones: {advice}.")
+
+    @property
+    def digest(self) -> str:
+        """The same for bundles of the same content, whatever they are called and wherever they lie."""
+        files = sorted((name, entry.sha256) for name, entry in self.manifest.files.items())
+        return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files on disk but the manifest."""
+        return sum(entry.size for entry in self.manifest.files.values())
+
+    def file(self, name: str) -> Path:
+        return self.content / name
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON file of the bundle, verified and parsed.
+
+        Raises:
+            VerificationError: it is not what the manifest says, or not JSON.
+        """
+        if fault := self._files.fault(name):
+            raise VerificationError(f"the bundle {self.path} is damaged: {fault}. Export it again with --force.")
+        try:
+            return json.loads(self.file(name).read_text("utf-8"))
+        except ValueError as error:
+            raise VerificationError(f"{self.file(name)} is not valid JSON: {error}") from None
+
+    def verify(self) -> None:
+        """Compare every file with the manifest, whatever was remembered.
+
+        Raises:
+            VerificationError: lists every file that is missing, leads out of the bundle, or differs in size or hash.
+        """
+        self._refuse(self._files.faults())
+
+    def verify_once(self) -> None:
+        """:meth:`verify`, unless these very files have passed it before."""
+        self._refuse(self._files.faults_once())
+
+    @property
+    def _files(self) -> VerifiedFiles:
+        return VerifiedFiles(self.path, self.content, self.manifest.files)
+
+    def _refuse(self, faults: list[str]) -> None:
+        if faults:
+            raise VerificationError(
+                f"the bundle {self.path} is damaged: {one_or_list(faults)}\nExport it again with --force."
+            )

@@ -1,0 +1,328 @@
+"""Manifest: what ``edgegen.json`` says, typed. The one contract between the exporter and the runtime.
+
+Reading is strict: an unknown key, a missing one or a value of the wrong type is a :class:`ManifestError` that lists
+every fault at once. ``docs/bundle-format.md`` describes each field.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, cast
+
+from edgegen.errors import ManifestError, one_or_list
+from edgegen.strict_json import OPTIONAL, decode
+
+MANIFEST_NAME = "edgegen.json"
+FORMAT_VERSION = 2
+
+Phase = Literal["prefill", "decode"]
+EMBEDDINGS = ("embed", "embed_in", "head_in", "head")
+"""Modules of the token embedding and the head, and of projections between them and the layers."""
+
+CacheKind = Literal["in_place", "concat"]
+KVDtype = Literal["float32", "int8"]
+
+_ITEMSIZE: dict[KVDtype, int] = {"float32": 4, "int8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """Size in bytes and SHA-256 (hex) of one file of the bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSource:
+    """Where an adapter came from that was merged into the weights: as :class:`Source`."""
+
+    kind: Literal["hub", "folder"]
+    id: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the weights came from: a hub id or the name of a local folder, and the commit where known."""
+
+    kind: Literal["hub", "folder"]
+    id: str
+    revision: str | None = None
+    adapter: AdapterSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayer:
+    """One layer's cache: tensors [rows, kv_heads, capacity, head_dim] and their names in the graphs."""
+
+    cache_class: str
+    kv_heads: int
+    head_dim: int
+    past_key: str
+    past_value: str
+    present_key: str
+    present_value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheClass:
+    """Layers that keep the same positions: all of them, or the last ``window``.
+
+    ``seqlens``: name of the int32 [rows] input, valid length of the class's arrays after the step less one;
+    ``total``: name of the int32 scalar input, the longest valid length after the step.
+    A ``concat`` cache has no such inputs, for its arrays are as long as what they hold, and no window.
+    """
+
+    window: int | None
+    seqlens: str | None
+    total: str | None
+
+    @property
+    def length_inputs(self) -> tuple[str, str]:
+        """``seqlens`` and ``total`` of a class of an ``in_place`` cache."""
+        assert self.seqlens is not None
+        assert self.total is not None
+        return self.seqlens, self.total
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """The cache that a variant's graphs read and append to.
+
+    ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
+    are and no more, and ``present`` is a new array: the past with the new ones behind it.
+    ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so.
+    """
+
+    dtype: KVDtype
+    kind: CacheKind
+    classes: dict[str, CacheClass]
+    layers: tuple[KVLayer, ...]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of keys and values that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
+        return sum(map(self.layer_bytes, self.layers))
+
+    @property
+    def lasting_bytes_per_token(self) -> int:
+        """As ``bytes_per_token``, of layers without a window: what a token adds to a context that fills the windows."""
+        return sum(self.layer_bytes(layer) for layer in self.layers if self.classes[layer.cache_class].window is None)
+
+    def bytes_seen(self, context: int) -> int:
+        """Bytes of keys and values that a token behind ``context`` others attends to: in windows, of their length."""
+        seen = {name: min(context, kv_class.window or context) for name, kv_class in self.classes.items()}
+        return sum(self.layer_bytes(layer) * seen[layer.cache_class] for layer in self.layers)
+
+    def layer_bytes(self, layer: KVLayer) -> int:
+        """Bytes of one token's keys and values in one layer."""
+        return 2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryTable:
+    """A rotary position embedding's cosines and sines, which the runtime computes and feeds to the graphs.
+
+    ``cos``, ``sin``: names of the float32 [positions, len(inverse_frequencies)] inputs, row p being
+    ``scale · cos(p · inverse_frequencies)`` and the same for sine; there are more rows than the highest position.
+    """
+
+    cos: str
+    sin: str
+    inverse_frequencies: tuple[float, ...]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class GraphContract:
+    """Names of the graphs' tensors besides the cache's.
+
+    ``input_ids``, ``position_ids``: int64 [rows, tokens]; ``logits_indices``: int64 [rows, wanted], for prefill, the
+    positions in this step whose logits are wanted; ``logits``: float32, prefill [rows, wanted, vocab], decode
+    [rows, tokens, vocab].
+    """
+
+    input_ids: str = "input_ids"
+    position_ids: str = "position_ids"
+    logits_indices: str = "logits_indices"
+    logits: str = "logits"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphVariant:
+    """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
+
+    ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
+    those of all, as well. With ``fast_prefill`` it multiplies by copies of the layers' matrices, rounded per row, that
+    only it has: then it does its own work only. ``minimum_onnxruntime`` is the oldest with every operator they use.
+    """
+
+    name: str
+    prefill: str
+    decode: str
+    weights: str
+    linear: Literal["matmul_nbits", "matmul"]
+    activation_dtype: Literal["float32"]
+    device: Literal["cpu"]
+    minimum_onnxruntime: str
+    kv: KVSpec
+    contract: GraphContract
+    rotary: tuple[RotaryTable, ...]
+    fast_prefill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the model is, for people and planners."""
+
+    family: str
+    parameters: int
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    max_context: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFormat:
+    """How a matrix is stored: blocks of ``block_size`` weights of ``bits`` bits, with a zero of its own for each unless
+    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at."""
+
+    bits: int
+    block_size: int
+    symmetric: bool
+    accuracy_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How the matrices are stored, and how they came to be so.
+
+    ``linear``: those of the layers; ``embedding``: the token embedding, the head, and projections between them and the
+    layers; ``exceptions``: others, by module. A block that does not divide a matrix is smaller there. ``method``: how
+    weights were rounded, or that the checkpoint's own codes and scales were repacked; ``smoothing``: share of the
+    activations' outliers that was moved into weights; ``calibration``: where the ``calibration_tokens`` came from that
+    were looked at, or null; ``bits_per_weight``: of all matrices, scales included.
+    """
+
+    scheme: Literal["int8", "int4", "fp16", "fp32"]
+    linear: MatrixFormat
+    embedding: MatrixFormat
+    exceptions: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
+    method: Literal["rounding", "gptq", "repacked"] = "rounding"
+    smoothing: float = 0.0
+    calibration: str | None = None
+    calibration_tokens: int = 0
+    bits_per_weight: float = 0.0
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the model has to run before its weights can be stored."""
+        return self.smoothing > 0 or self.method == "gptq"
+
+    def format_of(self, module: str) -> MatrixFormat:
+        """The format of a module's matrix; several that are fused are called ``layers.0.attn.q+k+v``."""
+        ordinary = self.embedding if module in EMBEDDINGS else self.linear
+        return self.exceptions.get(module, ordinary)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The whole of ``edgegen.json``.
+
+    ``folder``: the versioned folder beside it that holds every other file; ``files`` names them all, and every path
+    here is relative to that folder.
+    """
+
+    format_version: int
+    name: str
+    folder: str
+    source: Source
+    model: Model
+    quantization: Quantization
+    variants: tuple[GraphVariant, ...]
+    tokenizer: str | None
+    generation_config: str
+    parity: str
+    parity_reference: str
+    files: dict[str, FileEntry]
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any], metadata=OPTIONAL)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = MANIFEST_NAME) -> "Manifest":
+        """Parse and check.
+
+        Raises:
+            ManifestError: not JSON, another format version, or fields that are missing, unknown or ill-typed.
+        """
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ManifestError(f"{where} is not valid JSON: {error}") from None
+        if not isinstance(raw, dict):
+            raise ManifestError(f"{where} must be a JSON object.")
+        version = cast(dict[str, Any], raw).get("format_version")
+        if version != FORMAT_VERSION:
+            raise ManifestError(
+                f"{where} has format version {version!r}; this edgegen reads version {FORMAT_VERSION}: "
+                "export the model again, or use the edgegen that wrote it."
+            )
+        faults: list[str] = []
+        manifest = decode(cls, raw, "", faults)
+        if not faults:
+            faults = _inconsistencies(cast(Manifest, manifest))
+        if faults:
+            raise ManifestError(f"{where} is malformed: {one_or_list(faults)}")
+        return cast(Manifest, manifest)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether ``path`` is relative, in plain POSIX form, and stays inside its folder."""
+    parts = path.split("/")
+    return path.isprintable() and not any(c in path for c in "\\:") and not any(p in ("", ".", "..") for p in parts)
+
+
+def _inconsistencies(manifest: Manifest) -> list[str]:
+    faults = [f"files: unsafe path {path!r}" for path in manifest.files if not is_safe_path(path)]
+    if not is_safe_path(manifest.folder):
+        faults.append(f"folder: unsafe path {manifest.folder!r}")
+    if not manifest.variants:
+        faults.append("variants: at least one is needed")
+    if len({variant.name for variant in manifest.variants}) < len(manifest.variants):
+        faults.append("variants: two have the same name")
+    named = {
+        "generation_config": manifest.generation_config,
+        "parity": manifest.parity,
+        "parity_reference": manifest.parity_reference,
+    }
+    if manifest.tokenizer is not None:
+        named["tokenizer"] = manifest.tokenizer
+    for i, variant in enumerate(manifest.variants):
+        for key in ("prefill", "decode", "weights"):
+            named[f"variants[{i}].{key}"] = getattr(variant, key)
+        if not variant.kv.layers:
+            faults.append(f"variants[{i}].kv.layers: at least one is needed")
+        for j, layer in enumerate(variant.kv.layers):
+            if layer.cache_class not in variant.kv.classes:
+                faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
+        faults += [f"variants[{i}].{fault}" for fault in _cache_faults(variant.kv)]
+    faults += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
+    return faults
+
+
+def _cache_faults(kv: KVSpec) -> list[str]:
+    """Fields of a cache that do not go with its kind."""
+    in_place, faults = kv.kind == "in_place", list[str]()
+    if kv.dtype != "float32" and not in_place:
+        faults.append(f"kv.dtype: 'float32' expected for a cache of kind {kv.kind!r}")
+    for name, kv_class in kv.classes.items():
+        for key, value in (("seqlens", kv_class.seqlens), ("total", kv_class.total)):
+            if (value is not None) != in_place:
+                wanted = "str" if in_place else "null"
+                faults.append(f"kv.classes.{name}.{key}: {wanted} expected for a cache of kind {kv.kind!r}")
+        if kv_class.window is not None and not in_place:
+            faults.append(f"kv.classes.{name}.window: null expected for a cache of kind {kv.kind!r}")
+    return faults

@@ -1,0 +1,111 @@
+"""BundleStore: bundles by name, under ``EDGEGEN_HOME``; and the default one that comes with the package."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import MANIFEST_NAME, is_safe_path
+from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean
+from edgegen.system import expand_user, home_folder
+
+DEFAULT_MODEL = "stories"
+"""The name of the embedded bundle."""
+
+_EMBEDDED = Path(__file__).parents[1] / "embedded" / DEFAULT_MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry of the store: its bundle, or why it cannot be read."""
+
+    name: str
+    path: Path
+    bundle: Bundle | None
+    problem: str | None = None
+
+
+class BundleStore:
+    """Names → folders. A name is a folder of ``root``; the embedded bundle's name is always known."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or home_folder() / "bundles"
+
+    def path(self, name: str) -> Path:
+        """The folder of the bundle ``name``, existing or not.
+
+        Raises:
+            UsageError: not a name.
+        """
+        if not is_safe_path(name) or "/" in name or name.startswith("."):
+            raise UsageError(f"{name!r} cannot be a bundle's name: give a plain name or a path.")
+        return self.root / name
+
+    def resolve(self, reference: str | Path) -> Path:
+        """The folder that a name or a path means; a path wins where both exist.
+
+        Raises:
+            BundleNotFoundError: neither; the nearest name is suggested.
+        """
+        folder = expand_user(Path(reference))
+        if (folder / MANIFEST_NAME).is_file():
+            return folder
+        name = str(reference)
+        if is_safe_path(name) and (self.root / name / MANIFEST_NAME).is_file():
+            return self.root / name
+        if name == DEFAULT_MODEL and _EMBEDDED.is_dir():
+            return _EMBEDDED
+        if folder.is_dir():
+            hint = f"it has no {MANIFEST_NAME}"
+            if (folder / "config.json").is_file():
+                hint = f"it looks like a checkpoint: run `edgegen export {reference}` first"
+            raise BundleNotFoundError(f"{folder} is a folder, but no bundle: {hint}.")
+        known = [entry.name for entry in self]
+        raise BundleNotFoundError(
+            f"no bundle named or at {name!r}{did_you_mean(name, known)}; `edgegen list` shows the names, "
+            f"`edgegen export CHECKPOINT` makes one."
+        )
+
+    def __iter__(self) -> Iterator[Listed]:
+        """Every entry by name, unreadable ones included, the embedded one first."""
+        if _EMBEDDED.is_dir():
+            yield _listed(DEFAULT_MODEL, _EMBEDDED)
+        if self.root.is_dir():
+            for path in sorted(self.root.iterdir()):
+                if (path / MANIFEST_NAME).is_file():
+                    yield _listed(path.name, path)
+
+    def require(self, name: str) -> Path:
+        """The folder of the bundle ``name`` of the store; a path, or the embedded one, is refused.
+
+        Raises:
+            BundleNotFoundError: no such name in the store.
+        """
+        path = self.path(name)
+        if not (path / MANIFEST_NAME).is_file():
+            embedded = " (the embedded one cannot be removed)" if name == DEFAULT_MODEL else ""
+            known = [entry.name for entry in self if entry.path != _EMBEDDED]
+            raise BundleNotFoundError(f"no bundle named {name!r} in {self.root}{embedded}{did_you_mean(name, known)}.")
+        return path
+
+    def remove(self, name: str) -> Path:
+        """Delete the bundle ``name`` of the store, and return where it was.
+
+        Raises:
+            BundleNotFoundError: no such name in the store.
+        """
+        path = self.require(name)
+        if path.is_symlink():
+            path.unlink()  # what it leads to is not the store's
+            return path
+        (path / MANIFEST_NAME).unlink()  # first: from here on it is no bundle, whatever happens
+        shutil.rmtree(path)
+        return path
+
+
+def _listed(name: str, path: Path) -> Listed:
+    try:
+        return Listed(name, path, Bundle.open(path))
+    except BundleError as error:
+        return Listed(name, path, None, str(error))

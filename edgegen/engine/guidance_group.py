@@ -1,0 +1,43 @@
+"""GuidedGroup: classifier-free guidance, two rows for each answer."""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Ids
+
+from edgegen.engine.sequence import Fork, Logits, Sequence, SequenceGroup, Update, ignore
+
+
+class GuidedGroup(SequenceGroup):
+    """Each answer is chosen from the logits of its own row and of one that has the negative prompt before it.
+
+    Sanchez et al., "Stay on topic with Classifier-Free Guidance", 2023 (arXiv:2306.17806).
+    """
+
+    def __init__(
+        self, choices: Ids[Sequence], companions: Ids[Sequence], emit: Callable[[Update], None] = ignore
+    ) -> None:
+        """``companions``: the row with the negative prompt of each of ``choices``."""
+        super().__init__([*choices, *companions], emit)
+        self.choices = tuple(choices)
+        self._companions = dict(zip(choices, companions, strict=True))
+        self._ready: dict[Sequence, Logits] = {}  # of rows whose other half is not ready yet
+
+    def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
+        ready = {**self._ready, **logits}
+        updates = list[Update]()
+        for choice, companion in self._companions.items():
+            if choice.finish is None and choice in ready and companion in ready:
+                updates.append(self._extend(choice, companion, ready.pop(choice), ready.pop(companion)))
+        self._ready = {row: row_logits.copy() for row, row_logits in ready.items()}
+        return updates
+
+    def expire(self, now: float) -> list[Update]:
+        updates = super().expire(now)
+        for update in updates:
+            self._companions[update.sequence].finish = update.sequence.finish
+        return updates
+
+    def _extend(self, choice: Sequence, companion: Sequence, logits: Logits, unconditional: Logits) -> Update:
+        update = choice.extend(logits, unconditional)
+        companion.ids += update.new_ids
+        companion.finish = choice.finish
+        return update

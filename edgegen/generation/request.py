@@ -1,0 +1,136 @@
+"""Request: one call of ``generate``, from its group of sequences to chunks and results."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+
+from edgegen.engine.sequence import Sequence, SequenceGroup, Update
+from edgegen.generation.cancellation import CancelToken
+from edgegen.generation.mailbox import Mailbox
+from edgegen.generation.results import GenerationChunk, GenerationResult, Timings
+from edgegen.sampling.logprobs import LogprobRecorder
+from edgegen.stopping.text_watcher import TextWatcher
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """One sequence, its text and what has been said of it."""
+
+    sequence: Sequence
+    watcher: TextWatcher
+    recorder: LogprobRecorder | None = None
+    chunks: list[GenerationChunk] = field(default_factory=list[GenerationChunk])
+
+    def chunk(self, update: Update, index: int) -> GenerationChunk:
+        """What ``update`` adds."""
+        sequence = self.sequence
+        if sequence.finish is not None and sequence.finish.reason in ("length", "time"):
+            # What the end releases may turn out to hold a stop string.
+            sequence.finish = self.watcher.finish() or sequence.finish
+        reason = sequence.finish.reason if sequence.finish else None
+        logprobs = self.recorder.take() if self.recorder else ()
+        return GenerationChunk(self.watcher.take_text(), update.new_ids, reason, index, logprobs)
+
+    def result(self, seed: int | None, others: tuple[GenerationResult, ...] = ()) -> GenerationResult:
+        """The answer as far as it got; raises what made it fail, if something did."""
+        sequence, finish = self.sequence, self.sequence.finish
+        if sequence.error is not None:
+            raise sequence.error
+        assert finish is not None
+        chunks = tuple(self.chunks)  # after a cancellation, the engine may still be at its last one
+        ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
+        timings = Timings(
+            prompt_tokens=sequence.prompt_length,
+            cached_tokens=sequence.reused,
+            prompt_seconds=max(0.0, sequence.first_token - sequence.started),
+            decode_tokens=max(0, len(ids) - 1),
+            decode_seconds=max(0.0, sequence.last_token - sequence.first_token) if ids else 0.0,
+        )
+        return GenerationResult(
+            text="".join(chunk.text for chunk in chunks),
+            token_ids=ids,
+            finish_reason=finish.reason,
+            matched=finish.matched,
+            stopped_by=finish.rule,
+            seed=seed,
+            timings=timings,
+            logprobs=tuple(entry for chunk in chunks for entry in chunk.logprobs),
+            score=sequence.score,
+            speculation=sequence.speculation,
+            others=others,
+        )
+
+
+class Request:
+    """A group at work, and the way of its chunks to whoever reads.
+
+    Attributes:
+        mail: chunks, if it is ``streamed``; then the error that ended the request, or None.
+        token: what listens for the word to cancel it.
+        seed: what the answers are drawn with, if they are drawn.
+        on_success: called in the engine's thread when all answers have ended, before anybody hears of it.
+    """
+
+    def __init__(self, group: SequenceGroup, answers: Ids[Answer], seed: int | None) -> None:
+        self.group = group
+        self.streamed = False
+        self.token: CancelToken | None = None
+        self.on_success: Callable[[], None] = lambda: None
+        self.mail = Mailbox[GenerationChunk | BaseException | None]()
+        self._answers = tuple(answers)
+        self._index = {answer.sequence: k for k, answer in enumerate(answers)}
+        self._unfinished = set(self._index.values())
+        self._ended = False
+        self.seed = seed
+        group.emit = self._emit
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more is to come: all that was made has been noted, or something went wrong."""
+        return self._ended
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more is to come."""
+        self._ended = True
+        if self.token is not None:
+            self.token.detach(self)
+        self.mail.put(error)
+
+    @property
+    def text(self) -> str:
+        """The first answer's, as far as it got."""
+        return "".join(chunk.text for chunk in self._answers[0].chunks)
+
+    def result(self) -> GenerationResult:
+        """The first answer, with the others: fewer than asked for, where a beam search has found no more.
+
+        Raises what made one fail, if something did.
+        """
+        first, *others = self._answers
+        ranked = first.sequence.score is not None
+        there = [other for other in others if not ranked or other.sequence.score is not None]
+        return first.result(self.seed, tuple(other.result(self.seed) for other in there))
+
+    def _emit(self, update: Update) -> None:
+        """In the engine's thread: what a step did to one of the answers."""
+        sequence, index = update.sequence, self._index[update.sequence]
+        if sequence.error is None:
+            try:
+                self._note(self._answers[index].chunk(update, index))
+            except BaseException as error:  # or the reader would wait forever
+                sequence.error = error
+        if sequence.error is not None:
+            self.group.cancel()  # nobody will ask for the other answers
+            self.end(sequence.error)
+
+    def _note(self, chunk: GenerationChunk) -> None:
+        if self._ended:  # cancelled while this was made: a result that has been read stays as it is
+            return
+        self._answers[chunk.index].chunks.append(chunk)
+        if self.streamed:
+            self.mail.put(chunk)
+        if chunk.finish_reason is not None:
+            self._unfinished.discard(chunk.index)
+            if not self._unfinished:
+                self.on_success()
+                self.end()

@@ -1,0 +1,219 @@
+"""Session: a text with its keys and values, to go on with later, in another process or on another day.
+
+The file is one in the safetensors format: the ids and the keys and values as tensors, all else as metadata, with a
+SHA-256 over both. It is written beside its place and renamed into it, so that there is the old one or the new one,
+whatever happens.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Ids
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import SessionError
+from edgegen.model.kv_snapshot import Beginning, KVSnapshot
+from edgegen.system import sync_folder
+
+_FORMAT = "edgegen session 1"
+_STALE = 3600.0
+"""Seconds after which an unfinished file is one that nobody works on any more."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """What has been said so far, and what the model knows of it.
+
+    ``llm.generate(prompt, session=session)`` puts the prompt behind it, answers, and leaves both in the session; with
+    an empty prompt, an answer that was cut short goes on as if it had never stopped. ``llm.chat(messages,
+    session=session)`` computes only what is new of a conversation. One request at a time may use it.
+
+    Attributes:
+        ids: the token ids of all that was said.
+        answer_start: where the last answer begins in them.
+        finish_reason: why that ended; None while there is none.
+        seed: what it was drawn with, and what goes on drawing where the options name none.
+        messages: those of the conversation, the last answer included, if it is one.
+    """
+
+    ids: tuple[int, ...] = ()
+    answer_start: int = 0
+    finish_reason: str | None = None
+    seed: int | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    _model: str = field(default="", repr=False)
+    _state: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+    _snapshot: KVSnapshot | None = field(default=None, repr=False)
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether the last answer was cut short."""
+        return self.finish_reason in ("length", "time")
+
+    @property
+    def sampler_state(self) -> Mapping[str, float]:
+        """What processors that learn from the text had learnt at its end, by their names."""
+        return self._state
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values."""
+        return self._snapshot.nbytes if self._snapshot else 0
+
+    def check(self, model: str) -> None:
+        """
+        Raises:
+            SessionError: it was begun with another bundle, or another variant of it.
+        """
+        if self._model and self._model != model:
+            raise SessionError(
+                "the session was begun with another model, or with its keys and values kept otherwise (--kv, "
+                "--fast-prefill): use the same bundle and options again, or begin a new session."
+            )
+
+    def beginning(self, ids: Ids[int], *, sure: bool) -> Beginning | None:
+        """What is known of the text ``ids``.
+
+        ``sure``: leave out what was computed token by token, if chunks would give other bits, unless nothing is new.
+        """
+        if self._snapshot is None:
+            return None
+        if tuple(ids) == self.ids:
+            return Beginning(self._snapshot, min(self._snapshot.length, len(ids) - 1))
+        most = min(self._snapshot.length, len(ids) - 2, self.answer_start if sure else len(ids))
+        same = next((n for n in range(max(most, 0)) if ids[n] != self.ids[n]), max(most, 0))
+        return Beginning(self._snapshot, same) if same else None
+
+    def take(
+        self,
+        model: str,
+        ids: Ids[int],
+        answer_start: int,
+        finish_reason: str,
+        seed: int | None,
+        state: Mapping[str, float],
+        snapshot: KVSnapshot,
+        messages: Ids[Mapping[str, Any]] = (),
+    ) -> None:
+        """Be this from now on; ``snapshot`` is of the first of ``ids``."""
+        self.ids, self.answer_start, self.finish_reason = tuple(ids), answer_start, finish_reason
+        self.seed = self.seed if seed is None else seed
+        self.messages = tuple(messages)
+        self._model, self._state, self._snapshot = model, dict(state), snapshot
+
+    def save(self, path: str | Path) -> None:
+        """Write the session to ``path``; a file that is there is replaced, or stays as it is.
+
+        Raises:
+            SessionError: nothing has been said yet, or the file cannot be written.
+        """
+        if self._snapshot is None:
+            raise SessionError("the session is empty: there is nothing to save yet.")
+        from safetensors import numpy as safetensors
+
+        path = Path(path)
+        tensors = {"ids": np.array(self.ids, np.int64)}
+        tensors |= {f"kv.{n}": array for n, array in enumerate(self._snapshot.arrays)}
+        record = {
+            "ids": len(self.ids),
+            "answer_start": self.answer_start,
+            "finish_reason": self.finish_reason,
+            "seed": self.seed,
+            "messages": self.messages,
+            "model": self._model,
+            "state": self._state,
+            "length": self._snapshot.length,
+            "bases": self._snapshot.bases,
+        }
+        metadata = {"format": _FORMAT, "session": json.dumps(record)}
+        metadata["sha256"] = _digest(metadata["session"], tensors)
+        unfinished: Path | None = None
+        try:
+            _sweep(path)
+            with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
+                unfinished = Path(file.name)
+            cast(Any, safetensors).save_file(tensors, unfinished, metadata)
+            with unfinished.open("rb+") as file:
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+            with suppress(OSError):
+                sync_folder(path.parent)
+        except OSError as error:
+            if unfinished is not None:
+                unfinished.unlink(missing_ok=True)
+            raise SessionError(f"the session cannot be saved to {path}: {error.strerror or error}.") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The session saved in ``path``.
+
+        Raises:
+            SessionError: there is none, or it is damaged.
+        """
+        path = Path(path)
+        try:
+            metadata, tensors = _read(path)
+            if metadata["format"] != _FORMAT:
+                raise SessionError(f"{path} is of another version of edgegen: begin a new session.")
+            if metadata["sha256"] != _digest(metadata["session"], tensors):
+                raise ValueError("its content does not have the hash it was saved with")
+            record = cast(dict[str, Any], json.loads(metadata["session"]))
+            arrays = tuple(tensors[f"kv.{n}"] for n in range(len(tensors) - 1))
+            return cls(
+                ids=tuple(tensors["ids"].tolist()),
+                answer_start=record["answer_start"],
+                finish_reason=record["finish_reason"],
+                seed=record["seed"],
+                messages=tuple(record["messages"]),
+                _model=record["model"],
+                _state=record["state"],
+                _snapshot=KVSnapshot(record["length"], record["bases"], arrays),
+            )
+        except FileNotFoundError:
+            raise SessionError(f"there is no session {path}.") from None
+        except OSError as error:
+            raise SessionError(f"the session {path} cannot be read: {error.strerror or error}.") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise SessionError(f"{path} is no session, or a damaged one ({error}): begin a new one.") from error
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """
+    Raises:
+        ValueError: that is no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with path.open("rb"):  # whose errors have the system's words
+        pass
+    try:
+        with cast(Any, safe_open)(str(path), framework="numpy") as file:
+            return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _digest(record: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    sha = hashlib.sha256(record.encode())
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        sha.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        sha.update(array.data if array.size else b"")
+    return sha.hexdigest()
+
+
+def _sweep(path: Path) -> None:
+    """Delete what processes that were killed have left unfinished."""
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE:
+                left.unlink()

@@ -1,0 +1,106 @@
+"""TextStream: the chunks of one request, read in a thread or a coroutine."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Self
+
+from edgegen.errors import UsageError
+from edgegen.generation.request import Request
+from edgegen.generation.results import GenerationChunk, GenerationResult
+
+
+class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
+    """Chunks, as they are made: ``for chunk in stream`` or ``async for chunk in stream``.
+
+    ``result`` is there once it has ended; ``close``, leaving ``with``, or forgetting the stream cancels what is left.
+    """
+
+    def __init__(self, request: Request, cancel: Callable[[Request], None]) -> None:
+        self._request = request
+        self._cancel = cancel
+        self._text: dict[int, list[str]] = {}
+        self._ended = False
+
+    def __next__(self) -> GenerationChunk:
+        if self._ended:
+            raise StopIteration
+        try:
+            chunk = self._read(self._request.mail.take())
+        except BaseException:
+            self.close()  # Ctrl-C or a failed step: this request ends, the model stays usable
+            raise
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> GenerationChunk:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            chunk = self._read(await self._request.mail.take_async())
+        except BaseException:
+            self.close()  # the task was cancelled, or a step failed
+            raise
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is left; does nothing after the end. May be called from any thread."""
+        self._ended = True
+        if not self._request.finished:
+            self._cancel(self._request)
+
+    def wait(self) -> GenerationResult:
+        """Read to the end; the result."""
+        for _ in self:
+            pass
+        return self.result
+
+    async def wait_async(self) -> GenerationResult:
+        """Read to the end; the result."""
+        async for _ in self:
+            pass
+        return self.result
+
+    @property
+    def text(self) -> str:
+        """The text given out so far, of the first answer."""
+        return "".join(self._text.get(0, ()))
+
+    @property
+    def result(self) -> GenerationResult:
+        """
+        Raises:
+            UsageError: the answer has not ended yet.
+        """
+        if not self._request.finished:
+            raise UsageError("the stream has not ended: read it to its end, or close it, before asking for its result.")
+        return self._request.result()
+
+    def _read(self, item: GenerationChunk | BaseException | None) -> GenerationChunk | None:
+        if item is None or isinstance(item, BaseException):
+            self._ended = True
+            self._request.mail.put(None)  # for whoever reads beside
+            if item is not None:
+                raise item
+            return None
+        self._text.setdefault(item.index, []).append(item.text)
+        return item

@@ -1,0 +1,144 @@
+"""ModelRunner: prefill and decode over one graph variant, token ids in, logits out."""
+
+from collections.abc import Sequence
+from typing import Literal
+from weakref import ReferenceType, ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import GraphVariant, Phase
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.ort_session import Binding, Buffer, GraphPair
+from edgegen.model.rotary import RotaryTables
+from edgegen.model.sliding_window import windows_of
+from edgegen.system import second_level_cache
+
+Logits = NDArray[np.float32]
+
+
+class ModelRunner:
+    """Feeds the graphs of ``variant``. The logits it returns are its own buffer, valid until the next call."""
+
+    cache_kind: Literal["in_place"] = "in_place"
+
+    def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
+        self.vocab_size = vocab_size
+        self.max_context = max_context
+        self.switch = graphs.switch
+        self._graphs = graphs
+        self._variant = variant
+        self._steps: dict[Phase, _Step] = {}
+        self._rotary = RotaryTables(variant.rotary)
+
+    @property
+    def cuts(self) -> Literal["any", "chunks"]:
+        """With keys and values in float32, the attention operator takes a single token in another way than several;
+        with matrices of its own, prefill does everything in another way."""
+        return "any" if self._variant.kv.dtype == "int8" and not self._variant.fast_prefill else "chunks"
+
+    def new_cache(self, budget: int | None = None) -> KVCache:
+        """An empty cache; ``budget``: bytes that its growth keeps to."""
+        windows = windows_of(self._variant.kv, second_level_cache())
+        return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget)
+
+    def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
+        """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
+        return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
+
+    def decode(self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
+        """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
+
+        Several tokens go with one row only: the attention operator refuses several of both.
+        """
+        return self._run("decode", cache, first_slot, ids)
+
+    def _run(self, phase: Phase, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+        rows, tokens = ids.shape
+        cache.make_room(first, rows, tokens)  # growth drops the steps, whose bindings hold the old arrays
+        if phase not in self._steps:
+            self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size, self._rotary)
+        return self._steps[phase].run(cache, first, ids)
+
+
+class _Step:
+    """One graph, its inputs' buffers and the binding that joins them; rebinds only what changed since the last run."""
+
+    def __init__(
+        self, binding: Binding, phase: Phase, variant: GraphVariant, vocab_size: int, rotary: RotaryTables
+    ) -> None:
+        self._binding = binding
+        self._rotary = rotary
+        self._phase: Phase = phase
+        self._variant = variant
+        self._vocab_size = vocab_size
+        self._shape = (0, 0)
+        self._bound: tuple[ReferenceType[KVCache], int, int, int] | None = None  # weak: the cache knows this step
+        self._ids = np.zeros((0, 0), np.int64)
+        self._positions = np.zeros((0, 0), np.int64)
+        self._logits = np.zeros((0, 0, 0), np.float32)
+        self._offsets = np.zeros(0, np.int64)
+        self._seqlens: dict[str, NDArray[np.int32]] = {}
+        self._totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
+        for name, kv_class in variant.kv.classes.items():
+            _, total = kv_class.length_inputs
+            binding.input(total, Buffer(self._totals[name]))
+
+    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+        rows, tokens = ids.shape
+        lengths = cache.lengths[first : first + rows]
+        if ids.shape != self._shape:
+            self._bind_shape(rows, tokens)
+        bound = (ref(cache), cache.version, first, rows)
+        if bound != self._bound:
+            self._bind_cache(cache, first, rows)
+            self._bound = bound
+
+        self._ids[...] = ids
+        held = lengths.tolist()  # of few rows, numbers are faster than NumPy's arithmetic
+        for row, length in enumerate(held):
+            self._positions[row] = length
+        if tokens > 1:
+            self._positions += self._offsets
+        for name, seqlens in self._seqlens.items():
+            longest = 0
+            for row, base in enumerate(cache.bases[name][first : first + rows].tolist()):
+                end = held[row] - base + tokens
+                seqlens[row] = end - 1
+                longest = max(longest, end)
+            self._totals[name].fill(longest)
+        self._binding.run()
+        for row, length in enumerate(held):
+            lengths[row] = length + tokens
+        return self._logits
+
+    def _bind_shape(self, rows: int, tokens: int) -> None:
+        names, bind = self._variant.contract, self._binding
+        self._shape = (0, 0)  # until all is bound: an interrupt may fall between
+        first_wanted = 0 if self._phase == "decode" else tokens - 1
+        wanted = np.tile(np.arange(first_wanted, tokens, dtype=np.int64), (rows, 1))
+        self._ids = np.zeros((rows, tokens), np.int64)
+        self._positions = np.zeros((rows, tokens), np.int64)
+        self._offsets = np.arange(tokens, dtype=np.int64)
+        self._seqlens = {name: np.zeros(rows, np.int32) for name in self._variant.kv.classes}
+        self._logits = np.zeros((*wanted.shape, self._vocab_size), np.float32)
+        bind.input(names.input_ids, Buffer(self._ids))
+        bind.input(names.position_ids, Buffer(self._positions))
+        for name, kv_class in self._variant.kv.classes.items():
+            seqlens, _ = kv_class.length_inputs
+            bind.input(seqlens, Buffer(self._seqlens[name]))
+        if bind.takes(names.logits_indices):
+            bind.input(names.logits_indices, Buffer(wanted))
+        bind.output(names.logits, Buffer(self._logits))
+        self._shape = (rows, tokens)
+
+    def _bind_cache(self, cache: KVCache, first: int, rows: int) -> None:
+        self._bound = None
+        buffers = iter(cache.buffers(first, rows))
+        for layer in self._variant.kv.layers:
+            for past, present in ((layer.past_key, layer.present_key), (layer.past_value, layer.present_value)):
+                buffer = next(buffers)
+                self._binding.input(past, buffer)
+                self._binding.output(present, buffer)
+        for name, buffer in self._rotary.buffers(cache.capacity).items():
+            self._binding.input(name, buffer)

@@ -1,0 +1,285 @@
+"""KVCache: keys and values in contiguous slots, grown as needed, read and appended to in place by the graphs.
+
+Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. A row of a batch is a slot; the live rows are the
+first ones, so that a decode step over n rows is a view of the first n slots. Positions beyond a slot's length are
+never read. Layers with a window keep little more than that: their slots begin at a base of their own, and when a slot
+is full, what the window has passed is dropped and the rest slides to the front. Memory is moved only by the named
+operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and ``restore``, which count what they copy.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import KVSpec
+from edgegen.errors import UsageError
+from edgegen.model.kv_snapshot import KVSnapshot
+from edgegen.model.ort_session import Buffer
+from edgegen.model.sliding_window import CHUNK, Window
+from edgegen.system import fresh_memory
+
+STEP = 64
+"""Capacity is a multiple of this many positions."""
+
+_NONE: Mapping[str, Window] = MappingProxyType({})
+
+
+class KVCache:
+    """The cache of one runner.
+
+    Attributes:
+        lengths: int32 [slots], the positions of each slot so far.
+        bases: for each cache class, int32 [slots]: the position that stands first in the slot's arrays.
+        copied_bytes: bytes moved so far by the named operations.
+        version: changes whenever the arrays do; whoever bound views of them binds again.
+
+    ``before_growth`` is called to let go of such views, or the old arrays would outlive their move. ``windows``: those
+    of the cache classes that do not keep everything. ``budget``: bytes that growth keeps to, as long as what is asked
+    for does.
+    """
+
+    def __init__(
+        self,
+        spec: KVSpec,
+        max_context: int,
+        before_growth: Callable[[], None] = lambda: None,
+        windows: Mapping[str, Window] = _NONE,
+        budget: int | None = None,
+    ) -> None:
+        self._spec = spec
+        self._budget = budget
+        self._max_context = max_context
+        self._before_growth = before_growth
+        self._windows = windows
+        self._classes = [layer.cache_class for layer in spec.layers for _ in ("key", "value")]  # of each array
+        self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in range(2 * len(spec.layers))]
+        self._capacity = 0
+        self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
+        self._views: dict[tuple[int, int], list[Buffer]] = {}
+        self.lengths = np.zeros(0, np.int32)
+        self.bases = {name: np.zeros(0, np.int32) for name in spec.classes}
+        self.copied_bytes = 0
+        self.version = 0
+
+    @property
+    def slots(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def capacity(self) -> int:
+        """Positions that a slot may have before the cache grows; the rotary tables are as long."""
+        return self._capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for keys and values."""
+        return sum(array.nbytes for array in self._arrays)
+
+    def reserve(self, slots: int, length: int, tokens: int = 0) -> None:
+        """Make room for ``length`` positions in each of ``slots`` slots, and for ``tokens`` in one run; may grow.
+
+        Growth is by half at least, so that the copies of a long generation stay a constant share of its work.
+        """
+        if slots <= self.slots and length <= self.capacity and tokens <= self._chunk:
+            return
+        chunk = max(_rounded(tokens), self._chunk)
+        slots, least, capacity = max(slots, self.slots), slots, self.capacity
+        if length > capacity:
+            wanted = _rounded(max(length, capacity * 3 // 2))
+            capacity = max(length, min(wanted, self._max_context))
+        if self._budget is not None and self.bytes_for(slots, capacity, chunk) > self._budget:
+            slots = max([least, *(slot + 1 for slot, held in enumerate(self.lengths.tolist()) if held)])
+            length = max(length, int(self.lengths.max(initial=0)))
+            sizes = range(length, capacity + 1)
+            fitting = bisect_right(sizes, self._budget, key=lambda size: self.bytes_for(slots, size, chunk))
+            capacity = sizes[max(0, fitting - 1)]
+        self.grow(slots, capacity, chunk)
+
+    def bytes_for(self, slots: int, length: int, tokens: int = 0) -> int:
+        """Bytes of keys and values of ``slots`` slots with room for ``length`` positions."""
+        chunk = max(tokens, self._chunk)
+        layers = self._spec.layers
+        return slots * sum(
+            self._spec.layer_bytes(layer) * self._room(layer.cache_class, length, chunk) for layer in layers
+        )
+
+    def make_room(self, first: int, rows: int, tokens: int) -> None:
+        """Make room for ``tokens`` more positions in ``rows`` slots from ``first``: grows, and slides, if need be."""
+        last = first + rows
+        longest = max(self.lengths[first:last].tolist(), default=0)  # of few rows, faster than NumPy's
+        self.reserve(last, longest + tokens, tokens)
+        for name, window in self._windows.items():
+            held = self.lengths[first:last] - self.bases[name][first:last]
+            room = self._room(name, self._capacity, self._chunk)
+            if int(held.max()) + tokens > room:
+                for row in np.flatnonzero(held + tokens > room):
+                    self.slide(name, first + int(row), window)
+
+    def grow(self, slots: int, capacity: int, chunk: int = 0) -> None:
+        """Move to arrays of another size, layer by layer: the valid positions of every slot are copied.
+
+        There may be fewer slots, if those that go are empty, and less room, if nobody needs more.
+
+        ``chunk``: how many tokens at once the windows are to have room for, if that is more than so far.
+        """
+        chunk = max(chunk, self._chunk)
+        held = {name: int((self.lengths - bases).max(initial=0)) for name, bases in self.bases.items()}
+        self._views.clear()
+        self._before_growth()
+        self.version += 1  # first, and size last: a growth that is interrupted is begun again
+        for i, (old, name) in enumerate(zip(self._arrays, self._classes, strict=True)):
+            new = self._empty(i, slots, self._room(name, capacity, chunk))
+            if new.shape == old.shape:
+                continue
+            valid = old[:slots, :, : held[name]]
+            new[: self.slots, :, : held[name]] = valid
+            self.copied_bytes += valid.nbytes
+            self._arrays[i] = new
+        self._capacity, self._chunk = capacity, chunk
+        added = np.zeros(max(0, slots - self.slots), np.int32)
+        self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
+        self.lengths = np.concatenate([self.lengths[:slots], added])
+
+    def slide(self, name: str, slot: int, window: Window) -> None:
+        """Drop what the window has passed, and move the rest of the slot to its front, in layers of the class ``name``.
+
+        Interrupted in the midst of it, the slot is empty.
+        """
+        length, base = int(self.lengths[slot]), int(self.bases[name][slot])
+        passed = window.base(length) - base
+        try:
+            for array in self._arrays_of(name):
+                kept = array[slot, :, passed : length - base]
+                array[slot, :, : kept.shape[1]] = kept
+                self.copied_bytes += kept.nbytes
+            self.bases[name][slot] += passed
+        except BaseException:
+            self._clear(slot)
+            raise
+
+    def fork(self, source: int, target: int) -> None:
+        """Make slot ``target`` a copy of slot ``source``."""
+        length = int(self.lengths[source])
+        for name, bases in self.bases.items():
+            held = length - int(bases[source])
+            for array in self._arrays_of(name):
+                array[target, :, :held] = array[source, :, :held]
+                self.copied_bytes += array[source, :, :held].nbytes
+            bases[target] = bases[source]
+        self.lengths[target] = length
+
+    def compact(self, leaver: int, live: int) -> int:
+        """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
+        last = live - 1
+        if leaver != last:
+            self.fork(last, leaver)
+        self._clear(last)
+        return last
+
+    def swap(self, a: int, b: int) -> None:
+        """Exchange two slots."""
+        held = {
+            name: int(max(self.lengths[a] - bases[a], self.lengths[b] - bases[b])) for name, bases in self.bases.items()
+        }
+        sizes = [array[a, :, : held[name]].nbytes for array, name in zip(self._arrays, self._classes, strict=True)]
+        spare = np.empty(max(sizes, default=0), np.uint8)  # first, so that nothing can fail between
+        for array, name, size in zip(self._arrays, self._classes, sizes, strict=True):
+            one, other = array[a, :, : held[name]], array[b, :, : held[name]]
+            kept = spare[:size].view(array.dtype).reshape(one.shape)
+            kept[...] = one
+            one[...] = other
+            other[...] = kept
+            self.copied_bytes += 2 * size
+        for numbers in (self.lengths, *self.bases.values()):
+            numbers[a], numbers[b] = int(numbers[b]), int(numbers[a])
+
+    def save(self, slot: int) -> KVSnapshot:
+        """A copy of the keys and values of ``slot``."""
+        length = int(self.lengths[slot])
+        bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
+        arrays = tuple(
+            array[slot, :, : length - bases[name]].copy()
+            for array, name in zip(self._arrays, self._classes, strict=True)
+        )
+        self.copied_bytes += sum(array.nbytes for array in arrays)
+        return KVSnapshot(length, bases, arrays)
+
+    def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
+        """Give ``slot`` the first ``length`` positions of ``snapshot``, which is one of a cache like this."""
+        held = {name: max(0, length - base) for name, base in snapshot.bases.items()}
+        chunk = max((window.tokens_beside(held[name]) for name, window in self._windows.items()), default=0)
+        self.reserve(slot + 1, length, chunk)
+        self._clear(slot)
+        for array, name, saved in zip(self._arrays, self._classes, snapshot.arrays, strict=True):
+            array[slot, :, : held[name]] = saved[:, : held[name]]
+            self.copied_bytes += array[slot, :, : held[name]].nbytes
+        for name, bases in self.bases.items():
+            bases[slot] = snapshot.bases[name]
+        self.lengths[slot] = length
+
+    def can_truncate(self, slot: int, length: int) -> bool:
+        """Whether ``slot`` still has all that is seen of the positions before ``length``."""
+        return self._shows({name: int(bases[slot]) for name, bases in self.bases.items()}, length)
+
+    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
+        """Whether ``snapshot`` has all that is seen of the positions before ``length``."""
+        return self._shows(snapshot.bases, length)
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget the positions of ``slot`` from ``length`` on; nothing is moved.
+
+        Raises:
+            UsageError: what a window shows of the positions before is no longer kept. All can be forgotten, and the
+                last ``edgegen.model.sliding_window.BEHIND``.
+        """
+        if not length:
+            self._clear(slot)
+        if length >= self.lengths[slot]:
+            return
+        if not self.can_truncate(slot, length):
+            kept = {name: int(self.bases[name][slot]) for name in self._windows}
+            raise UsageError(
+                f"slot {slot} of the cache cannot go back to {length} positions: of its {self.lengths[slot]}, layers "
+                f"with a window keep those from {max(kept.values())} on; go back to 0."
+            )
+        self.lengths[slot] = length
+
+    def buffers(self, first: int, count: int) -> list[Buffer]:
+        """Key and value of every layer (k0, v0, k1, …), slots ``first`` to ``first + count``, as bindable views."""
+        key = (first, count)
+        if key not in self._views:
+            self._views[key] = [Buffer(array[first : first + count]) for array in self._arrays]
+        return self._views[key]
+
+    def _shows(self, bases: Mapping[str, int], length: int) -> bool:
+        windows = self._windows.items()
+        return not length or all(bases[name] <= max(0, length - window.size + 1) for name, window in windows)
+
+    def _arrays_of(self, name: str) -> Iterator[NDArray[Any]]:
+        return (array for array, own in zip(self._arrays, self._classes, strict=True) if own == name)
+
+    def _clear(self, slot: int) -> None:
+        self.lengths[slot] = 0
+        for bases in self.bases.values():
+            bases[slot] = 0
+
+    def _room(self, name: str, capacity: int, chunk: int) -> int:
+        """Positions in the arrays of a class."""
+        return min(capacity, self._windows[name].room(chunk)) if name in self._windows else capacity
+
+    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
+        layer = self._spec.layers[index // 2]
+        shape, dtype = (slots, layer.kv_heads, capacity, layer.head_dim), np.dtype(self._spec.dtype)
+        size = math.prod(shape) * dtype.itemsize
+        # Pages that no token has reached cost no memory, nor do arrays that were outgrown.
+        return np.frombuffer(fresh_memory(size), dtype).reshape(shape) if size else np.empty(shape, dtype)
+
+
+def _rounded(positions: int) -> int:
+    """Up to a multiple of ``STEP``."""
+    return -(-positions // STEP) * STEP

@@ -1,0 +1,1 @@
+"""Options as frozen dataclasses, checked when they are made."""

@@ -1,0 +1,215 @@
+"""The parity report: what a bundle computes, against what its checkpoint said before it was quantized.
+
+An export makes it, and :func:`measure` makes its figures again wherever the bundle runs: all it takes is the bundle,
+with the unquantized model's words in its :class:`ParityReference`. On the same machine the figures are the same to the
+last digit.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import GraphVariant, Phase
+from edgegen.errors import LogitsError
+from edgegen.model.interfaces import Cache, Runner, make_runner
+from edgegen.model.ort_session import Binding, RunSwitch, open_session
+from edgegen.parity.reference import UNKNOWN, LogProbabilities, ParityReference
+from edgegen.parity.report import VariantParity
+from edgegen.scoring.scores import perplexity_of
+from edgegen.system import trim_memory
+
+_BLOCK = 32
+"""Positions that are decoded together: at a large vocabulary their logits take room."""
+
+_SINGLE_STEPS = 16
+_DIGITS = 6
+
+Logits = NDArray[np.float32]
+Progress = Callable[[int, int], None]
+
+
+def perplexity_of_reference(reference: ParityReference) -> float:
+    """The unquantized model's own, of the text."""
+    return rounded(_perplexity(-reference.following.astype(np.float64)))
+
+
+def measure(
+    bundle: Bundle, variant: GraphVariant, reference: ParityReference, on_progress: Progress | None = None
+) -> VariantParity:
+    """Run a variant over the reference's text and prompts, and compare; ``on_progress`` hears of positions done.
+
+    Raises:
+        BundleError: ONNX Runtime cannot load the graphs.
+        LogitsError: logits are not finite.
+    """
+    return parity_of(lambda phase: open_graph(bundle, variant, phase), reference, on_progress)
+
+
+def parity_of(
+    open_runner: Callable[[Phase], Runner[Any]], reference: ParityReference, on_progress: Progress | None = None
+) -> VariantParity:
+    """:func:`measure`, of what ``open_runner`` opens: a runner of which only that phase is used.
+
+    Raises:
+        LogitsError: logits are not finite.
+    """
+    comparison = _Comparison(reference, on_progress)
+    decode = open_runner("decode")
+    ends, step_diff = _compare_decode(decode, reference.ids, comparison)
+    found = greedy(decode, reference.prompts, reference.continuations.shape[1])
+    del decode
+    trim_memory()  # of one graph's packed weights, before the other's
+    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids, ends)
+    trim_memory()
+    return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
+
+
+class _OneGraph:
+    """A graph pair of which only one is opened: to open both takes twice the memory for a moment."""
+
+    def __init__(self, bundle: Bundle, variant: GraphVariant, phase: Phase) -> None:
+        self.switch = RunSwitch()
+        # A fast prefill is judged by what it says of every position: it stands in for decode, too.
+        prefill = phase == "prefill" or variant.fast_prefill
+        self._session = open_session(bundle.file(variant.prefill if prefill else variant.decode))
+
+    def binding(self, phase: Phase) -> Binding:
+        return Binding(self._session)
+
+
+def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:
+    """A runner for one phase only.
+
+    Raises:
+        BundleError: ONNX Runtime cannot load its graph.
+    """
+    model = bundle.manifest.model
+    return make_runner(_OneGraph(bundle, variant, phase), variant, model.vocab_size, model.max_context)
+
+
+def greedy(decode: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
+    """The likeliest ids [n, tokens] behind prompts [n, p], each behind the one before. Nothing ends them."""
+    answers = np.zeros((len(prompts), tokens), np.int64)
+    if not answers.size:
+        return answers
+    cache = decode.new_cache()
+    cache.reserve(len(prompts), prompts.shape[1] + tokens)
+    for row in range(len(prompts)):
+        answers[row, 0] = decode.decode(cache, prompts[row : row + 1], row)[0, -1].argmax()
+    for at in range(1, tokens):
+        answers[:, at] = decode.decode(cache, answers[:, at - 1 : at])[:, 0].argmax(axis=-1)
+    return answers
+
+
+def log_probabilities(logits: Logits) -> LogProbabilities:
+    """Of logits [vocab], in double precision."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def rounded(value: float) -> float:
+    """To as many significant digits as a report keeps."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _compare_decode(
+    decode: Runner[Any], ids: NDArray[np.int64], comparison: "_Comparison"
+) -> tuple[list[Logits], float]:
+    """Every position; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
+    cache, ends, step_diff = decode.new_cache(), list[Logits](), 0.0
+    cache.reserve(1, ids.shape[1])
+    for window, row in enumerate(ids):
+        cache.truncate(0, 0)
+        for start in range(0, len(row), _BLOCK):
+            for offset, logits in enumerate(decode.decode(cache, row[None, start : start + _BLOCK])[0]):
+                comparison.add(window, start + offset, logits)
+        end, difference = _single_steps(decode, cache, row)
+        ends.append(end)
+        step_diff = max(step_diff, difference)
+    return ends, step_diff
+
+
+def _compare_prefill(prefill: Runner[Any], ids: NDArray[np.int64], ends: list[Logits]) -> float:
+    """The largest difference of the prefill graph's logits from ``ends``, those of the decode graph."""
+    cache, difference = prefill.new_cache(), 0.0
+    cache.reserve(1, ids.shape[1])
+    for row, end in zip(ids, ends, strict=True):
+        cache.truncate(0, 0)
+        difference = max(difference, _difference(prefill.prefill(cache, 0, row.tolist()), end))
+    return difference
+
+
+class _Comparison:
+    """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
+
+    def __init__(self, reference: ParityReference, on_progress: Progress | None) -> None:
+        self._reference = reference
+        self._on_progress = on_progress
+        self._kl: list[float] = []
+        self._nll: list[float] = []
+        self._agree = 0
+        self._max_diff = 0.0
+
+    def add(self, window: int, at: int, logits: Logits) -> None:
+        """The logits [vocab] of the next position."""
+        if not np.isfinite(logits).all():
+            raise LogitsError("the bundle's graphs give logits that are not finite: export the model again.")
+        reference, found = self._reference, log_probabilities(logits)
+        likeliest = reference.likeliest[window, at]
+        self._kl.append(reference.kl(window, at, found))
+        self._agree += int(logits.argmax() == likeliest[0])
+        difference = np.abs(found[likeliest] - reference.logprobs[window, at])
+        self._max_diff = max(self._max_diff, float(difference.max()))
+        if at + 1 < reference.ids.shape[1]:
+            self._nll.append(-float(found[reference.ids[window, at + 1]]))
+        if self._on_progress:
+            self._on_progress(len(self._kl), reference.ids.size)
+
+    def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
+        nll = np.array(self._nll)
+        worse = nll + self._reference.following.reshape(-1).astype(np.float64)
+        ratio = _perplexity(worse)
+        error = worse.std(ddof=1) / math.sqrt(worse.size) if worse.size > 1 else 0.0
+        return VariantParity(
+            mean_kl=rounded(float(np.mean(self._kl))),
+            max_kl=rounded(max(self._kl)),
+            top1_agreement=rounded(self._agree / len(self._kl)),
+            max_logprob_diff=rounded(self._max_diff),
+            perplexity=rounded(_perplexity(nll)),
+            perplexity_change=rounded(ratio - 1),
+            perplexity_change_error=rounded(ratio * float(error)),
+            greedy_flipped=flipped,
+            decode_step_max_diff=rounded(step_diff),
+            prefill_max_diff=rounded(prefill_diff),
+        )
+
+
+def _perplexity(nll: NDArray[np.float64]) -> float:
+    """Of negative log-likelihoods; 1 without any."""
+    return perplexity_of(float(nll.sum()), nll.size) if nll.size else 1.0
+
+
+def _flipped(found: NDArray[np.int64], expected: NDArray[np.int64]) -> int:
+    """How many rows differ, as far as the expected ones are known."""
+    return int(((found != expected) & (expected != UNKNOWN)).any(axis=1).sum())
+
+
+def _single_steps(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64]) -> tuple[Logits, float]:
+    """Decode the last positions of a cached window again, together and one by one.
+
+    Returns the logits [vocab] of the very last position, decoded together, and the largest difference of any.
+    """
+    first = max(0, len(ids) - _SINGLE_STEPS)
+    cache.truncate(0, first)
+    together = runner.decode(cache, ids[None, first:])[0].copy()
+    cache.truncate(0, first)
+    singles = (runner.decode(cache, ids[None, at : at + 1])[0, 0] for at in range(first, len(ids)))
+    return together[-1], max(_difference(single, row) for single, row in zip(singles, together, strict=True))
+
+
+def _difference(a: Logits, b: Logits) -> float:
+    return float(np.abs(a - b).max())

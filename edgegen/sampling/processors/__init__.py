@@ -1,0 +1,1 @@
+"""Logits processors, one per file."""

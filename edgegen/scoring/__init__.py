@@ -1,0 +1,1 @@
+"""Log-probabilities of given text: scores of continuations, and perplexity."""

@@ -1,0 +1,113 @@
+"""Perplexity of a text of any length: windows that slide over it, scored one after another.
+
+Each window is a context and a continuation. Every token but the text's first is scored once, and behind the first
+window with at least ``window - stride`` tokens before it: "Perplexity of fixed-length models" in transformers'
+documentation.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Ids
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import OptionError, UsageError, one_or_list
+from edgegen.generation.request import Answer, Request
+from edgegen.generation.results import GenerationResult
+from edgegen.options.validation import number
+from edgegen.scoring.scored_sequence import ScoredGroup, ScoredSequence
+from edgegen.scoring.scores import Perplexity
+from edgegen.stopping.text_watcher import TextWatcher
+
+LARGEST_WINDOW = 2048
+"""By default. Published figures are seldom of larger ones, and memory and time of attention grow with the window."""
+
+
+Run = Callable[[Request], GenerationResult]
+"""Runs a request to its end."""
+
+Progress = Callable[[int, int], object]
+"""Told how many tokens are scored, and of how many."""
+
+
+class Window(NamedTuple):
+    """Tokens ``begin`` to ``end`` of a text, seen at once; those from ``scored_from`` on are scored."""
+
+    begin: int
+    scored_from: int
+    end: int
+
+
+def windows(tokens: int, window: int, stride: int) -> Iterator[Window]:
+    """Over a text of so many tokens, each ``stride`` further on, until one reaches the end."""
+    scored = 1
+    for begin in count(0, stride):
+        end = min(begin + window, tokens)
+        yield Window(begin, scored, end)
+        if end == tokens:
+            return
+        scored = end
+
+
+class PerplexityMeter:
+    """A text and how it is to be measured. ``total``: how many of its tokens are scored."""
+
+    def __init__(self, ids: Ids[int], max_context: int, window: int | None, stride: int | None) -> None:
+        """
+        Raises:
+            OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
+            UsageError: there is nothing to score.
+        """
+        window = min(max_context, LARGEST_WINDOW) if window is None else window
+        window_faults = number("window", window, int, 2, max_context)
+        stride = (window // 2 if not window_faults else 1) if stride is None else stride
+        faults = [*window_faults, *number("stride", stride, int, 1, math.inf if window_faults else window - 1)]
+        if faults:
+            raise OptionError(one_or_list(faults))
+        if len(ids) < 2:
+            raise UsageError(
+                f"the text is too short: it has {len(ids)} token{'s' * (not ids)}, and all but the first are scored."
+            )
+        self._ids, self._window, self._stride = ids, window, stride
+        self.total = len(ids) - 1
+
+    def measure(self, run: Run, on_progress: Progress | None = None) -> Perplexity:
+        """Have ``run`` do one window after the other, for as long as it does them to their end."""
+        nlls, tokens, complete = list[float](), 0, True
+        for window in windows(len(self._ids), self._window, self._stride):
+            recorder = NllRecorder()
+            result = run(self._request(window, recorder))
+            found = tuple(recorder.nlls)  # after a cancellation, the engine may still be at its last one
+            nlls.append(math.fsum(found))
+            tokens += len(found)
+            if on_progress is not None:
+                on_progress(tokens, self.total)
+            if result.finish_reason != "length":
+                complete = False
+                break
+        mean = math.fsum(nlls) / tokens if tokens else math.nan
+        return Perplexity(mean, tokens, self._window, self._stride, complete)
+
+    def _request(self, window: Window, recorder: "NllRecorder") -> Request:
+        context = window.scored_from - window.begin
+        sequence = ScoredSequence.of(self._ids[window.begin : window.end], context, context, recorder.record)
+        return Request(ScoredGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None)
+
+
+class NllRecorder:
+    """Negative log-likelihoods, and nothing beside: no token's text, no array made anew for each of a million."""
+
+    def __init__(self) -> None:
+        self.nlls: list[float] = []
+        self._room = np.empty(0, np.float32)
+
+    def record(self, logits: NDArray[np.float32], token_id: int) -> None:
+        """A token and the model's logits [vocab] for its place."""
+        if self._room.size != logits.size:
+            self._room = np.empty_like(logits)
+        highest = logits.max()
+        np.exp(np.subtract(logits, highest, out=self._room), out=self._room)
+        self.nlls.append(float(highest) + math.log(float(self._room.sum())) - float(logits[token_id]))

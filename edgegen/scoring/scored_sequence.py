@@ -1,0 +1,84 @@
+"""ScoredSequence: a row whose tokens are known. It takes the next one from the text instead of choosing it.
+
+It proposes all the rest, so that one step runs many tokens, and the engine needs to know nothing of it.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+
+from edgegen.engine.scheduler import chunk_end
+from edgegen.engine.sequence import Fork, Logits, Record, Sequence, SequenceGroup, Update
+from edgegen.sampling import Candidates, LogitsPipeline
+from edgegen.sampling.sampler import Sampler
+
+
+@dataclass(slots=True, eq=False)
+class ScoredSequence(Sequence):
+    """
+    Attributes:
+        known: the ids behind the prompt.
+        scored_from: the place in the whole text from which on ids are recorded.
+        is_greedy: whether each of those so far was the likeliest, and of equals the lowest.
+    """
+
+    known: tuple[int, ...] = ()
+    scored_from: int = 0
+    is_greedy: bool = True
+
+    @classmethod
+    def of(cls, ids: Ids[int], prompt_length: int, scored_from: int, record: Record) -> "ScoredSequence":
+        """Reads ``ids``: the first ``prompt_length`` as a prompt, those from ``scored_from`` on for ``record``."""
+        return cls(
+            ids=list(ids[:prompt_length]),
+            prompt_length=prompt_length,
+            max_new_tokens=len(ids) - prompt_length,
+            pipeline=LogitsPipeline(),
+            sampler=Sampler(seed=0, do_sample=False),
+            watch=lambda ids: None,
+            record=record,
+            known=tuple(ids[prompt_length:]),
+            scored_from=scored_from,
+        )
+
+    @property
+    def place(self) -> str:
+        return f"at token {len(self.ids) - self.scored_from + 1} of the scored text"
+
+    def propose(self, most: int, *, alone: bool) -> tuple[int, ...]:
+        """What is known, but for the last id, behind which nothing comes.
+
+        It runs together with the id before it, in pieces of which none is a single token (``chunk_end``).
+        """
+        rest = self.known[len(self.ids) - self.prompt_length : -1]
+        return rest[: chunk_end(0, 1 + len(rest), most) - 1]
+
+    def choose(self, logits: Logits, unconditional: Logits | None = None) -> int:
+        """The id that comes next in the text.
+
+        Raises:
+            LogitsError: the model's logits [vocab] for its place are no numbers.
+        """
+        token_id = self.known[len(self.ids) - self.prompt_length]
+        if len(self.ids) >= self.scored_from and self.record is not None:
+            self.is_greedy &= Candidates(logits).best() == token_id
+            self.record(logits, token_id)
+        return token_id
+
+
+class ScoredGroup(SequenceGroup):
+    """Texts that begin alike. One that has a single id beyond that needs no row: any row's first logits serve it."""
+
+    def __init__(self, choices: Ids[ScoredSequence]) -> None:
+        rows = [one for one in choices if one.max_new_tokens > 1] or [*choices[:1]]
+        for row in rows[1:]:
+            row.shares = rows[0]
+        super().__init__(rows)
+        self.choices = tuple(choices)
+        self._rowless = [one for one in choices if one not in rows]
+
+    def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
+        """The first call is for what all texts begin with."""
+        rowless, self._rowless = self._rowless, []
+        first = next(iter(logits.values()))
+        return [*(one.extend(first) for one in rowless), *super().advance(logits, fork)]

@@ -1,0 +1,97 @@
+"""DraftModel: a small model that reads along with a text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.errors import UsageError
+from edgegen.model.interfaces import Cache, Runner
+from edgegen.model.loading import open_runner, open_tokenizer
+from edgegen.options.generation import EngineOptions
+from edgegen.sampling.history import History
+
+Logits = NDArray[np.float32]
+
+
+class DraftModel:
+    """A runner with a cache of one row, which is brought to whatever ids are shown.
+
+    One reader uses it at a time. Another one begins anew: what it is told must not depend on what others have read.
+
+    Attributes:
+        cost: what one of its steps costs, in steps of the model it drafts for.
+        max_context: most tokens it can read.
+    """
+
+    def __init__(self, runner: Runner[Any], cost: float, chunk: int) -> None:
+        """``chunk``: most tokens to read in one call."""
+        self.cost = cost
+        self.max_context = runner.max_context
+        self._runner = runner
+        self._chunk = chunk
+        self._cache: Cache = runner.new_cache()
+        self._history = History()
+        self._cached = 0
+        self._reader: object = None
+
+    def unread(self, ids: Sequence[int], reader: object) -> int:
+        """How many of ``ids``, the last ones, have to be run before something can be said of what follows.
+
+        At least the last one; ``reader`` is who asks.
+        """
+        if reader is not self._reader:
+            self._reader, self._history, self._cached = reader, History(), 0
+        self._cached = min(self._cached, self._history.follow(ids), len(ids) - 1)
+        return len(ids) - self._cached
+
+    def read(self, ids: Sequence[int], reader: object) -> Logits | None:
+        """The logits [vocab] for what follows ``ids``, valid until the next call.
+
+        None, if so much was to be read that some is left for the next call, or where the model has no such token.
+        """
+        start = len(ids) - self.unread(ids, reader)
+        new = list(ids[start : start + self._chunk])
+        if max(new) >= self._runner.vocab_size:
+            return None
+        self._cache.reserve(1, len(ids))
+        self._cache.truncate(0, start)
+        if len(new) == 1:
+            logits = self._runner.decode(self._cache, np.array([new], np.int64))[0, 0]
+        else:
+            logits = self._runner.prefill(self._cache, 0, new)
+        self._cached = start + len(new)
+        return logits if self._cached == len(ids) else None
+
+
+def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftModel:
+    """``draft``, as a draft model for ``bundle``, its weights loaded, with keys and values as it prefers them.
+
+    Raises:
+        UsageError: their vocabularies differ.
+    """
+    _require_same_vocabulary(draft, bundle)
+    runner = open_runner(draft, replace(options, kv=None, fast_prefill=False))
+    # A step takes as long as reading the weights.
+    read = [one.manifest.files[one.variant.weights].size for one in (draft, bundle)]
+    return DraftModel(runner, read[0] / read[1], options.prefill_chunk)
+
+
+def _require_same_vocabulary(draft: Bundle, bundle: Bundle) -> None:
+    """
+    Raises:
+        UsageError: an id is not the same token in both.
+    """
+    ours, theirs = open_tokenizer(bundle), open_tokenizer(draft)
+    if ours is None or theirs is None:
+        without = bundle if ours is None else draft
+        raise UsageError(f"a draft model needs the tokenizer of the model, and {without.path} has none: leave it out.")
+    different = ours.first_difference(theirs)
+    if different is not None:
+        raise UsageError(
+            f"{draft.path} cannot be the draft model of {bundle.path}: token {different} is not the same in both. Take "
+            "a bundle with the same tokenizer."
+        )

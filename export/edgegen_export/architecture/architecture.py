@@ -1,0 +1,269 @@
+"""Architecture: a model family as data, and the strict binding of a checkpoint's tensors to our names."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, cast
+
+from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Concatenated, Cut, Same, Shape
+from edgegen_export.checkpoint import BaseNames, LazyTensor
+from edgegen_export.checkpoint.base_names import without_prefix
+
+TensorMap = Mapping[str | tuple[str, ...], "str | Cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """``tensors`` maps our names (templates with ``{i}``) to theirs; several of ours to one fused tensor by a cut.
+    Where what theirs are called or how they are cut depends on the config, it is a function of it.
+
+    ``classes``: values of the config's ``architectures`` that are this causal language model.
+    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class,
+    which may know keys by ``aliases`` too.
+    ``prefixes``: what may stand before every one of their names. ``ignored``: patterns of names without weight.
+    """
+
+    model_types: tuple[str, ...]
+    classes: tuple[str, ...]
+    read: Callable[[ConfigReader], DecoderConfig]
+    tensors: TensorMap | Callable[[DecoderConfig], TensorMap]
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    prefixes: tuple[str, ...] = ("",)
+    ignored: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def cuts(self, config: DecoderConfig) -> dict[str | tuple[str, ...], Cut]:
+        """``tensors`` under ``config``, every name of theirs as a cut."""
+        tensors = self.tensors(config) if callable(self.tensors) else self.tensors
+        return {ours: Same(theirs) if isinstance(theirs, str) else theirs for ours, theirs in tensors.items()}
+
+    def base_names(self, config: DecoderConfig) -> BaseNames:
+        """The modules that an adapter may change in a way of their own."""
+        cuts = self.cuts(config)
+        transposed = (cut for cut in cuts.values() if isinstance(cut, Concatenated) and cut.transposed)
+        return BaseNames(
+            embedding=_module(cuts.get("embed.weight")),
+            head=_module(cuts.get("head.weight")),
+            inputs_first=tuple(map(_module, transposed)),
+            prefixes=self.prefixes,
+        )
+
+    def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
+        """
+        Raises:
+            UnsupportedModelError: the config asks for what cannot be exported; everything wrong is listed.
+        """
+        reader = ConfigReader(config, self.defaults, self.aliases)
+        result = self.read(reader)
+        reader.finish()
+        return result
+
+
+def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """Our tensors of ``config``: (required, optional) names and shapes. Presence decides whether a bias exists."""
+    d, q = config.hidden_size, config.num_heads * config.head_dim
+    kv, wide = config.num_kv_heads * config.head_dim, config.intermediate_size
+    embedding = config.embedding_size or d
+    matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
+    if embedding != d:
+        matrices |= {"embed_in": (d, embedding), "head_in": (embedding, d)}
+    for i in range(config.num_layers):
+        attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
+        matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
+        # The matrices of all experts, one after the other.
+        count = config.experts.count if config.experts else 1
+        matrices |= {f"{mlp}.router": (count, d)} if config.experts else {}
+        matrices |= {f"{mlp}.gate": (count * wide, d)} if config.gated else {}
+        matrices |= {f"{mlp}.up": (count * wide, d), f"{mlp}.down": (count * d, wide)}
+    if not config.tied_head:
+        matrices["head"] = (config.vocab_size, embedding)
+
+    required = {f"{name}.weight": shape for name, shape in matrices.items()}
+    if isinstance(config.positions, LearnedPositions):
+        required["positions.weight"] = (config.positions.rows, d)
+    for name, (norm, shape) in decoder_norms(config).items():
+        required |= {f"{name}.weight": shape} if norm.weight else {}
+        required |= {f"{name}.bias": shape} if norm.bias else {}
+    biased = [name for name in matrices if name.startswith("layers.") and not (config.experts and ".mlp." in name)]
+    optional = {f"{name}.bias": matrices[name][:1] for name in biased}
+    optional["head.bias"] = (config.vocab_size,)
+    return required, optional
+
+
+def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
+    """Our norms of ``config``: what each computes, and the shape of its weight."""
+    names = ["embed_norm"] if config.embedding_norm else []
+    names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
+    names += ["final_norm"] if config.final_norm else []
+    norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
+    if config.qk_norm:
+        for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):
+            shape = _qk_shape(config.qk_norm, heads, config.head_dim)
+            norms |= {f"layers.{i}.attn.{name}": (config.qk_norm.norm, shape) for i in range(config.num_layers)}
+    return norms
+
+
+def _qk_shape(qk_norm: QKNorm, heads: int, head_dim: int) -> Shape:
+    match qk_norm.over:
+        case "head":
+            return (head_dim,)
+        case "each_head":
+            return (heads, head_dim)
+        case "all":
+            return (heads * head_dim,)
+
+
+def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+    """Our names → lazy tensors. Every tensor of the checkpoint is used exactly once or ignored by name.
+
+    Raises:
+        TensorError: tensors are missing, extra or misshapen; all of them are listed.
+    """
+    required, optional = decoder_tensors(config)
+    shapes = required | optional
+    found, clashes = _without_prefix(architecture, theirs)
+    instances = _instances(architecture, config)
+    strange = _by_layer(found.keys() - {name for _, cut in instances for name in cut.names})
+    bound: dict[str, LazyTensor] = {}
+    used: set[str] = set()
+    problems = list(clashes)
+    head = next((cut.theirs for names, cut in instances if names == ("head.weight",)), "")
+    for names, cut in instances:
+        if not all(name in shapes for name in names):
+            continue  # ours does not exist under this config
+        wanted = cut.shape([shapes[name] for name in names])
+        sources = [found.get(name) for name in cut.names]
+        if any(name in required for name in names) or any(sources):
+            missing = [name for name, source in zip(cut.names, sources, strict=True) if source is None]
+            if len(missing) == len(sources) > 1:
+                missing = [f"{missing[0]} to {missing[-1]}"]  # thousands, where experts are called otherwise
+            problems += [
+                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange.get(_layer(name), ()))}"
+                for name in missing
+            ]
+        present = [source for source in sources if source is not None]
+        used |= found.keys() & set(cut.names)
+        problems += [
+            f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
+            for name, source in zip(cut.names, sources, strict=True)
+            if source is not None and source.shape != wanted
+        ]
+        if len(present) == len(sources) and all(source.shape == wanted for source in present):
+            bound |= zip(names, cut.apply(present, [shapes[name] for name in names]), strict=True)
+    if config.tied_head and head in found:  # stored a second time, as old checkpoints do
+        used.add(head)
+        if "embed.weight" in bound and not found[head].equals(bound["embed.weight"]):
+            problems.append(
+                f"{head}: differs from the token embedding, to which the config ties it; to use it, set "
+                '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
+            )
+    if found and not used - {head}:  # heads of most models have the same name
+        raise TensorError(
+            f"the checkpoint's tensors ({', '.join(sorted(found.keys() - used)[:3])}, …) are not those of a "
+            f"{architecture.model_types[0]} model: its config.json must be that of another one"
+        )
+    problems += [f"{name}: missing, and other layers have it" for name in _lacking(instances, optional, found)]
+    unmapped = required.keys() - {name for names, _ in instances for name in names}
+    problems += [f"{name}: needed, and the architecture does not say what it is called" for name in sorted(unmapped)]
+    problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
+    if problems:
+        raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
+    return bound
+
+
+def _layer(name: str) -> str:
+    """The first number in a name: that of its layer, where it has one."""
+    number = re.search(r"\d+", name)
+    return number[0] if number else ""
+
+
+def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
+    """A model may have ten thousands of tensors: a name is looked for among those of its layer only."""
+    result: dict[str, list[str]] = {}
+    for name in names:
+        result.setdefault(_layer(name), []).append(name)
+    return result
+
+
+def _lacking(
+    instances: list[tuple[tuple[str, ...], Cut]], optional: Mapping[str, Shape], found: Mapping[str, LazyTensor]
+) -> list[str]:
+    """Their names of optional tensors that some layers have and others have not."""
+    with_it, without = set[str](), dict[str, list[str]]()
+    for names, cut in instances:
+        kind = re.sub(r"\d+", "{i}", names[0], count=1)
+        if names[0] not in optional:
+            continue
+        if any(name in found for name in cut.names):
+            with_it.add(kind)
+        else:
+            without.setdefault(kind, []).extend(cut.names)
+    return [name for kind, names in without.items() if kind in with_it for name in names]
+
+
+def _module(cut: Cut | None) -> str:
+    """Whose weight is cut; empty where the architecture has none."""
+    return cut.theirs.removesuffix(".weight") if cut else ""
+
+
+def _without_prefix(
+    architecture: Architecture, theirs: Mapping[str, LazyTensor]
+) -> tuple[dict[str, LazyTensor], list[str]]:
+    """Their tensors by bare name, ignored ones left out; names that two prefixes would make equal are problems."""
+    ignored = re.compile("|".join(architecture.ignored) or r"(?!)")
+    found: dict[str, LazyTensor] = {}
+    clashes: list[str] = []
+    for full_name, tensor in theirs.items():
+        name = without_prefix(full_name, architecture.prefixes)
+        if ignored.fullmatch(name):
+            continue
+        if name in found:
+            clashes.append(f"{full_name}: stored twice, with and without a prefix")
+        found[name] = tensor
+    return found, clashes
+
+
+def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], Cut]]:
+    """The architecture's map with its templates filled in for every layer."""
+    instances: list[tuple[tuple[str, ...], Cut]] = []
+    for ours, cut in architecture.cuts(config).items():
+        names = (ours,) if isinstance(ours, str) else ours
+        layers = range(config.num_layers) if "{i}" in cut.theirs else range(1)
+        instances += [(tuple(n.replace("{i}", str(i)) for n in names), cut.for_layer(i)) for i in layers]
+    return instances
+
+
+def find_architecture(
+    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] = MappingProxyType({})
+) -> Architecture:
+    """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
+
+    Raises:
+        UnsupportedModelError: no family has that ``model_type``, or the class is not its causal language model.
+    """
+    known = {model_type: family for family in families for model_type in family.model_types}
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str):
+        raise UnsupportedModelError(
+            f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
+        )
+    if model_type not in known and model_type in refused:
+        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {refused[model_type]}.")
+    if model_type not in known:
+        raise UnsupportedModelError(
+            f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "
+            f"supported: {', '.join(sorted(known))}; for others, try --via optimum."
+        )
+    family = known[model_type]
+    found = config.get("architectures") or family.classes
+    classes = [str(name) for name in cast(list[object], found)] if isinstance(found, list | tuple) else [str(found)]
+    if not set(classes) & set(family.classes):
+        raise UnsupportedModelError(
+            f"the checkpoint is a {' / '.join(classes)}; edgegen exports causal language models: "
+            f"{', '.join(family.classes)}."
+        )
+    return family

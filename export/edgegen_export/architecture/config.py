@@ -1,0 +1,139 @@
+"""DecoderConfig: what a decoder-only model computes, as typed values; no family's name, no tensor's name."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from edgegen_export.architecture.rope import Rope
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+
+Block = Literal["sequential", "sandwich", "post_norm", "norm_after_sum", "parallel", "parallel_two_norms"]
+"""How norms, attention and MLP meet in a layer; ``blocks.decoder_block`` has the formulas."""
+
+LAYER_NORMS: dict[Block, tuple[str, ...]] = {
+    "sequential": ("attn_norm", "mlp_norm"),
+    "sandwich": ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm"),
+    "post_norm": ("attn_post_norm", "mlp_post_norm"),
+    "norm_after_sum": ("attn_norm", "mlp_norm"),
+    "parallel": ("attn_norm",),
+    "parallel_two_norms": ("attn_norm", "mlp_norm"),
+}
+"""The norms of a layer, by kind of block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """``layer``: (x - mean) / sqrt(var + eps) · weight + bias over the last axis; ``rms``: x / sqrt(mean(x²) + eps) ·
+    weight. ``offset`` is added to the stored weight; ``weight`` and ``bias`` say which of them are trained."""
+
+    kind: Literal["layer", "rms"]
+    eps: float
+    weight: bool = True
+    bias: bool = False
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QKNorm:
+    """Queries and keys normalized before rotation.
+
+    ``over``: ``head``, each head with one weight [head_dim] for all; ``each_head``, each with its own
+    [heads, head_dim]; ``all``, the heads of a token together, [heads · head_dim].
+    """
+
+    norm: Norm
+    over: Literal["head", "each_head", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPositions:
+    """A trained table of ``rows`` positions, added to the token embedding."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alibi:
+    """``slopes[head] · position of the key · scale`` added to the scores (Press et al. 2022, arXiv:2108.12409).
+
+    ``bfloat16``: the product of slope and position is rounded to bfloat16, as in the model's own code.
+    """
+
+    slopes: tuple[float, ...]
+    scale: float = 1.0
+    bfloat16: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A layer's MLP is ``count`` gated ones, of which a token takes the ``per_token`` that the router likes best, each
+    weighted by the router's softmax; ``normalized``: over the chosen ones alone."""
+
+    count: int
+    per_token: int
+    normalized: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a layer's attention has of its own.
+
+    ``scale``: factor of q·k before the softmax; ``window``: how many positions a query sees, itself included, or all;
+    ``rope``: rotation of queries and keys, or none.
+    """
+
+    scale: float
+    window: int | None = None
+    rope: Rope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """Everything the blocks need to know of a model.
+
+    ``max_positions``: the context it is exported for; ``longest_context``: the longest it can be exported for.
+    ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
+    ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
+    ``experts``: every layer has several MLPs, all gated with SiLU, each of ``intermediate_size``.
+    ``clip_qkv``: queries, keys and values are clamped to ± this. A softcap c is ``c · tanh(x / c)``.
+    Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
+    """
+
+    layers: tuple[Layer, ...]
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    max_positions: int
+    longest_context: int
+    norm: Norm
+    activation: Activation
+    tied_head: bool
+    gated: bool = False
+    experts: Experts | None = None
+    block: Block = "sequential"
+    positions: LearnedPositions | Alibi | None = None
+    qk_norm: QKNorm | None = None
+    embedding_size: int | None = None
+    embedding_norm: bool = False
+    final_norm: bool = True
+    clip_qkv: float | None = None
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logit_multiplier: float = 1.0
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def for_context(self, positions: int) -> "DecoderConfig":
+        """The same model exported for ``positions``; a window that no query can look beyond is none."""
+        layers = tuple(
+            replace(layer, window=None) if layer.window and layer.window >= positions else layer
+            for layer in self.layers
+        )
+        return replace(self, layers=layers, max_positions=positions)

@@ -1,0 +1,39 @@
+"""folded(): what a config adds or multiplies, moved into the weights, where it costs nothing at run time.
+
+Exact but for one rounding in float32. A quantized matrix has the same codes before and after: only scales change.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgegen_export.architecture.architecture import decoder_norms
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.checkpoint import LazyTensor
+
+
+def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight.
+
+    The embedding's multiplier goes into the embedding. A tied head is multiplied with it, which the final norm undoes;
+    the logits' multiplier goes into the final norm too.
+    """
+    result = dict(tensors)
+    for name, (norm, shape) in decoder_norms(config).items():
+        weight = result.get(f"{name}.weight") or LazyTensor.from_array(np.ones(shape, np.float32))
+        result[f"{name}.weight"] = weight.affine(1.0, norm.offset)
+
+    def multiply(names: list[str], factor: float) -> None:
+        for name in names:
+            if name in result:
+                result[name] = result[name].affine(factor)
+
+    for i in range(config.num_layers):
+        for module in (f"layers.{i}.attn.o", f"layers.{i}.mlp.down"):
+            multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
+    multiply(["embed.weight"], config.embedding_multiplier)
+    logits = config.logit_multiplier / (config.embedding_multiplier if config.tied_head else 1.0)
+    assert config.final_norm or logits == 1.0, "there is nothing to fold the logits' multiplier into"
+    multiply(["final_norm.weight", "final_norm.bias"], logits)
+    multiply(["head.bias"], config.logit_multiplier)
+    return result

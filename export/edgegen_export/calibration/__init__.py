@@ -1,0 +1,1 @@
+"""Calibration: which matrices get how many bits, and the scales of the int8 KV cache."""

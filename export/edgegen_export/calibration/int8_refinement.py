@@ -1,0 +1,156 @@
+"""hold(): better formats for those matrices that keep an 8-bit model too far from the unquantized one, by measurement.
+
+All of them are quantized together first. Only where that misses the goal is each one judged alone, in every format it
+may have, and those that gain most for their size get better ones. Floats are the last, and for small matrices only, as
+they take four times the bytes; their products do not depend on the rows beside either.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.system import trim_memory
+from edgegen_export.calibration.sensitivity import Change, Sensitivity
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.parameters import fused_weight, parts
+from edgegen_export.quantize.allocation import Rung, climbed
+from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
+from edgegen_export.quantize.recipe import FLOATS
+
+GOAL = 3e-4
+"""Mean KL in nats that 8 bits may cost. Small trained models then agree with themselves in 98.5% of first choices."""
+
+SMALL = 1 << 18
+"""Weights of a matrix that may become floats: a megabyte of them is read in the time that the call itself takes."""
+
+_SMALLER = (32, 16)
+_SLAB = 1 << 20
+"""Bytes of a matrix that are rounded at a time."""
+
+Ids = NDArray[np.int64]
+LayerMatrices = Sequence[Collection[str]]
+"""Of each layer, the matrices by fused name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """``divergence`` of the model as it was to be stored, and as ``formats`` leave it, as far as matrices add up."""
+
+    divergence: float
+    left: float
+    formats: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A model as it is to be stored: ``tensors``, which ``reference`` runs, and the formats of ``recipe``; the
+    ``matrices`` of its layers; ``ids`` [b, t] to judge it on."""
+
+    tensors: Mapping[str, LazyTensor]
+    reference: LayerwiseReference
+    matrices: LayerMatrices
+    ids: Ids
+    recipe: Quantization
+    tied_head: bool
+
+    @property
+    def tables(self) -> list[str]:
+        """The modules whose rows are looked up."""
+        return [name for name in ("embed", "positions") if f"{name}.weight" in self.tensors]
+
+    @property
+    def head(self) -> str:
+        """The module of the head's matrix."""
+        return "embed" if self.tied_head else "head"
+
+    def weight(self, name: str) -> LazyTensor:
+        """A matrix by its (fused) module."""
+        return fused_weight(self.tensors, parts(name))
+
+
+def hold(trial: Trial) -> Held:
+    """The formats, by (fused) module, in which matrices have to be stored instead of those of the recipe."""
+    divergence = _together(trial)
+    if divergence <= GOAL:
+        return Held(divergence, divergence)
+    forms, ladders = dict[str, list[MatrixFormat]](), dict[str, list[Rung]]()
+    for (name, form), cost in _alone(trial).items():
+        forms.setdefault(name, []).append(form)
+        ladders.setdefault(name, []).append(Rung(cost, stored_bits(trial.weight(name).shape, form)))
+    for name, ladder in ladders.items():
+        shape = trial.weight(name).shape
+        if math.prod(shape) <= SMALL:
+            forms[name].append(FLOATS)
+            ladder.append(Rung(0.0, stored_bits(shape, FLOATS)))
+    # Errors of many matrices add up to somewhat more or less than their sum.
+    expected = divergence / sum(rungs[0].divergence for rungs in ladders.values())
+    reached = climbed(ladders, GOAL / expected)
+    left = expected * sum(rungs[reached.get(name, 0)].divergence for name, rungs in ladders.items())
+    return Held(divergence, left, {name: forms[name][k] for name, k in reached.items()})
+
+
+def _together(trial: Trial) -> float:
+    """The divergence of the model with all matrices quantized."""
+    trim_memory()
+    reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
+    probe, everything = Sensitivity(reference, trial.ids), ("", recipe.linear)
+    probe.branch_tables(everything, {name: recipe.format_of(name) for name in trial.tables})
+    for layer, of_layer in enumerate(trial.matrices):
+        with reference.layer(layer, tokens) as run:
+            probe.advance_exact(run)
+        del run  # and its weights, before there are others
+        trim_memory()
+        forms = {name: recipe.format_of(name) for name in of_layer}
+        blocks = {name: _blocks(trial.weight(name), form) for name, form in forms.items() if form != FLOATS}
+        with reference.layer(layer, tokens, blocks=blocks) as run:
+            probe.advance_changed(run)
+        del run, blocks
+        trim_memory()
+    probe.branch_head(everything, recipe.format_of(trial.head))
+    return probe.divergences()[everything]
+
+
+def _alone(trial: Trial) -> dict[Change, float]:
+    """The divergence for each matrix in each of the formats it may have, the recipe's first."""
+    reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
+    probe = Sensitivity(reference, trial.ids)
+    for name in trial.tables:
+        for form in _ladder(trial.weight(name), recipe.format_of(name)):
+            probe.branch_tables((name, form), {name: form})
+    for layer, of_layer in enumerate(trial.matrices):
+        with reference.layer(layer, tokens) as run:
+            probe.advance(run)
+        for name in of_layer:
+            weight = trial.weight(name)
+            for form in _ladder(weight, recipe.format_of(name)):
+                with reference.layer(layer, tokens, blocks={name: _blocks(weight, form)}) as run:
+                    probe.branch((name, form), run)
+        trim_memory()
+    for form in _ladder(trial.weight(trial.head), recipe.format_of(trial.head)):
+        probe.branch_head((trial.head, form), form)
+    return probe.divergences()
+
+
+def _ladder(weight: LazyTensor, form: MatrixFormat) -> list[MatrixFormat]:
+    """``form`` and the smaller blocks there are; nothing where it is floats."""
+    if form == FLOATS:
+        return []
+    block_size = block_size_for(weight.shape[1], form.block_size)
+    return [form, *(replace(form, block_size=size) for size in _SMALLER if size < block_size)]
+
+
+def _blocks(weight: LazyTensor, form: MatrixFormat) -> Blocks:
+    block_size = block_size_for(weight.shape[1], form.block_size)
+    parts = [round_rows(slab, form.bits, block_size) for _, _, slab in weight.slabs(_SLAB)]
+    return Blocks(
+        codes=np.concatenate([part.codes for part in parts]),
+        scales=np.concatenate([part.scales for part in parts]),
+        zeros=None,
+        bits=form.bits,
+        columns=weight.shape[1],
+    )

@@ -1,0 +1,92 @@
+"""What keys and values are divided by to become int8: one scale per layer, head and channel, calibrated on text.
+
+A scale is fixed for good, and what exceeds 127 of it is cut off, which costs far more than coarser steps do. So a scale
+leaves room above the largest value in the text. Keys depend on their positions too, of which a text has but the first:
+what rotates a key is known, and the largest is taken over all positions of the context; where positions are learned,
+the windows of the text are laid out over all of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import KVSpec
+from edgegen.errors import BundleError, first_line
+from edgegen.model.ort_session import require_version
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.calibration.key_rotation import rotated_reach
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.blocks import kv_scale_names
+from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
+
+MARGIN = 1.25
+"""Room above the largest value of the calibration text."""
+ROTATED_MARGIN = 1.1
+"""Room above the largest value that the text's keys take at any position."""
+
+_LARGEST = 127
+_ROWS = 2
+"""Windows of the text that are run together."""
+
+Array = NDArray[np.float32]
+
+
+@np.errstate(all="ignore")  # a broken checkpoint is judged where it is named
+def kv_scales(
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec, ids: NDArray[np.int64]
+) -> dict[str, LazyTensor]:
+    """Scales float32 [1, kv_heads, 1, head_dim] of each layer's keys and values, by :func:`kv_scale_names`.
+
+    ``tensors``, ``config``, ``kv``: the model and its cache in float32; ``ids`` [windows, t]: the text.
+
+    Raises:
+        BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
+    """
+    require_version(MINIMUM_FOR_INT8_KV, "an int8 cache")
+    reference = LayerwiseReference(tensors, config, kv)
+    windows, length = ids.shape
+    first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
+    states = [reference.embed(ids[k : k + _ROWS], first[k : k + _ROWS]) for k in range(0, windows, _ROWS)]
+    tried = set[str]()
+    scales: dict[str, LazyTensor] = {}
+    for layer, cache in enumerate(kv.layers):
+        before, rope = states[0][:1, :2], config.layers[layer].rope
+        most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
+        with reference.layer(layer, length) as run:
+            for n, x in enumerate(states):
+                states[n], keys, values = run.cached(x)
+                reached = MARGIN * _largest(keys), MARGIN * _largest(values)
+                if rope:
+                    rotated = rotated_reach(keys[..., : rope.dim], rope, config.max_positions)
+                    reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
+                most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
+        for name, greatest in zip(kv_scale_names(layer), most, strict=True):
+            scales[name] = LazyTensor.from_array(_scales(greatest))
+        if cache.cache_class not in tried:
+            _try(LayerwiseReference({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
+            tried.add(cache.cache_class)
+    return scales
+
+
+def _largest(x: Array) -> Array:
+    """[b, kv_heads, t, head_dim] → [kv_heads, head_dim]."""
+    largest: Array = np.maximum(x.max(axis=(0, 2)), -x.min(axis=(0, 2)))
+    return largest
+
+
+def _scales(most: Array) -> Array:
+    """[1, kv_heads, 1, head_dim] of the largest magnitudes to expect; one where the text tells none, zero or NaN."""
+    scales = (most / _LARGEST).astype(np.float32)[None, :, None]
+    usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
+    return np.where(usable, scales, np.float32(1))
+
+
+def _try(model: LayerwiseReference, layer: int, x: Array) -> None:
+    try:
+        with model.layer(layer, x.shape[1]) as run:
+            run(x)
+    except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
+        raise BundleError(f"ONNX Runtime cannot run its attention over an int8 cache: {first_line(error)}") from error

@@ -1,0 +1,94 @@
+"""repacking(): the recipe of a checkpoint whose matrices are quantized already, and are to stay as they are.
+
+Nothing is smoothed and nothing calibrated that could change their values: a factor of a single column cannot be put
+into the scale of a whole block. What is not quantized as it is wanted is rounded to 8 bits.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.calibration.calibrate import layer_matrices
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.parameters import expert_weights
+from edgegen_export.quantize.recipe import EIGHT_BITS
+from edgegen_export.quantize.regrouped import regrouped_form
+
+_BITS = {"int4": 4, "int8": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Repacking:
+    """The recipe, and what the user should know of it."""
+
+    recipe: Quantization
+    warnings: tuple[str, ...] = ()
+
+
+def repacking(
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, experts: Sequence[str], recipe: Quantization
+) -> Repacking:
+    """``recipe`` for ``tensors`` (by our names), some of which may be quantized already.
+
+    Matrices of the bits that the recipe's scheme asks for are repacked; where none is, the recipe stays as it was.
+    ``experts``: modules of matrices of experts.
+    """
+    bits, weights = _BITS.get(recipe.scheme), _matrices(tensors, config, experts)
+    if bits is None or not any(weight.grouping for parts in weights.values() for weight in parts):
+        return Repacking(recipe)
+    found = {name: regrouped_form(LazyTensor.concat(parts)) for name, parts in weights.items()}
+    found |= {name: _for_experts(found[name]) for name in experts}
+    forms = {name: form for name, form in found.items() if isinstance(form, MatrixFormat) and form.bits == bits}
+    if not forms:
+        return Repacking(recipe, (_all_again(found, recipe),))
+    linear = Counter(forms.values()).most_common(1)[0][0]
+    exceptions = {name: forms.get(name, EIGHT_BITS) for name in found if forms.get(name) != linear}
+    if "positions.weight" in tensors:
+        exceptions["positions"] = EIGHT_BITS
+    if "head.weight" in tensors and isinstance(form := regrouped_form(tensors["head.weight"]), MatrixFormat):
+        exceptions["head"] = form
+    left = {name: form for name, form in found.items() if name not in forms}
+    result = Quantization(recipe.scheme, linear, EIGHT_BITS, exceptions, method="repacked")
+    return Repacking(result, (_some_again(left, len(found)),) if left else ())
+
+
+def _matrices(
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, experts: Sequence[str]
+) -> dict[str, list[LazyTensor]]:
+    """The parts of the layers' matrices, by fused name."""
+    of_layers = {name: modules for i in range(config.num_layers) for name, modules in layer_matrices(config, i).items()}
+    matrices = {name: [tensors[f"{module}.weight"] for module in modules] for name, modules in of_layers.items()}
+    for name in experts:
+        module, _, part = name.rpartition(".")
+        matrices[name] = [expert_weights(tensors, module)[("gate+up", "down").index(part)]]
+    return matrices
+
+
+def _for_experts(form: MatrixFormat | str) -> MatrixFormat | str:
+    """The operator of experts takes 8 bits and no zeros."""
+    if isinstance(form, str) or (form.bits == EIGHT_BITS.bits and form.symmetric):
+        return form
+    return f"in {form.bits} bits{'' if form.symmetric else ' with zeros'}, and as experts"
+
+
+def _all_again(found: Mapping[str, MatrixFormat | str], recipe: Quantization) -> str:
+    """A warning: no matrix is taken as it is."""
+    ready = sorted({form.bits for form in found.values() if isinstance(form, MatrixFormat)})
+    advice = f"; --int{ready[0]} takes them as they are" if ready else ""
+    return (
+        f"the checkpoint is quantized already, and its matrices are quantized again for {recipe.scheme}: "
+        f"{_reasons(found)}{advice}"
+    )
+
+
+def _some_again(left: Mapping[str, MatrixFormat | str], total: int) -> str:
+    """A warning: some matrices are not taken as they are."""
+    return f"{len(left)} of {total} matrices of the layers are rounded to 8 bits: {_reasons(left)}"
+
+
+def _reasons(found: Mapping[str, MatrixFormat | str]) -> str:
+    """How many matrices are stored how."""
+    kinds = Counter(form if isinstance(form, str) else f"in {form.bits} bits" for form in found.values())
+    return ", ".join(f"{count} stored {kind}" for kind, count in sorted(kinds.items()))

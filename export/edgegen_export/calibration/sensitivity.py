@@ -1,0 +1,126 @@
+"""Sensitivity: how much quantized matrices change what a model predicts, each alone or together, measured at once.
+
+Next to the unquantized model's hidden states over a short probe run those of as many models as there are changes to
+judge; every layer is opened once for all. What is quantized runs as it does in the bundle, its inputs rounded too.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import MatrixFormat
+from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference, Stored
+from edgegen_export.quantize.blockwise import Blocks
+from edgegen_export.quantize.recipe import FLOATS
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Change = tuple[str, MatrixFormat]
+"""A matrix by its (fused) module, and how it is stored."""
+
+_LOGITS = 4 << 20
+"""Logits that are looked at per model: fewer positions, the larger the vocabulary."""
+
+
+class Sensitivity:
+    """The hidden states [b, t, d] of ids [b, t] in the model as it is (``exact``), and in one for each change."""
+
+    def __init__(self, reference: LayerwiseReference, ids: NDArray[np.int64]) -> None:
+        self._reference = reference
+        self._ids = ids
+        self.exact = reference.embed(ids)
+        self.before = self.exact
+        """``exact`` before the layer that was run last."""
+        self._changed: dict[Change, Floats] = {}
+        self._heads: dict[Change, Stored] = {}
+
+    def advance(self, run: LayerRun) -> None:
+        """Take all models through a layer."""
+        self.advance_exact(run)
+        self.advance_changed(run)
+
+    def advance_exact(self, run: LayerRun) -> None:
+        """Take the model as it is through a layer."""
+        self.before, self.exact = self.exact, run(self.exact)
+
+    def advance_changed(self, run: LayerRun) -> None:
+        """Take those that are changed already through a layer."""
+        for change, x in self._changed.items():
+            self._changed[change] = run(x)
+
+    def branch(self, change: Change, run: LayerRun) -> None:
+        """The model of which the layer that was run last is as in ``run``."""
+        self._changed[change] = run(self.before)
+
+    def branch_tables(self, change: Change, stored: Mapping[str, Stored]) -> None:
+        """The model whose tables, of tokens ("embed") and of positions, are ``stored`` so; before any layer is run."""
+        self._changed[change] = self._reference.embed(self._ids, stored=stored)
+
+    def branch_head(self, change: Change, stored: Stored) -> None:
+        """The model whose head is ``stored`` so, besides what it was branched for; behind the last layer."""
+        self._changed.setdefault(change, self.exact)
+        self._heads[change] = stored
+
+    def divergences(self) -> dict[Change, float]:
+        """Mean KL in nats from the model as it is, by change."""
+        exact = self._hidden(self.exact)
+        hidden = {change: self._hidden(x) for change, x in self._changed.items()}
+        p, found = _Softmax(len(exact)), {change: _Softmax(len(exact)) for change in hidden}
+        differences = {change: np.zeros(len(exact)) for change in hidden}
+        for slab in self._reference.head_slabs():  # which is read once for all
+            expected = slab.logits(exact).astype(np.float64)
+            weights, shrunk = p.add(expected)
+            for change, x in hidden.items():
+                logits = slab.logits(x, self._heads.get(change, FLOATS)).astype(np.float64)
+                found[change].add(logits)
+                np.subtract(expected, logits, out=logits)
+                differences[change] = differences[change] * shrunk + np.einsum("nv,nv->n", weights, logits)
+        return {
+            change: float((differences[change] / p.total + q.log_total - p.log_total).mean())
+            for change, q in found.items()
+        }
+
+    def _hidden(self, states: Floats) -> Floats:
+        """What the head takes, [positions, d], at evenly spread positions."""
+        hidden = self._reference.final(states)
+        hidden = hidden.reshape(-1, hidden.shape[-1])
+        wanted = max(1, min(len(hidden), _LOGITS // self._reference.vocab_size))
+        return hidden[:: len(hidden) // wanted]
+
+
+class _Softmax:
+    """The denominators of n softmaxes whose logits come slab by slab: ``total`` [n], by the exponential of ``largest``
+    [n], the largest logit so far."""
+
+    def __init__(self, n: int) -> None:
+        self.largest, self.total = np.full(n, -np.inf), np.zeros(n)
+
+    @property
+    def log_total(self) -> Doubles:
+        return self.largest + np.log(self.total)
+
+    def add(self, logits: Doubles) -> tuple[Doubles, Doubles]:
+        """More logits [n, slab]. What they add to the totals, [n, slab], and the factor [n] of all that came before."""
+        largest = np.maximum(self.largest, logits.max(axis=1))
+        shrunk: Doubles = np.exp(self.largest - largest)
+        weights: Doubles = np.exp(logits - largest[:, None])
+        self.largest, self.total = largest, self.total * shrunk + weights.sum(axis=1)
+        return weights, shrunk
+
+
+def embedding_costs(
+    reference: LayerwiseReference, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
+) -> dict[Change, float]:
+    """The divergence on ids [b, t] for each way in which ``blocks`` store the token embedding ("embed") or the head."""
+    probe = Sensitivity(reference, ids)
+    for change, stored in blocks.items():
+        if change[0] == "embed":
+            probe.branch_tables(change, {"embed": stored})
+    for layer in range(reference.num_layers):
+        with reference.layer(layer, ids.shape[1]) as run:
+            probe.advance(run)
+    for change, stored in blocks.items():
+        if change[0] == "head" or tied_head:
+            probe.branch_head(change, stored)
+    return probe.divergences()

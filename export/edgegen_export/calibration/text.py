@@ -1,0 +1,122 @@
+"""The ids on which quantization is calibrated: sampled from the model itself, or a text of the user's.
+
+A model's own text, sampled at temperature 1, does as well as real text, and every model has one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import UsageError
+from edgegen.model.interfaces import Runner
+from edgegen.sampling.random_numbers import uniform
+from edgegen.tokenizer import Tokenizer
+
+TOKENS, FEW_TOKENS = 8192, 2048
+"""For Hessians, and for magnitudes alone."""
+LENGTH = 256
+SAMPLED = "sampled from the model"
+_ROWS = 16
+_CACHE_BYTES_PER_TOKEN = 16 << 10
+"""Of the text: where little of it is wanted, little memory is to be spent on it."""
+_REPORTS = 20
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationText:
+    """``ids`` [rows, t], and where they come from."""
+
+    ids: Ids
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """The ids with which texts begin and end, as far as a model has any."""
+
+    begin: int | None
+    ends: frozenset[int]
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], vocab_size: int) -> "Boundaries":
+        """Those of a generation config."""
+
+        def ids(key: str) -> list[int]:
+            value = settings.get(key)
+            listed = cast(list[object], value) if isinstance(value, list) else [value]
+            return [i for i in listed if isinstance(i, int) and 0 <= i < vocab_size]
+
+        begin, ends = ids("bos_token_id"), ids("eos_token_id")
+        return cls(begin[0] if begin else None, frozenset(ends))
+
+    def after(self, token: int) -> int | None:
+        """What follows ``token`` whatever the model says: the beginning of the next text, where it ends one."""
+        return self.begin if token in self.ends and token != self.begin else None
+
+
+def read_text(path: Path, tokenizer: Tokenizer, vocab_size: int, max_context: int, tokens: int) -> CalibrationText:
+    """The first ids of a text file, in rows.
+
+    Raises:
+        UsageError: it cannot be read as UTF-8, or is shorter than one row.
+    """
+    length = min(LENGTH, max_context)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(64 * tokens)  # ids spell some characters each; no more is looked at
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the calibration text {path} cannot be read: {error}") from error
+    ids = [i for i in tokenizer.encode(text) if i < vocab_size][: max(tokens, length)]
+    rows = len(ids) // length
+    if not rows:
+        raise UsageError(f"the calibration text {path} has {len(ids)} tokens; at least {length} are needed.")
+    return CalibrationText(np.array(ids[: rows * length], np.int64).reshape(rows, length), "text")
+
+
+def sample_text(
+    runner: Runner[Any],
+    bytes_per_token: int,
+    boundaries: Boundaries,
+    tokens: int,
+    on_progress: Callable[[int, int], None],
+) -> CalibrationText:
+    """Rows that ``runner``'s model draws at temperature 1, always the same. Where a text ends, another begins."""
+    length = min(LENGTH, runner.max_context)
+    rows = -(-tokens // length)
+    together = max(1, min(_ROWS, rows, _CACHE_BYTES_PER_TOKEN * tokens // (bytes_per_token * length)))
+    ids, cache = np.empty((rows, length), np.int64), runner.new_cache()
+    cache.reserve(together, length)
+    for first in range(0, rows, together):
+        part = ids[first : first + together]
+        for row in range(len(part)):
+            cache.truncate(row, 0)
+        for done in _sample(runner, cache, part, first, boundaries):
+            if done == length or done % max(1, length * rows // (_REPORTS * together)) == 0:
+                on_progress(first * length + done * len(part), ids.size)
+    return CalibrationText(ids, SAMPLED)
+
+
+def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Boundaries) -> Iterator[int]:
+    """Fill ``ids`` [rows, t], a token of every row at a time; yields how many columns are done."""
+    for row in range(len(ids)):
+        chance = uniform(seed + row, 0)
+        ids[row, 0] = int(chance * runner.vocab_size) if boundaries.begin is None else boundaries.begin
+    for at in range(1, ids.shape[1]):
+        logits = runner.decode(cache, ids[:, at - 1 : at])[:, 0]
+        for row, choices in enumerate(logits):
+            following = boundaries.after(int(ids[row, at - 1]))
+            ids[row, at] = _drawn(choices, uniform(seed + row, at)) if following is None else following
+        yield at + 1
+
+
+def _drawn(logits: NDArray[np.float32], chance: float) -> int:
+    """The id at ``chance`` of the cumulated probabilities."""
+    sums: NDArray[np.float64] = np.exp((logits - logits.max()).astype(np.float64)).cumsum()
+    below = int((sums <= chance * float(sums[-1])).sum())
+    return min(below, len(sums) - 1)

@@ -1,0 +1,1 @@
+"""ONNX graphs: the builder, blocks, decoder, and the layer-by-layer reference."""

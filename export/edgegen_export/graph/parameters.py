@@ -1,0 +1,409 @@
+"""Parameters: where the blocks get a model's weights from, by our names.
+
+Two kinds behind one interface: :class:`StoredParameters` quantizes a weight and appends it to the bundle's weights
+file the first time a graph asks for it, so that any number of graphs share one copy; :class:`FedParameters` makes
+every weight a float32 graph input, which lets the unquantized model run layer by layer in little memory.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.errors import TensorError, one_or_list
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.builder import Tensor
+from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_per_row, round_rows
+from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
+from edgegen_export.quantize.regrouped import regrouped
+
+FLOAT16_MAX = float(np.finfo(np.float16).max)
+_FLOAT32 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatMatrix:
+    """A matrix [rows, columns] of floats; a linear layer is ``x @ weight.T``."""
+
+    weight: Tensor
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMatrix:
+    """A matrix in blocks: codes uint8 [rows, blocks, bytes per block], scales [rows, blocks] of bfloat16, or of what a
+    repacked matrix has, zeros uint8 [rows, bytes] where it is not symmetric.
+
+    ``table`` is the same codes seen as [rows, bytes], which the block-wise gather wants.
+    """
+
+    codes: Tensor
+    table: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    rows: int
+    columns: int
+    bits: int
+    block_size: int
+    accuracy_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatrix:
+    """A matrix for products of 8-bit integers: codes int8 [columns, rows], a scale float32 [rows] for each row."""
+
+    codes: Tensor
+    scales: Tensor
+
+
+Matrix = FloatMatrix | BlockMatrix
+
+
+class Parameters(Protocol):
+    """Weights by module name; several modules ask for one fused weight, their rows one after the other."""
+
+    def matrix(self, *modules: str) -> Matrix: ...
+
+    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
+        """As ``matrix``, for a linear layer between embedding and head."""
+        ...
+
+    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
+        """Of ``count`` experts, gate and up with their rows in turn, and down: tensors with one more axis, the expert,
+        before the others; blocks of one size."""
+        ...
+
+    def bias(self, *modules: str) -> Tensor | None:
+        """The fused bias float32 [rows], or None where no module has one."""
+        ...
+
+    def vector(self, name: str) -> Tensor:
+        """A float32 tensor stored as it is: a norm's weight, a router."""
+        ...
+
+
+class WeightSink(Protocol):
+    """What a weights file offers to :class:`StoredParameters`."""
+
+    def begin(self, nbytes: int) -> int: ...
+
+    def append(self, array: NDArray[np.generic]) -> None: ...
+
+
+class StoredParameters:
+    """Parameters written to a weights file, each once, in the order in which the first graph asks for them."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, LazyTensor],
+        recipe: Quantization,
+        sink: WeightSink,
+        on_tensor: Callable[[int], None],
+        prepared: Callable[[str, MatrixFormat], Blocks | None] = lambda module, form: None,
+    ) -> None:
+        """``prepared`` gives matrices that are quantized already, by their (fused) module and format; others are
+        rounded."""
+        self._tensors = tensors
+        self._recipe = recipe
+        self._sink = sink
+        self._on_tensor = on_tensor
+        self._prepared = prepared
+        self._matrices: dict[str, Matrix] = {}
+        self._row_matrices: dict[str, RowMatrix] = {}
+        self._vectors: dict[str, Tensor] = {}
+        self._not_finite: list[str] = []
+        self._too_large: list[tuple[str, ...]] = []
+        self._matrix_weights = self._matrix_bytes = 0
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the matrices written so far, with their scales and zeros."""
+        return 8 * self._matrix_bytes / max(1, self._matrix_weights)
+
+    def refuse_not_finite(self) -> None:
+        """
+        Raises:
+            TensorError: weights written so far have NaN or infinity, or become infinite in 16 bits; what was made of
+                them must not be kept.
+        """
+        if self._not_finite:
+            names = [f"{name}: has values that are NaN or infinite" for name in self._not_finite]
+            raise TensorError(f"the checkpoint is broken: {one_or_list(names)}")
+        if self._too_large:
+            names = [f"{', '.join(names[:3])}: has values beyond {FLOAT16_MAX:g}" for names in self._too_large]
+            raise TensorError(f"16-bit floats cannot hold this checkpoint, export it with --fp32: {one_or_list(names)}")
+
+    def matrix(self, *modules: str) -> Matrix:
+        weight = fused_weight(self._tensors, modules)
+        return self._matrix(fused_name(modules), weight, weight.shape[1])
+
+    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
+        return self.matrix(*modules)
+
+    def row_matrix(self, *modules: str) -> RowMatrix:
+        """The matrix once more, rounded per row."""
+        module = fused_name(modules)
+        if module not in self._row_matrices:
+            source = fused_weight(self._tensors, modules)
+            rows, columns = source.shape
+            codes, scales = np.empty((columns, rows), np.int8), np.empty(rows, np.float32)
+            for start, stop, slab in source.slabs():
+                codes[:, start:stop], scales[start:stop] = round_per_row(slab)
+            name = f"{module}.weight.by_row"
+            self._row_matrices[module] = RowMatrix(self._append(name, codes), self._append(f"{name}.scales", scales))
+        return self._row_matrices[module]
+
+    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
+        gate_up, down = expert_weights(self._tensors, module)
+        columns = math.gcd(gate_up.shape[1], down.shape[1])  # QMoE takes one size of block for all
+        return (
+            _per_expert(self._matrix(f"{module}.gate+up", gate_up, columns), count),
+            _per_expert(self._matrix(f"{module}.down", down, columns), count),
+        )
+
+    def _matrix(self, module: str, source: LazyTensor, columns: int) -> Matrix:
+        """``source`` as the recipe says, its blocks of a size that divides ``columns``."""
+        if module not in self._matrices:
+            wanted = self._recipe.format_of(module)
+            name = f"{module}.weight"
+            if not wanted.block_size:
+                dtype = np.dtype(np.float16 if wanted.bits == HALVES.bits else np.float32)
+                matrix = FloatMatrix(self._store(name, source, dtype), *source.shape)
+            else:
+                form = replace(wanted, block_size=block_size_for(columns, wanted.block_size))
+                prepared = self._prepared(module, wanted)
+                if self._recipe.method == "repacked":
+                    prepared = regrouped(source, form)
+                matrix = self._store_blocks(name, source, form, prepared)
+            self._matrices[module] = matrix
+            self._matrix_weights += math.prod(source.shape)
+            self._matrix_bytes += _nbytes(matrix)
+        return self._matrices[module]
+
+    def bias(self, *modules: str) -> Tensor | None:
+        bias = fused_bias(self._tensors, modules)
+        return None if bias is None else self._store(fused_name(modules) + ".bias", bias)
+
+    def vector(self, name: str) -> Tensor:
+        return self._store(name, self._tensors[name])
+
+    def _store(self, name: str, source: LazyTensor, dtype: np.dtype[Any] = _FLOAT32) -> Tensor:
+        if name not in self._vectors:
+            offset = self._sink.begin(dtype.itemsize * math.prod(source.shape))
+            for _, _, slab in source.slabs():
+                self._check(source, slab)
+                with np.errstate(over="ignore"):
+                    stored = slab.astype(dtype, copy=False)
+                if stored is not slab and not np.isfinite(stored).all() and source.names not in self._too_large:
+                    self._too_large.append(source.names)
+                self._sink.append(stored)
+            self._vectors[name] = _tensor(name, dtype.name, source.shape, offset)
+            self._on_tensor(math.prod(source.shape))
+        return self._vectors[name]
+
+    def _store_blocks(self, name: str, source: LazyTensor, form: MatrixFormat, prepared: Blocks | None) -> BlockMatrix:
+        rows, columns = source.shape
+        blocks, size = -(-columns // form.block_size), form.block_size * form.bits // 8
+        offset = self._sink.begin(rows * blocks * size)
+        scales = np.ones((rows, blocks), np.float32)
+        zeros = None if prepared is None or prepared.zeros is None else packed(prepared.zeros, form.bits)
+        for start, stop, slab in source.slabs():
+            self._check(source, slab)
+            if self._not_finite:
+                continue  # nothing will be kept; go on for the names of the others
+            if prepared is None:
+                rounded = round_rows(slab, form.bits, form.block_size)
+                codes, scales[start:stop] = rounded.codes, rounded.scales
+            else:
+                codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
+            self._sink.append(packed(codes, form.bits))
+        self._on_tensor(rows * columns)
+        return BlockMatrix(
+            codes=_tensor(name, "uint8", (rows, blocks, size), offset),
+            table=_tensor(name + ".table", "uint8", (rows, blocks * size), offset),
+            scales=self._append(name + ".scales", scales.astype(prepared.scale_dtype if prepared else SCALE)),
+            zeros=None if zeros is None else self._append(name + ".zeros", zeros),
+            rows=rows,
+            columns=columns,
+            bits=form.bits,
+            block_size=form.block_size,
+            accuracy_level=form.accuracy_level,
+        )
+
+    def _append(self, name: str, array: NDArray[Any]) -> Tensor:
+        offset = self._sink.begin(array.nbytes)
+        self._sink.append(array)
+        return _tensor(name, array.dtype.name, array.shape, offset)
+
+    def _check(self, source: LazyTensor, slab: NDArray[np.float32]) -> None:
+        # The sum is not finite if an element is not, or if it overflows: only then look closely.
+        with np.errstate(all="ignore"):
+            if np.isfinite(slab.sum()) or np.isfinite(slab).all():
+                return
+        names = source.names
+        name = ", ".join(names) if len(names) <= 3 else f"one of {names[0]} to {names[-1]}"
+        if name not in self._not_finite:
+            self._not_finite.append(name)
+
+
+@dataclass(frozen=True, slots=True)
+class FastParameters:
+    """``stored``, but its layers' matrices rounded per row, for the graph of a fast prefill."""
+
+    stored: StoredParameters
+
+    def matrix(self, *modules: str) -> Matrix:
+        return self.stored.matrix(*modules)
+
+    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
+        return self.stored.row_matrix(*modules)
+
+    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
+        return self.stored.experts(module, count)
+
+    def bias(self, *modules: str) -> Tensor | None:
+        return self.stored.bias(*modules)
+
+    def vector(self, name: str) -> Tensor:
+        return self.stored.vector(name)
+
+
+class FedParameters:
+    """Parameters as graph inputs; ``feeds`` reads what the graph asked for.
+
+    ``blocks``: matrices, by their (fused) module, that are multiplied as the bundle will. Their operator rounds what it
+    multiplies only where the matrix is part of the graph: these are ``constants`` instead.
+    """
+
+    def __init__(self, tensors: Mapping[str, LazyTensor], blocks: Mapping[str, Blocks] | None = None) -> None:
+        self._tensors = tensors
+        self._blocks = blocks or {}
+        self._readers: dict[str, Callable[[], NDArray[np.float32]]] = {}
+        self.constants: dict[str, NDArray[np.generic]] = {}
+
+    def matrix(self, *modules: str) -> Matrix:
+        if (blocks := self._blocks.get(fused_name(modules))) is not None:
+            return self._constant(f"{fused_name(modules)}.weight", blocks)
+        weight = fused_weight(self._tensors, modules)
+        rows, columns = weight.shape
+        return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
+
+    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
+        return self.matrix(*modules)
+
+    def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
+        def fed(name: str, weight: LazyTensor) -> FloatMatrix:
+            shape = (count, weight.shape[0] // count, weight.shape[1])
+
+            def read() -> NDArray[np.float32]:
+                # By slabs: to bring rows in turn takes copies, and this may be gigabytes.
+                whole = np.empty(weight.shape, np.float32)
+                for start, stop, slab in weight.slabs():
+                    whole[start:stop] = slab
+                return whole.reshape(shape)
+
+            return FloatMatrix(self._feed(name, shape, read), *shape[1:])
+
+        gate_up, down = expert_weights(self._tensors, module)
+        return fed(f"{module}.gate+up.weight", gate_up), fed(f"{module}.down.weight", down)
+
+    def bias(self, *modules: str) -> Tensor | None:
+        bias = fused_bias(self._tensors, modules)
+        return None if bias is None else self._feed(fused_name(modules) + ".bias", bias.shape, bias.read)
+
+    def vector(self, name: str) -> Tensor:
+        return self._feed(name, self._tensors[name].shape, self._tensors[name].read)
+
+    def feeds(self) -> dict[str, NDArray[np.float32]]:
+        """Every weight asked for so far, by graph input name."""
+        return {name: read() for name, read in self._readers.items()}
+
+    def _constant(self, name: str, blocks: Blocks) -> BlockMatrix:
+        def part(name: str, array: NDArray[np.generic]) -> Tensor:
+            self.constants[name] = array
+            return Tensor(name, array.dtype.name, array.shape)
+
+        rows, _, block_size = blocks.codes.shape
+        codes = part(name, packed(blocks.codes, blocks.bits))
+        return BlockMatrix(
+            codes=codes,
+            table=codes,
+            scales=part(f"{name}.scales", blocks.scales),
+            zeros=None if blocks.zeros is None else part(f"{name}.zeros", packed(blocks.zeros, blocks.bits)),
+            rows=rows,
+            columns=blocks.columns,
+            bits=blocks.bits,
+            block_size=block_size,
+            accuracy_level=EIGHT_BITS.accuracy_level,
+        )
+
+    def _feed(self, name: str, shape: Sequence[int], read: Callable[[], NDArray[np.float32]]) -> Tensor:
+        self._readers[name] = read
+        return Tensor(name, "float32", tuple(shape))
+
+
+def fused_name(modules: Sequence[str]) -> str:
+    """``layers.0.attn.q``, ``layers.0.attn.k`` → ``layers.0.attn.q+k``."""
+    parent = modules[0].rpartition(".")[0]
+    return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
+
+
+def parts(name: str) -> list[str]:
+    """The modules of a :func:`fused_name`."""
+    parent, dot, names = name.rpartition(".")
+    return [f"{parent}{dot}{each}" for each in names.split("+")]
+
+
+def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:
+    """The modules' weights, their rows one after the other."""
+    return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
+
+
+def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
+    """The rows of all experts' gate and up in turn, and those of down."""
+    gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
+    in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
+    return LazyTensor.concat([gate, up]).reordered(in_turn), down
+
+
+def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
+    """The modules' biases one after the other, zeros where one has none; None where none has."""
+    found = [tensors.get(f"{m}.bias") for m in modules]
+    if len(found) == 1 or all(bias is None for bias in found):
+        return found[0]
+    rows = [tensors[f"{m}.weight"].shape[0] for m in modules]
+    return LazyTensor.concat(
+        [bias or LazyTensor.from_array(np.zeros(n, np.float32)) for n, bias in zip(rows, found, strict=True)]
+    )
+
+
+def _per_expert(matrix: Matrix, count: int) -> Matrix:
+    """The rows of ``matrix`` as those of ``count`` matrices, one after the other; the bytes stay where they are."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        return replace(tensor, shape=(count, tensor.shape[0] // count, *tensor.shape[1:]))
+
+    rows = matrix.rows // count
+    match matrix:
+        case FloatMatrix(weight):
+            return replace(matrix, weight=cut(weight), rows=rows)
+        case BlockMatrix(codes, table, scales, zeros):
+            zeros = cut(zeros) if zeros else None
+            return replace(matrix, codes=cut(codes), table=cut(table), scales=cut(scales), zeros=zeros, rows=rows)
+
+
+def _nbytes(matrix: Matrix) -> int:
+    match matrix:
+        case FloatMatrix(weight):
+            return weight.length
+        case BlockMatrix(codes, _, scales, zeros):
+            return codes.length + scales.length + (zeros.length if zeros else 0)
+
+
+def _tensor(name: str, dtype: str, shape: tuple[int, ...], offset: int) -> Tensor:
+    return Tensor(name, dtype, shape, offset, math.prod(shape) * np.dtype(dtype).itemsize)

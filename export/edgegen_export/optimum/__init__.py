@@ -1,0 +1,1 @@
+"""Models of other architectures, traced by optimum."""

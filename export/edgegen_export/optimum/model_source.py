@@ -1,0 +1,136 @@
+"""The way for architectures that edgegen has no family for: optimum traces the model, and edgegen goes on from there.
+
+Its graphs are slower than edgegen's own, and it takes the whole model in memory, more than once.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import KVSpec, Quantization
+from edgegen.errors import ExportError
+from edgegen.model.ort_session import open_session
+from edgegen.system import trim_memory
+from edgegen_export.model_source import Construction
+from edgegen_export.optimum.trace import LoadedModel, read_config, versions
+from edgegen_export.optimum.traced_decoder import build_traced
+from edgegen_export.optimum.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
+
+TOLERANCE = 1e-3
+"""Largest difference of a logit between the trace and the model that was traced, relative to the largest logit."""
+
+_MUCH = 0.05
+"""Share of the weights that may stay in floats unmentioned."""
+
+_LENGTHS = (24, 11, 1, 1)
+"""Tokens of the steps in which a trace is tried; none is what it was made with."""
+
+Array = NDArray[np.float32]
+
+
+def trace_model(
+    folder: Path, scratch: Path, recipe: Quantization, max_context: int | None, on_stage: Callable[[str], None]
+) -> Construction:
+    """Trace the checkpoint in ``folder``. The trace lies in ``scratch``, and is needed until it has been compared with.
+
+    Raises:
+        UsageError: the model does not take ``max_context`` positions.
+        CheckpointError: it cannot be loaded or traced.
+        ExportError: the trace computes something else than the model.
+    """
+    config = read_config(folder, max_context)
+    on_stage("loading the model")
+    model = LoadedModel(folder, config.model_type)
+    on_stage("tracing with optimum")
+    path = model.trace(scratch)
+    traced = TracedGraph.read(path)
+    reference = TracedReference(path, traced.kv)
+    reference.check(model.logits, traced.vocab_size, config.max_context)
+    model_parameters = model.parameters
+    del model
+    trim_memory()
+    return Construction(
+        tensors=traced.tensors,
+        build=lambda kv, params, phase: build_traced(traced, phase, params),
+        kv=traced.kv,
+        reference=reference,
+        parameters=model_parameters,
+        hidden_size=config.hidden_size,
+        vocab_size=traced.vocab_size,
+        max_context=config.max_context,
+        warnings=tuple(filter(None, [config.warning, _left_in_floats(traced, recipe)])),
+        made_with=versions(),
+    )
+
+
+def _left_in_floats(traced: TracedGraph, recipe: Quantization) -> str | None:
+    """A warning, where much of the model is in tensors that are no matrices of linear layers or embeddings."""
+    sizes = {name: math.prod(tensor.shape) for name, tensor in traced.tensors.items()}
+    share = sum(sizes[name] for name in traced.vectors.values()) / sum(sizes.values())
+    if not recipe.linear.block_size or share <= _MUCH:
+        return None
+    return f"{share:.0%} of the weights lie in tensors that cannot be quantized here, and stay 32-bit floats"
+
+
+class TracedReference:
+    """Optimum's own graph, as it wrote it, in float32."""
+
+    def __init__(self, path: Path, kv: KVSpec) -> None:
+        self._path = path
+        self._kv = kv
+
+    def hidden(self, ids: NDArray[np.int64]) -> Array:
+        """The logits themselves, [b, t, vocab]: not every trace shows where the head begins."""
+        session = open_session(self._path)
+        return np.concatenate([self._run(session, row[None], self._no_past())[LOGITS] for row in ids])
+
+    def logits(self, hidden: Array) -> Array:
+        return hidden
+
+    def check(self, logits: Callable[[NDArray[np.int64]], Array], vocab_size: int, max_context: int) -> None:
+        """Compare with the model that was traced: where it branches, a trace knows one branch only.
+
+        ``logits``: the model's, of ids [1, t] without past, [1, t, vocab].
+
+        Raises:
+            ExportError: logits differ.
+        """
+        length = min(sum(_LENGTHS), max_context)
+        ids = np.random.default_rng(0).integers(0, vocab_size, (1, length))
+        expected = logits(ids)
+        if not np.isfinite(expected).all():
+            return  # the comparison with the bundle will say so
+        session, outputs, start, difference = open_session(self._path), self._no_past(), 0, 0.0
+        for count in _LENGTHS:
+            step = ids[:, start : start + count]
+            if step.size:
+                outputs = self._run(session, step, outputs)
+                found = np.abs(outputs[LOGITS] - expected[:, start : start + count])
+                difference = max(difference, float(found.max()))
+            start += count
+        if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
+            raise ExportError(
+                "the graph that optimum traced computes something else than the model it was traced of: "
+                f"logits differ by {difference:.3g}."
+            )
+
+    def _no_past(self) -> dict[str, Array]:
+        empty = {layer: np.zeros((1, layer.kv_heads, 0, layer.head_dim), np.float32) for layer in self._kv.layers}
+        return {name: array for x, array in empty.items() for name in (x.present_key, x.present_value)}
+
+    def _run(self, session: Any, ids: NDArray[np.int64], before: dict[str, Array]) -> dict[str, Array]:
+        """All outputs, by name, for ids [1, t] after a step with the outputs ``before``."""
+        feeds: dict[str, NDArray[Any]] = {IDS: ids}
+        for layer in self._kv.layers:
+            feeds |= {layer.past_key: before[layer.present_key], layer.past_value: before[layer.present_value]}
+        past, tokens = before[self._kv.layers[0].present_key].shape[2], ids.shape[1]
+        feeds[MASK] = np.ones((1, past + tokens), np.int64)
+        feeds[POSITIONS] = np.arange(past, past + tokens)[None]
+        wanted = {value.name for value in session.get_inputs()}
+        names = [value.name for value in session.get_outputs()]
+        found = session.run(names, {name: array for name, array in feeds.items() if name in wanted})
+        return dict(zip(names, found, strict=True))

@@ -1,0 +1,1 @@
+"""Writing a bundle: atomic, and resumed where an interrupted export left off."""

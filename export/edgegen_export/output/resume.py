@@ -1,0 +1,92 @@
+"""Unfinished: what an export has worked out so far, kept in its target's folder until there is a bundle.
+
+An export that was interrupted or killed, or found the disk full, leaves it behind; the same export begun again goes on
+from there. "The same" is one of the same tensors by what wants the same of them, whatever file they lie in.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import onnxruntime
+
+import edgegen
+from edgegen.system import locked
+from edgegen_export.checkpoint import LazyTensor
+
+UNFINISHED = ".unfinished-"
+_LOCK = "lock"
+_KEPT_S = 7 * 24 * 3600
+
+
+class Unfinished:
+    """Used as a context. A bundle that is done, and an export that would fail again, leave nothing of this behind."""
+
+    def __init__(self, target: Path, scratch: Path, warn: Callable[[str], None]) -> None:
+        """``scratch``: where to work instead, while another process works on the same. ``warn`` hears what is kept."""
+        self._target, self._scratch, self._warn = target, scratch, warn
+        self._claimed: Path | None = None
+        self._lock = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.close()
+        if error is not None and _may_pass(error):
+            if self._claimed and _holds_work(self._claimed):
+                self._warn("what was worked out so far is kept: the same export goes on from there")
+                return
+        elif error is None:
+            self._remove(older_than=0)
+        if self._claimed:
+            shutil.rmtree(self._claimed, ignore_errors=True)
+
+    def claim(self, key: str) -> tuple[Path, bool]:
+        """The folder for what belongs to ``key``, and whether an earlier export has left something there."""
+        self._remove(older_than=_KEPT_S)
+        folder = self._target / (UNFINISHED + key)
+        folder.mkdir(exist_ok=True)
+        if not self._lock.enter_context(locked(folder / _LOCK)):
+            return self._scratch, False
+        self._claimed = folder
+        return folder, _holds_work(folder)
+
+    def _remove(self, older_than: float) -> None:
+        """Folders of that age in seconds, but for those that another process works in."""
+        for folder in self._target.glob(UNFINISHED + "*"):
+            if time.time() - folder.stat().st_mtime >= older_than:
+                with locked(folder / _LOCK) as free:
+                    if free:
+                        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the next time may end otherwise: after an interruption, or where the machine had no more to give."""
+    return isinstance(error, OSError | MemoryError) or not isinstance(error, Exception)
+
+
+def _holds_work(folder: Path) -> bool:
+    return any(path.name != _LOCK for path in folder.iterdir())
+
+
+def fingerprint(tensors: Mapping[str, LazyTensor], facts: object, on_progress: Callable[[int, int], None]) -> str:
+    """Twelve digits that tell ``tensors`` and ``facts`` (plain values), and what computes with them, from others."""
+    digest = hashlib.blake2b(digest_size=6)
+    versions = [edgegen.__version__, np.__version__, onnxruntime.__version__]
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    digest.update(json.dumps([versions, facts, shapes], sort_keys=True).encode())
+    for done, name in enumerate(sorted(tensors), 1):
+        for _, _, slab in tensors[name].slabs():
+            digest.update(np.ascontiguousarray(slab).data)
+        on_progress(done, len(tensors))
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""The parity report of an export: layer errors, warnings, and the plot."""

@@ -1,0 +1,177 @@
+"""What a bundle computes, against what its checkpoint computes: the last thing that an export looks at.
+
+:func:`listen` runs the checkpoint in float32 (layer by layer, without torch, where a family is known: :mod:`reference`)
+over a short text, and keeps what it says as a :class:`ParityReference`. With that, :func:`compare` measures the bundle;
+so does :mod:`edgegen.parity.verify`, on any other machine later.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.errors import ExportError, LogitsError
+from edgegen.model.interfaces import Runner
+from edgegen.parity.measure import greedy, log_probabilities, measure, perplexity_of_reference
+from edgegen.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_rest
+from edgegen.parity.report import ParityReport, VariantParity
+from edgegen.system import trim_memory
+
+WINDOW = 256
+WINDOWS = 2
+
+PROMPTS, PROMPT_TOKENS, GREEDY_TOKENS = 8, 16, 24
+_ROUNDS = 4
+"""How often the unquantized model reads what the bundle says to a prompt; each time costs a pass over its weights."""
+
+_BLOCK = 32
+
+Logits = NDArray[np.float32]
+Hidden = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
+
+class Reference(Protocol):
+    """What a bundle is compared with: the model, unquantized, in two steps, for logits of all positions take room."""
+
+    def hidden(self, ids: NDArray[np.int64]) -> Hidden:
+        """ids [b, t] without past → what ``logits`` takes, float32 [b, t, d]."""
+        ...
+
+    def logits(self, hidden: Hidden) -> Logits:
+        """hidden [n, d] → logits float32 [n, vocab]."""
+        ...
+
+
+def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
+    """What ``model`` says about ids [windows, t], and how it continues prompts cut out of them.
+
+    ``open_drafter`` opens the bundle: see :func:`continuations`.
+
+    Raises:
+        ExportError: its logits are not finite.
+    """
+    likeliest, logprobs, rest, following = list[Ids](), list[Logits](), list[float](), list[float]()
+    for window, at, logits in _positions(model, ids):
+        best, found = _best(logits, min(LIKELIEST, logits.size)), log_probabilities(logits)
+        likeliest.append(best)
+        logprobs.append(found[best].astype(np.float32))
+        rest.append(log_rest(found, best))
+        if at + 1 < ids.shape[1]:
+            following.append(float(found[ids[window, at + 1]]))
+    trim_memory()
+    prompts, tokens = _prompts(ids, max_context)
+    return ParityReference(
+        ids=ids,
+        likeliest=np.array(likeliest).reshape(*ids.shape, -1),
+        logprobs=np.array(logprobs).reshape(*ids.shape, -1),
+        rest=np.array(rest, np.float32).reshape(ids.shape),
+        following=np.array(following, np.float32).reshape(len(ids), -1),
+        prompts=prompts,
+        continuations=continuations(model, open_drafter, prompts, tokens),
+    )
+
+
+def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
+    """Window, position and logits [vocab], one after the other: those of all positions would take room."""
+    for window, states in enumerate(model.hidden(ids)):
+        for start in range(0, len(states), _BLOCK):
+            for at, logits in enumerate(_finite(model.logits(states[start : start + _BLOCK])), start):
+                yield window, at, logits
+
+
+def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
+    """What ``model`` says greedily behind prompts [n, p]: ids [n, tokens], ``UNKNOWN`` behind what it was asked.
+
+    Speculative decoding: the bundle says it first, the model reads all of it in one pass, and keeps what it would have
+    said and one id of its own. So the model runs as often as the two differ, not once for each token. Where they
+    differ more than a few times, the rest stays unknown. The bundle is opened anew each time: its weights and the
+    model's are not to be in memory together.
+    """
+    length = prompts.shape[1]
+    texts = np.concatenate([prompts, np.full((len(prompts), tokens), UNKNOWN)], axis=1)
+    known = np.zeros(len(prompts), np.int64)
+    for _ in range(_ROUNDS):
+        unfinished = np.flatnonzero(known < tokens)
+        if not unfinished.size:
+            break
+        drafter = open_drafter()
+        for count in np.unique(known[unfinished]).tolist():
+            rows = np.flatnonzero(known == count)
+            texts[rows, length + count :] = greedy(drafter, texts[rows, : length + count], tokens - count)
+        del drafter
+        trim_memory()
+        for row, choices in zip(unfinished, _choices(model, texts[unfinished], length), strict=True):
+            differs = np.flatnonzero(choices != texts[row, length:])
+            known[row] = differs[0] + 1 if differs.size else tokens
+            texts[row, length:] = choices
+    answers = texts[:, length:]
+    answers[np.arange(tokens) >= known[:, None]] = UNKNOWN
+    return answers
+
+
+def _choices(model: Reference, texts: Ids, begin: int) -> Iterator[Ids]:
+    """For each of texts [n, t]: what ``model`` finds likeliest in the place of each id from ``begin`` on."""
+    for states in model.hidden(texts):
+        yield _finite(model.logits(states[begin - 1 : -1])).argmax(axis=-1)
+
+
+def _prompts(ids: Ids, max_context: int) -> tuple[Ids, int]:
+    """Prompts [n, p] spread over the text, and how many tokens may follow each; fewer where the context is small."""
+    length = min(PROMPT_TOKENS, max_context // 2)
+    starts = np.linspace(0, ids.size - length, PROMPTS, dtype=np.int64) if length else np.zeros(0, np.int64)
+    prompts = np.array([ids.reshape(-1)[start : start + length] for start in starts], np.int64)
+    return prompts.reshape(len(starts), length), min(GREEDY_TOKENS, max_context - length)
+
+
+def _finite(logits: Logits) -> Logits:
+    if not np.isfinite(logits).all():
+        raise ExportError("the checkpoint itself, unquantized, gives logits that are not finite: it is broken.")
+    return logits
+
+
+def _best(logits: Logits, count: int) -> Ids:
+    """The ids of the ``count`` highest, the best first and of equals the lowest id."""
+    least = np.partition(logits, -count)[-count]
+    among = np.flatnonzero(logits >= least)
+    return among[np.lexsort((among, -logits[among]))[:count]]
+
+
+def compare(
+    bundle: Bundle,
+    reference: ParityReference,
+    text: str,
+    layer_errors: Mapping[str, tuple[float, ...]],
+    on_progress: Callable[[int, int], None],
+) -> ParityReport:
+    """Compare every variant of ``bundle`` with what the unquantized model said about a text; ``text`` says which.
+
+    ``layer_errors``: by variant, for the report. ``on_progress`` hears how many positions of how many are compared.
+
+    Raises:
+        ExportError: logits are not finite.
+    """
+    variants, measured = bundle.manifest.variants, dict[str, VariantParity]()
+    try:
+        for variant in variants:
+
+            def advance(done: int, total: int, before: int = len(measured)) -> None:
+                on_progress(before * total + done, len(variants) * total)
+
+            measured[variant.name] = measure(bundle, variant, reference, advance)
+    except LogitsError as error:
+        raise ExportError("the exported graphs give logits that are not finite; please report this model.") from error
+    return ParityReport(
+        text=text,
+        tokens=int(reference.ids.size),
+        likeliest=reference.likeliest.shape[-1],
+        greedy_prompts=len(reference.prompts),
+        greedy_tokens=reference.continuations.shape[1],
+        perplexity_reference=perplexity_of_reference(reference),
+        variants=measured,
+        layer_errors=dict(layer_errors),
+        weights_bytes=sum(bundle.manifest.files[name].size for name in {v.weights for v in variants}),
+        bundle_bytes=bundle.nbytes,
+    )

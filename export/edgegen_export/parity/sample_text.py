@@ -1,0 +1,111 @@
+"""The ids on which a bundle is compared with its checkpoint: of a text written for this purpose, or of the user's."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.errors import BundleError, CheckpointError, UsageError
+from edgegen.tokenizer import Tokenizer
+from edgegen_export.parity.compare import WINDOW, WINDOWS
+from edgegen_export.tokenizer.files import TOKENIZER
+
+_CHARACTERS = 64 * WINDOW * WINDOWS
+"""Ids spell some characters each; no more is looked at."""
+
+Ids = NDArray[np.int64]
+
+SAMPLE_TEXT = """\
+Once upon a time there was a lighthouse keeper who lived with an old grey cat. Every evening she climbed the narrow \
+stairs, lit the lamp, and watched the ships go by. The cat slept on the warm stones beside the glass. One night the \
+wind was so strong that the windows shook. "Do not be afraid," said the keeper. "The walls are thick, and the light \
+is on." Far away a small boat turned towards the shore. Two children sat in it with their father. They saw the light \
+between the waves, and they knew where the harbour was. In the morning they came up the hill with bread and a basket \
+of plums. "You saved us," the father said. The keeper laughed and put the kettle on the stove. "It was the lamp, and \
+the cat who reminded me to light it."
+
+A lever is one of the simplest machines. It is a bar that can turn around a fixed point, which is called the fulcrum. \
+When a force acts at one end, the other end moves in the opposite direction. If the distance from the fulcrum to the \
+hand is longer than the distance from the fulcrum to the load, a small force can lift a large weight, but the hand \
+must travel further than the load does. Nothing is gained for free: the work done on both sides is the same. People \
+have used levers for thousands of years to move stones, to press oil from olives, and to draw water from wells. A \
+seesaw, a pair of scissors and a wheelbarrow are levers too, although they look quite different from each other.
+
+The committee met on Tuesday to discuss the new railway timetable. Several members asked why the first train to the \
+coast had been moved to half past seven, and whether the students of the technical school could still arrive on time. \
+The director answered that the bridge near the old mill would be repaired during the summer, and that every train had \
+to cross it slowly until September. After a long discussion it was decided to add one more train at a quarter past \
+six, to publish the changes in the newspaper, and to meet again before the end of the month.
+"""
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """
+    Raises:
+        CheckpointError: it is none that can be read.
+    """
+    try:
+        return Tokenizer.from_file(path)
+    except BundleError as error:
+        raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
+
+
+def sample_ids(
+    tokenizer_file: Path | None, vocab_size: int, max_context: int, warn: Callable[[str], None]
+) -> tuple[Ids, str]:
+    """Ids [windows, t] to compare on, and what they are: the sample text, or random ids without a usable tokenizer."""
+    length = min(WINDOW, max_context)
+    ids: list[int] = []
+    if tokenizer_file is None:
+        warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
+    else:
+        tokenizer = read_tokenizer(tokenizer_file)
+        with suppress(UsageError):  # a closed vocabulary has no token for some words
+            ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < vocab_size]
+        if tokenizer.vocab_size > vocab_size:
+            warn(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {vocab_size}: "
+                "prompts with the others will be refused"
+            )
+    windows = _windows(ids, max_context)
+    if windows is not None:
+        return windows, "sample text"
+    return np.random.default_rng(0).integers(0, vocab_size, (WINDOWS, length)), "random ids"
+
+
+def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_context: int) -> Ids:
+    """Ids [windows, t] of the beginning of a text file.
+
+    Raises:
+        UsageError: it cannot be read as UTF-8, or is too short; there is no tokenizer for it.
+    """
+    if tokenizer_file is None:
+        raise UsageError("a text to compare on needs a tokenizer, and the checkpoint has none: leave the text out")
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_CHARACTERS)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the text {path} to compare on cannot be read: {error}") from error
+    ids = [i for i in read_tokenizer(tokenizer_file).encode(text) if i < vocab_size]
+    windows = _windows(ids, max_context)
+    if windows is None:
+        raise UsageError(
+            f"the text {path} to compare on has {len(ids)} tokens; at least {_least(max_context)} are needed."
+        )
+    return windows
+
+
+def _windows(ids: list[int], max_context: int) -> Ids | None:
+    """As many windows as there are ids for, at most ``WINDOWS``; a shorter one, if need be; None of too few ids."""
+    length = min(WINDOW, max_context)
+    if len(ids) < _least(max_context):
+        return None
+    windows = max(1, min(WINDOWS, len(ids) // length))
+    return np.array(ids[: windows * length], np.int64).reshape(windows, -1)
+
+
+def _least(max_context: int) -> int:
+    """How many ids tell anything."""
+    return min(WINDOW // 4, WINDOWS * min(WINDOW, max_context))

@@ -1,0 +1,132 @@
+"""What a ``config.json`` leaves out is what transformers' config class assumes; all that it writes is understood."""
+
+import difflib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgegen.errors import UnsupportedModelError
+from edgegen_export.architecture.architecture import Architecture, decoder_tensors
+from edgegen_export.checkpoint import BaseNames
+from edgegen_export.families import FAMILIES
+from edgegen_export.graph.decoder import kv_spec, rotary_tables
+from tests.export.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
+from tests.oracle import import_transformers
+
+BY_TYPE = {model_type: family for family in FAMILIES for model_type in family.model_types if model_type != "gemma3"}
+"""Gemma 3 with vision has the config of its language model inside: tests/families/test_vision.py."""
+
+SIZES: dict[str, tuple[str, int]] = {
+    "gpt2": ("n_embd", 96),
+    "gptj": ("n_embd", 512),
+    "gpt_bigcode": ("n_embd", 96),
+}
+"""A size that others follow from, where it is not called ``hidden_size``: its key and another value."""
+
+
+@pytest.fixture(params=BY_TYPE)
+def model_type(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def family(model_type: str) -> Architecture:
+    return BY_TYPE[model_type]
+
+
+def theirs(model_type: str, **config: Any) -> Any:
+    return import_transformers().CONFIG_MAPPING[model_type](**config)
+
+
+def test_class_defaults_are_filled_in(model_type: str, family: Architecture) -> None:
+    assert family.read_config({"model_type": model_type}) == family.read_config(theirs(model_type).to_dict())
+
+
+def test_every_key_that_transformers_writes_is_understood(model_type: str, family: Architecture) -> None:
+    config = theirs(model_type)
+    for only_differences in (True, False):
+        written = json.loads(config.to_json_string(use_diff=only_differences))
+        assert family.read_config(written) == family.read_config({"model_type": model_type})
+
+
+def test_defaults_that_follow_from_other_keys_follow(model_type: str, family: Architecture) -> None:
+    key, value = SIZES.get(model_type, ("hidden_size", 512))
+    heads = {"gpt_neo": "num_heads"}.get(model_type, "num_attention_heads")
+    given = {key: value, heads: 4}
+    given |= {k: v for k, v in {"num_key_value_heads": 2, "rotary_dim": 32}.items() if k in family.defaults}
+    read = family.read_config({"model_type": model_type, **given})
+    assert read == family.read_config(theirs(model_type, **given).to_dict())
+    assert read.hidden_size == value
+    assert read.num_heads == 4
+
+
+def test_a_misspelt_key_is_refused_with_the_nearest_name(model_type: str, family: Architecture) -> None:
+    written = theirs(model_type).to_dict()
+    for key in ("vocab_size", "tie_word_embeddings", "initializer_range"):
+        wrong = key.replace("i", "ii")
+        value = written.get(key, 1)
+        with pytest.raises(UnsupportedModelError) as caught:
+            family.read_config({**written, wrong: value})
+        assert f"{wrong} = {value!r}: not understood, and it may change the result" in str(caught.value)
+        assert f"(did you mean {key!r}?)" in str(caught.value)
+        assert "problems" not in str(caught.value)
+
+
+def test_a_key_of_another_spelling_is_not_mistaken_for_a_note(model_type: str, family: Architecture) -> None:
+    keys = theirs(model_type).to_dict().keys() - {"model_type"}
+    sizes = sorted(key for key in keys if key.endswith(("_size", "_layers", "_heads", "n_embd", "n_layer", "n_head")))
+    for key in sizes:
+        wrong = key + "s" if not key.endswith("s") else key[:-1]
+        assert difflib.get_close_matches(wrong, [key])
+        with pytest.raises(UnsupportedModelError, match="did you mean"):
+            family.read_config({"model_type": model_type, wrong: 64})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "names"),
+    [
+        ("llama", LLAMA_NAMES),
+        ("gpt2", GPT2_NAMES),
+        ("gpt_bigcode", BaseNames("wte", "lm_head", prefixes=("", "transformer."))),
+        ("gpt_neox", BaseNames("embed_in", "embed_out", prefixes=("", "gpt_neox."))),
+        ("falcon", BaseNames("word_embeddings", "lm_head", prefixes=("", "transformer."))),
+    ],
+)
+def test_what_an_adapter_changes_in_its_own_way(model_type: str, names: BaseNames) -> None:
+    family = BY_TYPE[model_type]
+    assert family.base_names(family.read_config({})) == names
+
+
+YARN = {"rope_type": "yarn", "factor": 1e30, "original_max_position_embeddings": 1}
+ODD_SCALARS: list[Any] = [None, True, False, 0, -1, 1, 2, 3, 7, 8, 1 << 67, 0.0, -0.5, 1e-30, 1e30, float("nan"), "x"]
+ODD_LISTS: list[Any] = [[], [1], [[1]], [["a"], 2]]
+ODD_OBJECTS: list[Any] = [
+    {},
+    {"a": 1},
+    YARN,
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "longrope", "short_factor": [1.0]},
+    {"full_attention": YARN},
+    {"full_attention": []},
+]
+ODD_VALUES = [*ODD_SCALARS, *ODD_LISTS, *ODD_OBJECTS]
+
+
+@pytest.mark.parametrize("model_type", BY_TYPE)
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_no_config_breaks_a_family(model_type: str, data: st.DataObject) -> None:
+    config = theirs(model_type).to_dict()
+    keys = [*config, "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor", "layer_types"]
+    config |= data.draw(st.dictionaries(st.sampled_from(keys), st.sampled_from(ODD_VALUES), min_size=1, max_size=3))
+    try:
+        read = BY_TYPE[model_type].read_config(config)
+    except UnsupportedModelError:
+        return
+    read = read.for_context(read.max_positions)
+    assert len(kv_spec(read).layers) == read.num_layers
+    assert all(len(table.inverse_frequencies) for table in rotary_tables(read).values())
+    assert decoder_tensors(read)[0]

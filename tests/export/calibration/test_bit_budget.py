@@ -1,0 +1,161 @@
+"""What a bit budget buys: never more than it has, and what saves most first."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.errors import UsageError
+from edgegen_export.calibration.bit_budget import BitBudget, ladder
+from edgegen_export.calibration.calibrate import Calibrated, calibrate, layer_matrices
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.parameters import StoredParameters, fused_name, parts
+from edgegen_export.quantize.allocation import Rung, bought
+from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.quantize.blockwise import stored_bits
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
+from tests.export.bundles import decoded
+from tests.export.calibration.test_calibrate import IDS, PLAIN
+from tests.export.graph.test_blocks import Weights, runner_over
+from tests.export.quantize.test_smoothing import random_tensors
+
+SHAPES = {
+    "embed": (100, 64),
+    "layers.0.attn.o": (64, 64),
+    "layers.0.mlp.down": (64, 160),
+    "layers.1.mlp.down": (64, 40),
+}
+CLIMBING = list(SHAPES)
+WEIGHTS = sum(n * k for n, k in SHAPES.values())
+RECIPE = CALIBRATED["int4"]
+PLAIN_FOUR, ZEROS, EIGHT = ladder(EIGHT_BITS)
+
+
+def budget(per_weight: float | None, recipe: Quantization = RECIPE, climbing: Sequence[str] = CLIMBING) -> BitBudget:
+    tensors = {f"{name}.weight": LazyTensor.from_array(np.zeros(shape, np.float32)) for name, shape in SHAPES.items()}
+    return BitBudget(tensors, list(climbing), recipe, per_weight)
+
+
+def bits(formats: dict[str, MatrixFormat]) -> int:
+    return sum(stored_bits(SHAPES[name], form) for name, form in formats.items())
+
+
+LEAST_BITS = bits(dict.fromkeys(CLIMBING, PLAIN_FOUR))
+LEAST = LEAST_BITS / WEIGHTS
+
+
+@given(
+    per_weight=st.floats(LEAST, 10),
+    costs=st.lists(st.integers(0, 1000), min_size=2 * len(SHAPES), max_size=2 * len(SHAPES)),
+)
+def test_a_budget_is_never_exceeded_and_buys_the_best_there_is(per_weight: float, costs: list[int]) -> None:
+    ladders = dict.fromkeys(CLIMBING, ladder(EIGHT_BITS))
+    changes = [(name, form) for name in CLIMBING for form in (PLAIN_FOUR, ZEROS)]
+    known = {change: cost / 1000 for change, cost in zip(changes, costs, strict=True)}
+    formats = budget(per_weight).spent(ladders, known, RECIPE)
+    assert set(formats) == set(CLIMBING)
+    assert bits(formats) <= per_weight * WEIGHTS + 0.5
+    # The best of all ways, but for what is lost by giving bits out in pieces.
+    every = [dict(zip(CLIMBING, forms, strict=True)) for forms in product(*ladders.values())]
+    cheap_enough = [each for each in every if bits(each) <= LEAST_BITS + 0.999 * (per_weight * WEIGHTS - LEAST_BITS)]
+    left = [sum(known.get(change, 0.0) for change in each.items()) for each in (formats, *cheap_enough)]
+    assert left[0] <= min(left) + 1e-9
+
+
+def test_many_small_savings_do_not_stand_in_the_way_of_a_large_one() -> None:
+    ladders = {"embed": [Rung(7, 0), Rung(0, 100)]} | {f"m{i}": [Rung(0.1, 0), Rung(0, 1)] for i in range(5)}
+    assert bought(ladders, 100) == {"embed": 1} | {f"m{i}": 0 for i in range(5)}
+    assert bought(ladders, 103)["embed"] == 1
+    assert sum(bought(ladders, 103).values()) == 4
+    assert set(bought(ladders, 99).values()) == {0, 1}
+    assert bought(ladders, 10**9) == dict.fromkeys(ladders, 1)
+    for nothing in (0, -5):
+        assert set(bought(ladders, nothing).values()) == {0}
+
+
+def test_what_saves_most_per_bit_comes_first() -> None:
+    known = {(name, form): 0.01 for name in CLIMBING for form in (PLAIN_FOUR, ZEROS)}
+    known |= {("layers.0.attn.o", form): 0.5 for form in (PLAIN_FOUR, ZEROS)}
+    formats = budget(5.4).spent(dict.fromkeys(CLIMBING, ladder(EIGHT_BITS)), known, RECIPE)
+    assert formats["layers.0.attn.o"] == EIGHT
+    assert formats["embed"] == PLAIN_FOUR  # the largest of those that cost little
+
+
+def test_a_matrix_without_a_ladder_is_paid_for_too() -> None:
+    known = {(name, form): 0.01 for name in CLIMBING for form in (PLAIN_FOUR, ZEROS)}
+    recipe = replace(RECIPE, exceptions={"layers.0.mlp.down": EIGHT_BITS})
+    others = [name for name in CLIMBING if name != "layers.0.mlp.down"]
+    formats = budget(6.6, recipe, others).spent(dict.fromkeys(others, ladder(EIGHT_BITS)), known, recipe)
+    assert bits({**formats, "layers.0.mlp.down": EIGHT_BITS}) <= 6.6 * WEIGHTS
+    floats = replace(RECIPE, exceptions={"layers.0.mlp.down": FLOATS})
+    formats = budget(6.6).spent(dict.fromkeys(others, ladder(EIGHT_BITS)), known, floats)
+    assert set(formats.values()) == {PLAIN_FOUR}  # the floats have taken it all
+
+
+def test_a_budget_below_the_least_is_refused() -> None:
+    with pytest.raises(UsageError, match=rf"budget of 4.5 cannot be kept: .* takes {np.ceil(100 * LEAST) / 100}"):
+        budget(4.5)
+    budget(LEAST)
+    budget(None)
+
+
+def test_no_rung_has_larger_blocks_than_inputs_bear() -> None:
+    for size in (16, 32, 64):
+        forms = ladder(replace(EIGHT_BITS, block_size=size))
+        assert [form.block_size for form in forms] == [min(size, 32), min(size, 32), size]
+        assert [(form.bits, form.symmetric) for form in forms] == [(4, True), (4, False), (8, True)]
+    assert ZEROS == FOUR_BITS
+
+
+def test_the_parts_of_a_fused_name() -> None:
+    for modules in (["embed"], ["layers.0.attn.q", "layers.0.attn.k"], ["layers.3.mlp.down"]):
+        assert parts(fused_name(modules)) == modules
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("per_weight", [4.5, 4.625])
+def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
+    tmp_path: Path, tied: bool, per_weight: float
+) -> None:
+    """4.5 bits leave no zeros, 4.625 some: either way the logits are those of the dequantized tables in NumPy."""
+    config = replace(PLAIN, tied_head=tied)
+    tensors = random_tensors(config)
+    reference, store = LayerwiseReference(tensors, config, kv_spec(config)), BlockStore(tmp_path)
+    made = calibrate(tensors, config, reference, IDS, RECIPE, store, per_weight, lambda done, total: None)
+    matrices = [name for layer in range(3) for name in layer_matrices(config, layer)]
+    names = [*matrices, "embed"] if tied else [*matrices, "embed", "head"]
+    assert {made.recipe.format_of(name).bits for name in names} == {4}
+    assert any(not made.recipe.format_of(name).symmetric for name in names) == (per_weight > 4.5)
+
+    weights = Weights()
+    params = StoredParameters(made.tensors, made.recipe, weights, lambda elements: None, store.get)
+    runner = runner_over(config, params, weights, kv_spec(config), tmp_path)
+    assert params.bits_per_weight <= per_weight
+    found = decoded(runner, runner.new_cache(), IDS[0].tolist())
+    as_stored = LayerwiseReference({**made.tensors, **dequantized(names, made, store)}, config, kv_spec(config))
+    expected = as_stored.logits(as_stored.hidden(IDS[:1])[0])
+    # What is left is the rounding of what the matrices take; 4 bits themselves change these logits by far more.
+    exact = reference.logits(reference.hidden(IDS[:1])[0])
+    assert np.linalg.norm(found - expected) < 0.25 * np.linalg.norm(exact - expected)
+
+
+def dequantized(names: Sequence[str], made: Calibrated, store: BlockStore) -> dict[str, LazyTensor]:
+    """The modules' weights as their codes have them."""
+    result = dict[str, LazyTensor]()
+    for name in names:
+        blocks, start = store.get(name, made.recipe.format_of(name)), 0
+        assert blocks is not None
+        values = blocks.values()
+        for module in parts(name):
+            stop = start + made.tensors[f"{module}.weight"].shape[0]
+            result[f"{module}.weight"] = LazyTensor.from_array(values[start:stop])
+            start = stop
+    return result

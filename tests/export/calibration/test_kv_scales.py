@@ -1,0 +1,172 @@
+"""Scales of int8 keys and values: from the keys and values of transformers, at every position."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from edgegen.model.interfaces import Runner
+from edgegen.tokenizer import Tokenizer
+from edgegen_export.architecture.architecture import bind
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.folding import folded
+from edgegen_export.architecture.rope import Rope
+from edgegen_export.calibration.key_rotation import rotated_reach
+from edgegen_export.calibration.kv_scales import MARGIN, ROTATED_MARGIN, kv_scales
+from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.families import FAMILIES
+from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.pipeline import export
+from tests.export.bundles import decoded, runner_of
+from tests.export.graph.test_blocks import CONFIGS, folded_tensors, random_tensors
+from tests.oracle import Oracle, import_torch, write_random
+
+CONTEXT = 96
+
+
+@given(
+    theta=st.sampled_from([3.0, 100.0, 10000.0, 1e6]),
+    half=st.integers(1, 8),
+    interleaved=st.booleans(),
+    tokens=st.integers(1, 9),
+    positions=st.sampled_from([9, 30, 1000]),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=200)
+def test_keys_reach_as_far_as_they_do_when_turned_to_every_position(
+    theta: float, half: int, interleaved: bool, tokens: int, positions: int, seed: int
+) -> None:
+    rope = Rope(theta, 2 * half, interleaved)
+    rng = np.random.default_rng(seed)
+    unturned = rng.standard_normal((2, 3, tokens, half)) + 1j * rng.standard_normal((2, 3, tokens, half))
+    turn = theta ** (-np.arange(half) / half)
+
+    def channels(pairs: NDArray[np.complex128]) -> NDArray[np.float64]:
+        parts = np.stack([pairs.real, pairs.imag], axis=-1 if interleaved else -2)
+        return parts.reshape(*pairs.shape[:-1], 2 * half)
+
+    found = channels(unturned * np.exp(1j * turn * np.arange(tokens)[:, None])).astype(np.float32)
+    everywhere = channels(unturned[..., None, :] * np.exp(1j * turn * np.arange(positions)[:, None]))
+    expected = np.abs(everywhere).max(axis=(0, 2, 3))
+    reach = rotated_reach(found, rope, positions)
+    # Between two positions a pair may come nearer to an axis than at either: that much more is promised.
+    step = np.repeat(turn, 2) if interleaved else np.tile(turn, 2)
+    between = np.where(step < np.pi, 1 / np.cos(np.minimum(step, 3) / 2), np.inf)
+    largest = np.abs(unturned).max()
+    assert (reach >= expected - 1e-5 * largest).all()
+    assert (reach <= np.minimum(np.abs(expected * between), largest) + 1e-5 * largest).all()
+
+
+def scales_of(folder: Path, family: str, ids: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+    architecture = next(a for a in FAMILIES if family in a.model_types)
+    checkpoint = Checkpoint.open(str(folder))
+    config = architecture.read_config(checkpoint.config)
+    tensors = folded(config, bind(architecture, config, checkpoint.tensors))
+    return {name: x.read() for name, x in kv_scales(tensors, config, kv_spec(config), ids).items()}
+
+
+def kept_by_transformers(folder: Path, ids: NDArray[np.int64], first: int = 0) -> list[tuple[Any, Any]]:
+    """Each layer's keys and values [b, kv_heads, t, head_dim] of ids at the positions from ``first`` on."""
+    torch = import_torch()
+    positions = torch.arange(first, first + ids.shape[1])[None].expand(len(ids), -1)
+    with torch.no_grad():
+        cache = Oracle(folder).model(torch.from_numpy(ids), position_ids=positions, use_cache=True).past_key_values
+    return [(layer.keys.numpy(), layer.values.numpy()) for layer in cache.layers]
+
+
+def largest(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.abs(x).max(axis=(0, 2))[None, :, None]
+
+
+def test_learned_positions_are_all_seen(tmp_path: Path) -> None:
+    config = {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": CONTEXT, "vocab_size": 96}
+    folder = write_random(tmp_path / "gpt2", "gpt2", config)
+    ids = np.random.default_rng(0).integers(0, 96, (3, 16))
+    scales = scales_of(folder, "gpt2", ids)
+    rows = [kept_by_transformers(folder, ids[row : row + 1], first) for row, first in enumerate((0, 40, 80))]
+    for layer in range(2):
+        for part, name in enumerate("kv"):
+            text = np.concatenate([row[layer][part] for row in rows])
+            found = scales[f"layers.{layer}.attn.{name}_scale"]
+            assert found.shape == (1, 4, 1, 16)
+            np.testing.assert_allclose(found, MARGIN * largest(text) / 127, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "gptj"])
+def test_int8_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: Path, family: str) -> None:
+    shape = {
+        "llama": {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96},
+        "gptj": {"n_embd": 64, "n_head": 4, "rotary_dim": 8},
+    }[family]
+    layers, context = (
+        ("num_hidden_layers", "max_position_embeddings") if family == "llama" else ("n_layer", "n_positions")
+    )
+    folder = write_random(tmp_path / family, family, {**shape, layers: 1, context: CONTEXT, "vocab_size": 96})
+    ids = np.random.default_rng(0).integers(0, 96, (2, 16))
+    scales = scales_of(folder, family, ids)
+    here = kept_by_transformers(folder, ids)[0]
+    everywhere = np.maximum.reduce([largest(kept_by_transformers(folder, ids, at)[0][0]) for at in range(CONTEXT - 16)])
+    found = 127 * scales["layers.0.attn.k_scale"] / ROTATED_MARGIN
+    rotated = slice(None, shape.get("rotary_dim"))
+    assert (found[..., rotated] >= 0.999 * everywhere[..., rotated]).all()
+    # A pair's length, at most; where it has turned far enough, that is reached.
+    assert (found[..., rotated] <= 1.001 * np.abs(everywhere[..., rotated]).max()).all()
+    assert (everywhere[..., rotated] > 1.2 * largest(here[0])[..., rotated]).any(), "the text would have been enough"
+    if family == "gptj":
+        still = 127 * scales["layers.0.attn.k_scale"][..., 8:] / MARGIN
+        np.testing.assert_allclose(still, largest(here[0])[..., 8:], rtol=1e-4)
+    np.testing.assert_allclose(scales["layers.0.attn.v_scale"], MARGIN * largest(here[1]) / 127, rtol=1e-4)
+
+
+def test_a_trained_model_holds_beyond_the_positions_of_the_text(test_data: Path, tmp_path: Path) -> None:
+    bundle, report = export(str(test_data / "models" / "stories260K"), tmp_path / "bundle", scheme="fp32")
+    assert report.variants["fp32-kv-int8"].mean_kl < 0.005
+    text = (test_data / "corpora" / "tinystories_4MB.txt").read_text("utf-8")[-4000:]
+    assert bundle.manifest.tokenizer
+    ids = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer)).encode(text)[:512]
+    exact, rounded = (log_probabilities(runner_of(bundle, kv=kv), ids)[256:] for kv in ("float32", "int8"))
+    # 0.29 with the largest values of 256 positions and a quarter above them
+    assert (np.exp(exact) * (exact - rounded)).sum(axis=1).mean() < 0.01
+
+
+def log_probabilities(runner: Runner[Any], ids: list[int]) -> NDArray[np.float64]:
+    """[t, vocab], all computed at once."""
+    logits = decoded(runner, runner.new_cache(), ids).astype(np.float64)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def made(config: DecoderConfig, changes: Mapping[str, float]) -> dict[str, NDArray[np.float32]]:
+    """Scales of a random model, some weights of which are filled with a value."""
+    tensors = random_tensors(config, biases=False)
+    for name, value in changes.items():
+        tensors[name][: config.head_dim] = value
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scales: dict[str, LazyTensor] = kv_scales(folded_tensors(config, tensors), config, kv_spec(config), ids)
+    return {name: x.read() for name, x in scales.items()}
+
+
+@pytest.mark.parametrize("kind", ["rotated", "no positions"])
+@pytest.mark.parametrize("value", [0.0, 1e-44, np.nan, np.inf])
+def test_a_channel_without_a_value_to_go_by_has_a_scale_all_the_same(kind: str, value: float) -> None:
+    config = replace(CONFIGS[kind], layers=CONFIGS[kind].layers[:1])
+    scales = made(config, {"layers.0.attn.k.weight": value, "layers.0.attn.v.weight": value})
+    for scale in scales.values():
+        assert (scale[:, 0] == 1).all()
+        assert ((scale[:, 1] > 0) & (scale[:, 1] != 1)).all()
+
+
+def test_every_layer_has_two(tmp_path: Path) -> None:
+    config = CONFIGS["windows, norm of heads, one shared head"]
+    scales = made(config, {})
+    assert {name: scale.shape for name, scale in scales.items()} == {
+        f"layers.{layer}.attn.{part}_scale": (1, 1, 1, 16) for layer in range(3) for part in "kv"
+    }

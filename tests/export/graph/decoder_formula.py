@@ -1,0 +1,173 @@
+"""A decoder as its formulas say it, in float64 with NumPy: one sequence, no cache, nothing fused or folded."""
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, LearnedPositions, Norm
+from edgegen_export.architecture.rope import Rope
+
+Array = NDArray[np.float64]
+
+
+class DecoderFormula:
+    """``tensors`` by our names, float32, as a checkpoint would have them."""
+
+    def __init__(self, config: DecoderConfig, tensors: Mapping[str, NDArray[np.float32]]) -> None:
+        self.config = config
+        self.tensors = {name: x.astype(np.float64) for name, x in tensors.items()}
+
+    def logits(self, ids: list[int]) -> Array:
+        """ids [t] → logits [t, vocab]."""
+        config = self.config
+        x = self.tensors["embed.weight"][ids] * config.embedding_multiplier
+        if "embed_in.weight" in self.tensors:
+            x = x @ self.tensors["embed_in.weight"].T
+        if config.embedding_norm:
+            x = self.norm(config.norm, x, "embed_norm")
+        if isinstance(config.positions, LearnedPositions):
+            x = x + self.tensors["positions.weight"][: len(ids)]
+        for i, layer in enumerate(config.layers):
+            x = self.layer(f"layers.{i}", layer, x)
+        if config.final_norm:
+            x = self.norm(config.norm, x, "final_norm")
+        if "head_in.weight" in self.tensors:
+            x = x @ self.tensors["head_in.weight"].T
+        head = self.tensors["embed.weight" if config.tied_head else "head.weight"]
+        logits = config.logit_multiplier * (x @ head.T + self.tensors.get("head.bias", 0.0))
+        return capped(config.logit_softcap, logits)
+
+    def layer(self, name: str, layer: Layer, x: Array) -> Array:
+        config = self.config
+
+        def norm(x: Array, which: str) -> Array:
+            return self.norm(config.norm, x, f"{name}.{which}")
+
+        def attention(x: Array) -> Array:
+            return config.residual_multiplier * self.attention(f"{name}.attn", layer, x)
+
+        def mlp(x: Array) -> Array:
+            return config.residual_multiplier * self.mlp(f"{name}.mlp", x)
+
+        match config.block:
+            case "sequential":
+                x = x + attention(norm(x, "attn_norm"))
+                return x + mlp(norm(x, "mlp_norm"))
+            case "sandwich":
+                x = x + norm(attention(norm(x, "attn_norm")), "attn_post_norm")
+                return x + norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
+            case "post_norm":
+                x = x + norm(attention(x), "attn_post_norm")
+                return x + norm(mlp(x), "mlp_post_norm")
+            case "norm_after_sum":
+                x = norm(x + attention(x), "attn_norm")
+                return norm(x + mlp(x), "mlp_norm")
+            case "parallel":
+                y = norm(x, "attn_norm")
+                return x + attention(y) + mlp(y)
+            case "parallel_two_norms":
+                return x + attention(norm(x, "attn_norm")) + mlp(norm(x, "mlp_norm"))
+
+    def linear(self, name: str, x: Array) -> Array:
+        return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)
+
+    def norm(self, norm: Norm, x: Array, name: str) -> Array:
+        if norm.kind == "layer":
+            x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + norm.eps)
+        weight = self.tensors[f"{name}.weight"] if norm.weight else 1.0
+        return x * (weight + norm.offset) + (self.tensors[f"{name}.bias"] if norm.bias else 0.0)
+
+    def mlp(self, name: str, x: Array) -> Array:
+        if self.config.gated:
+            hidden = activated(self.config.activation, self.linear(f"{name}.gate", x)) * self.linear(f"{name}.up", x)
+        else:
+            hidden = activated(self.config.activation, self.linear(f"{name}.up", x))
+        return self.linear(f"{name}.down", hidden)
+
+    def attention(self, name: str, layer: Layer, x: Array) -> Array:
+        config, tokens = self.config, len(x)
+        heads: list[Array] = []
+        for part, count in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
+            y = self.linear(f"{name}.{part}", x)
+            if config.clip_qkv is not None:
+                y = np.clip(y, -config.clip_qkv, config.clip_qkv)
+            if part != "v" and config.qk_norm and config.qk_norm.over == "all":
+                y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
+            y = y.reshape(tokens, count, config.head_dim)
+            if part != "v" and config.qk_norm and config.qk_norm.over != "all":
+                y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
+            if part != "v" and layer.rope:
+                y = rotated(layer.rope, y)
+            y = self.kept(name, part, y)
+            heads.append(y.repeat(config.num_heads // count, axis=1).swapaxes(0, 1))  # [heads, t, head_dim]
+        query, key, value = heads
+        scores = capped(config.attention_softcap, layer.scale * query @ key.swapaxes(1, 2))
+        if isinstance(config.positions, Alibi):
+            scores = scores + alibi(config.positions, tokens)
+        at = np.arange(tokens)
+        seen = at <= at[:, None]
+        if layer.window:
+            seen &= at > at[:, None] - layer.window
+        weights = np.where(seen, np.exp(scores - np.where(seen, scores, -np.inf).max(-1, keepdims=True)), 0)
+        attended = (weights / weights.sum(-1, keepdims=True)) @ value
+        return self.linear(f"{name}.o", attended.swapaxes(0, 1).reshape(tokens, -1))
+
+    def kept(self, name: str, part: str, y: Array) -> Array:
+        """What becomes of y [t, heads, head_dim], the queries, keys or values of a layer."""
+        del name, part
+        return y
+
+
+class RoundedFormula(DecoderFormula):
+    """Keys and values rounded to multiples of ``scales`` float32 [1, heads, 1, head_dim], by our names, from -128 to
+    127 of them."""
+
+    def __init__(
+        self, config: DecoderConfig, tensors: Mapping[str, NDArray[np.float32]], scales: Mapping[str, Array]
+    ) -> None:
+        super().__init__(config, tensors)
+        self.scales = scales
+
+    def kept(self, name: str, part: str, y: Array) -> Array:
+        if part == "q":
+            return y
+        scale = self.scales[f"{name}.{part}_scale"][:, :, 0]
+        return np.clip(np.rint(y / scale), -128, 127) * scale
+
+
+def rotated(rope: Rope, x: Array) -> Array:
+    """x [t, heads, head_dim]: pairs as complex numbers, turned by the position."""
+    half = rope.dim // 2
+    pairs = x[..., : rope.dim].reshape(*x.shape[:2], *((half, 2) if rope.interleaved else (2, half)))
+    first, second = np.moveaxis(pairs, -1 if rope.interleaved else -2, 0)
+    angles = np.arange(len(x))[:, None, None] * rope.theta ** (-2 * np.arange(half) / rope.dim)
+    turned = (first + 1j * second) * np.exp(1j * angles)
+    parts = np.stack([turned.real, turned.imag], axis=-1 if rope.interleaved else -2)
+    return np.concatenate([parts.reshape(*x.shape[:2], rope.dim), x[..., rope.dim :]], axis=-1)
+
+
+def alibi(alibi: Alibi, tokens: int) -> Array:
+    """[heads, 1, t], by the position of the key."""
+    bias = np.array(alibi.slopes, np.float64)[:, None, None] * np.arange(tokens, dtype=np.float64)
+    if alibi.bfloat16:
+        bias = bias.astype(ml_dtypes.bfloat16).astype(np.float64)
+    return bias * alibi.scale
+
+
+def capped(cap: float | None, x: Array) -> Array:
+    return x if cap is None else np.asarray(cap * np.tanh(x / cap), np.float64)
+
+
+def activated(kind: str, x: Array) -> Array:
+    match kind:
+        case "relu":
+            return np.maximum(x, 0)
+        case "silu":
+            return x / (1 + np.exp(-x))
+        case "gelu_tanh":
+            return x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+        case _:
+            raise NotImplementedError(kind)

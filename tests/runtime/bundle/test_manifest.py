@@ -1,0 +1,291 @@
+"""Manifest: strict reading, every fault at once."""
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import (
+    AdapterSource,
+    FileEntry,
+    GraphContract,
+    KVLayer,
+    KVSpec,
+    Manifest,
+    Quantization,
+    is_safe_path,
+)
+from edgegen.errors import ManifestError
+from tests.runtime.models import write_fake_bundle
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return write_fake_bundle(tmp_path_factory.mktemp("fake") / "fake").manifest
+
+
+@pytest.fixture
+def raw(manifest: Manifest) -> dict[str, Any]:
+    return json.loads(manifest.to_json())
+
+
+def faults(raw: Any) -> list[str]:
+    """What reading says, line by line."""
+    with pytest.raises(ManifestError) as caught:
+        Manifest.from_json(json.dumps(raw), "here")
+    text = str(caught.value)
+    assert text.startswith("here ")
+    first, *rest = text.removeprefix("here is malformed: ").splitlines()
+    return [line.removeprefix("  - ") for line in rest] or [first]
+
+
+def test_what_was_written_is_read(manifest: Manifest) -> None:
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_an_exported_bundles_manifest_is_what_it_says(int8_bundle: Bundle) -> None:
+    text = (int8_bundle.path / "edgegen.json").read_text()
+    assert Manifest.from_json(text) == int8_bundle.manifest
+    assert int8_bundle.manifest.to_json() == text
+
+
+def test_every_dataclass_of_the_manifest_is_frozen() -> None:
+    for kind in (Manifest, FileEntry, KVSpec, KVLayer, GraphContract, Quantization):
+        assert is_dataclass(kind)
+        assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+NAMES = st.text("abcé/_.-0", min_size=1, max_size=12).filter(is_safe_path)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    files=st.dictionaries(NAMES, st.tuples(st.integers(0, 2**63), st.text("0123456789abcdef")), max_size=5),
+    provenance=st.dictionaries(
+        st.text(max_size=5), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists), max_size=4
+    ),
+    name=st.text(max_size=20).filter(lambda text: text.isprintable()),
+)
+def test_any_files_and_provenance_survive(
+    manifest: Manifest, files: dict[str, tuple[int, str]], provenance: dict[str, Any], name: str
+) -> None:
+    raw: dict[str, Any] = json.loads(manifest.to_json())
+    raw["files"] |= {path: {"size": size, "sha256": digest} for path, (size, digest) in files.items()}
+    raw |= {"provenance": provenance, "name": name}
+    read = Manifest.from_json(json.dumps(raw))
+    assert Manifest.from_json(read.to_json()) == read
+    assert read.provenance == provenance
+    assert all(read.files[path] == FileEntry(*entry) for path, entry in files.items())
+
+
+def test_every_fault_is_told_at_once(raw: dict[str, Any]) -> None:
+    del raw["name"]
+    raw["nam"] = "x"
+    raw["model"]["num_layers"] = "4"
+    raw["model"]["hidden_size"] = True
+    raw["quantization"]["scheme"] = "int3"
+    raw["variants"][0]["kv"]["layers"][0]["kv_heads"] = 1.5
+    raw["files"]["weights.data"]["size"] = None
+    raw["tokenizer"] = 5
+    raw["source"] = ["folder"]
+    raw["provenance"] = "lost"
+    assert sorted(faults(raw)) == sorted(
+        [
+            "nam: unknown key (did you mean 'name'?)",
+            "name: missing",
+            "model.num_layers: int expected, found str",
+            "model.hidden_size: int expected, found bool",
+            "quantization.scheme: 'int3' is not one of 'int8', 'int4', 'fp16', 'fp32'",
+            "variants[0].kv.layers[0].kv_heads: int expected, found float",
+            "files.weights.data.size: int expected, found NoneType",
+            "tokenizer: str expected, found int",
+            "source: object expected, found list",
+            "provenance: object expected, found str",
+        ]
+    )
+
+
+@pytest.mark.parametrize("kind", [Manifest])
+def test_every_key_is_needed_but_provenance(raw: dict[str, Any], kind: type[Manifest]) -> None:
+    for name in (f.name for f in fields(kind)):
+        less = {key: value for key, value in raw.items() if key != name}
+        if name == "provenance":
+            assert Manifest.from_json(json.dumps(less)).provenance == {}
+        elif name == "format_version":
+            assert "format version None" in faults(less)[0]
+        else:
+            assert faults(less) == [f"{name}: missing"]
+
+
+def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None:
+    assert raw["source"]["adapter"] is None
+    assert Manifest.from_json(json.dumps(raw)).source.adapter is None
+    raw["source"]["adapter"] = {"kind": "hub", "id": "org/lora", "revision": "c0ffee"}
+    manifest = Manifest.from_json(json.dumps(raw))
+    assert manifest.source.adapter == AdapterSource("hub", "org/lora", "c0ffee")
+    assert json.loads(manifest.to_json()) == raw
+    raw["source"]["adapter"] = {"kind": "disk", "id": "org/lora"}
+    wanted = ["source.adapter.kind: 'disk' is not one of 'hub', 'folder'", "source.adapter.revision: missing"]
+    assert sorted(faults(raw)) == wanted
+    del raw["source"]["revision"], raw["source"]["adapter"]
+    assert faults(raw) == ["source.revision: missing", "source.adapter: missing"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, 1.5])
+def test_another_format_version_is_refused_with_the_way_out(raw: dict[str, Any], version: Any) -> None:
+    raw["format_version"] = version
+    (fault,) = faults(raw)
+    assert f"format version {version!r}; this edgegen reads version 2: export the model again" in fault
+
+
+@pytest.mark.parametrize("version", [2.0])
+def test_what_only_equals_the_format_version_is_refused(raw: dict[str, Any], version: Any) -> None:
+    raw["format_version"] = version
+    assert faults(raw) == [f"format_version: int expected, found {type(version).__name__}"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", '{"a": }', "[" * 100_000, '{"a": ' * 100_000])
+def test_what_is_not_json_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError, match="is not valid JSON"):
+        Manifest.from_json(text)
+
+
+@pytest.mark.parametrize("text", ["[]", "1", "null", '"x"'])
+def test_what_is_not_an_object_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError, match="must be a JSON object"):
+        Manifest.from_json(text)
+
+
+UNSAFE = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "a/../../x",
+    "a/..",
+    "/etc/passwd",
+    "a//b",
+    "a/",
+    "./a",
+    "a\\b",
+    "..\\x",
+    "C:x",
+    "C:/x",
+    "a\0b",
+    "a\nb",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_a_path_out_of_the_bundle_or_of_a_doubtful_form_is_refused(raw: dict[str, Any], path: str) -> None:
+    assert not is_safe_path(path)
+    raw["files"][path] = raw["files"]["parity.json"]
+    raw["folder"] = path
+    assert faults(raw) == [f"files: unsafe path {path!r}", f"folder: unsafe path {path!r}"]
+
+
+@pytest.mark.parametrize("path", ["a", "a.b", "a/b", "..a", "a..b", ".a", "é", "a b", "...", "tokenizer.json"])
+def test_plain_paths_are_fine(path: str) -> None:
+    assert is_safe_path(path)
+
+
+def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:
+    raw["tokenizer"] = "../../secret"
+    raw["variants"][0]["weights"] = "elsewhere.data"
+    raw["variants"][0]["decode"] = "/decode.onnx"
+    raw["variants"][0]["kv"]["layers"][0]["cache_class"] = "windowed"
+    assert sorted(faults(raw)) == [
+        "tokenizer: '../../secret' is not among files",
+        "variants[0].decode: '/decode.onnx' is not among files",
+        "variants[0].kv.layers[0]: unknown cache class 'windowed'",
+        "variants[0].weights: 'elsewhere.data' is not among files",
+    ]
+
+
+CLASSES = "variants[0].kv.classes.full"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("in_place", {}, []),
+        ("concat", {"seqlens": None, "total": None}, []),
+        ("in_place", {"window": 8}, []),
+        ("in_place", {"total": None}, [f"{CLASSES}.total: str expected for a cache of kind 'in_place'"]),
+        (
+            "concat",
+            {"window": 8},
+            [
+                f"{CLASSES}.seqlens: null expected for a cache of kind 'concat'",
+                f"{CLASSES}.total: null expected for a cache of kind 'concat'",
+                f"{CLASSES}.window: null expected for a cache of kind 'concat'",
+            ],
+        ),
+        ("merged", {}, ["variants[0].kv.kind: 'merged' is not one of 'in_place', 'concat'"]),
+        ("concat", {"seqlens": 5}, [f"{CLASSES}.seqlens: str expected, found int"]),
+    ],
+)
+def test_a_cache_class_fits_the_kind_of_its_cache(
+    raw: dict[str, Any], kind: str, fields: dict[str, Any], expected: list[str]
+) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["kind"] = kind
+    kv["classes"]["full"] |= fields
+    if not expected:
+        assert Manifest.from_json(json.dumps(raw)).variants[0].kv.kind == kind
+    else:
+        assert faults(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "expected"),
+    [
+        ("int8", "in_place", []),
+        ("int8", "concat", ["variants[0].kv.dtype: 'float32' expected for a cache of kind 'concat'"]),
+        ("int4", "in_place", ["variants[0].kv.dtype: 'int4' is not one of 'float32', 'int8'"]),
+    ],
+)
+def test_only_a_cache_in_place_is_rounded(raw: dict[str, Any], dtype: str, kind: str, expected: list[str]) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv |= {"dtype": dtype, "kind": kind}
+    if kind == "concat":
+        kv["classes"]["full"] |= {"seqlens": None, "total": None}
+    if not expected:
+        assert Manifest.from_json(json.dumps(raw)).variants[0].kv.dtype == dtype
+    else:
+        assert faults(raw) == expected
+
+
+def test_variants_have_names_of_their_own(raw: dict[str, Any]) -> None:
+    raw["variants"] *= 2
+    assert faults(raw) == ["variants: two have the same name"]
+
+
+def test_a_bundle_without_a_variant_is_none(raw: dict[str, Any]) -> None:
+    raw["variants"] = []
+    assert faults(raw) == ["variants: at least one is needed"]
+
+
+def test_a_bundle_needs_no_tokenizer(raw: dict[str, Any]) -> None:
+    raw["tokenizer"] = None
+    assert Manifest.from_json(json.dumps(raw)).tokenizer is None
+
+
+def test_a_manifest_that_is_no_text_is_malformed(tmp_path: Path) -> None:
+    (tmp_path / "edgegen.json").write_bytes(b'{"name": "\xff"}')
+    with pytest.raises(ManifestError, match="not UTF-8 text"):
+        Bundle.open(tmp_path)
+
+
+def test_the_memory_of_a_token_is_two_vectors_per_layer(raw: dict[str, Any]) -> None:
+    layer = raw["variants"][0]["kv"]["layers"][0]
+    raw["variants"][0]["kv"]["layers"] = [layer, layer | {"kv_heads": 3, "head_dim": 5}]
+    kv = Manifest.from_json(json.dumps(raw)).variants[0].kv
+    assert kv.bytes_per_token == 2 * 1 * 1 * 4 + 2 * 3 * 5 * 4
+    assert replace(kv, dtype="int8").bytes_per_token == 2 * 1 * 1 + 2 * 3 * 5

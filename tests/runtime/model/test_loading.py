@@ -1,0 +1,57 @@
+"""Something that another thread makes meanwhile."""
+
+import threading
+
+import pytest
+
+from edgegen.model.loading import Background
+
+
+def test_both_are_made_at_the_same_time():
+    ours, theirs = threading.Event(), threading.Event()
+
+    def make() -> str:
+        theirs.set()
+        assert ours.wait(60)
+        return "made"
+
+    with Background(make) as background:
+        assert theirs.wait(60)
+        ours.set()
+    assert background.result() == "made"
+
+
+def test_its_error_is_raised_where_the_result_is_wanted():
+    def make() -> None:
+        raise ValueError("broken")
+
+    with Background(make) as background:
+        pass
+    with pytest.raises(ValueError, match="broken"):
+        background.result()
+
+
+def test_an_error_in_the_block_waits_for_the_thread():
+    begun, done = threading.Event(), threading.Event()
+
+    def make() -> None:
+        assert begun.wait(60)
+        done.set()
+
+    def fail() -> None:
+        with Background(make):
+            begun.set()
+            raise ValueError("ours")
+
+    with pytest.raises(ValueError, match="ours"):
+        fail()
+    assert done.is_set()
+
+
+def test_waiting_ends_when_it_is_made_or_in_time():
+    go = threading.Event()
+    with Background(lambda: go.wait(60)) as background:
+        background.wait(0.01)  # and does not hang
+        go.set()
+        background.wait(60)
+        assert background.result()

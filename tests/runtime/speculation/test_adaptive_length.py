@@ -1,0 +1,68 @@
+"""BreakEven: what can be lost, and that what pays goes on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgegen.speculation.adaptive_length import ALLOWANCE, CREDIT, DEBT, FIRST, TOKEN_COST, BreakEven
+
+
+@given(
+    longest=st.integers(1, 32),
+    draft_cost=st.floats(0, 2),
+    steps=st.lists(st.tuples(st.integers(0, 32), st.integers(0, 32)), max_size=200),
+)
+def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
+    longest: int, draft_cost: float, steps: list[tuple[int, int]]
+) -> None:
+    """Each step guesses at most what it may, and has any part of it come true."""
+    account, tokens, spent, saved = BreakEven(longest, draft_cost), 100, 0.0, 0
+    for wanted, right in steps:
+        may = account.affordable(tokens)
+        assert 0 <= may <= longest
+        guessed = min(wanted, may)
+        accepted = min(right, guessed)
+        if guessed:
+            account.settle(guessed, accepted)
+        tokens += accepted + 1
+        spent += guessed * (TOKEN_COST + draft_cost)
+        saved += accepted
+        assert -DEBT - 1e-9 <= account.balance <= CREDIT
+        assert spent - saved <= DEBT + ALLOWANCE * (tokens - 100) + 1e-6
+
+
+def test_what_never_comes_true_ends_and_is_tried_again_now_and_then() -> None:
+    account, tries = BreakEven(8), list[int]()
+    for tokens in range(50, 1050):
+        if guessed := account.affordable(tokens):
+            account.settle(guessed, 0)
+            tries.append(tokens)
+    assert tries[:3] == [50, 51, 52]
+    assert len(tries) == pytest.approx((DEBT + 1000 * ALLOWANCE) / TOKEN_COST, abs=3)
+    assert tries[-1] > 1000
+
+
+def test_what_comes_true_is_guessed_longer_and_a_miss_halves_it() -> None:
+    account = BreakEven(12)
+    lengths = list[int]()
+    for accepted in (True, True, True, True, False, False, True):
+        lengths.append(account.affordable(10))
+        account.settle(lengths[-1], lengths[-1] if accepted else lengths[-1] - 1)
+    assert lengths == [FIRST, 4, 8, 12, 12, 6, 3]
+
+
+def test_a_guesser_that_costs_as_much_as_it_saves_stops() -> None:
+    account = BreakEven(8, draft_cost=1.0)
+    guesses = [account.affordable(10) for _ in range(1)]
+    while guesses[-1]:
+        account.settle(guesses[-1], guesses[-1])
+        guesses.append(account.affordable(10))
+    assert sum(guesses) * TOKEN_COST <= DEBT
+
+
+def test_what_is_paid_beforehand_counts() -> None:
+    account = BreakEven(8)
+    account.pay(3.0)
+    assert account.balance == -3.0
+    assert account.affordable(10) == 0
+    assert account.affordable(10 + round(2.3 / ALLOWANCE)) == 1
