@@ -1,20 +1,62 @@
-"""Fixtures of every test: a home of its own, no network, and the real test material where it is at hand."""
+"""Fixtures of every test (a home of its own, no network, the real test material if present) and its level."""
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.pipeline import export
+from tests.levels import LEVELS, level_of
+from tests.root import ROOT
 from tests.runtime.models import write_checkpoint
 
 # A shell starts background jobs with interrupts ignored, and so all that they start: Ctrl-C could not be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # huggingface_hub and transformers read these once, when they are imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for level, meaning in LEVELS.items():
+        config.addinivalue_line("markers", f"{level}: {meaning}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every test the mark of its level. Long tests are left out unless ``-m`` names them."""
+    unknown = set[str]()
+    for item in items:
+        path = PurePosixPath(item.path.relative_to(ROOT / "tests").as_posix())
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        level = level_of(path, [mark.name for mark in item.iter_markers()], fixtures)
+        if level is None:
+            unknown.add(str(path))
+        else:
+            item.add_marker(level)
+            item.user_properties.append(("level", level))
+    if unknown:
+        raise pytest.UsageError(f"no level is known for {', '.join(sorted(unknown))}: name one in tests/levels.py")
+    if "long" not in config.getoption("markexpr"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tests and seconds by level."""
+    tests, seconds = Counter[str](), Counter[str]()
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        if isinstance(report, pytest.TestReport):
+            level = str(dict(report.user_properties)["level"])
+            seconds[level] += report.duration
+            tests[level] += report.when == "call" or report.skipped
+    terminalreporter.section("levels")
+    for level in filter(tests.__getitem__, LEVELS):
+        terminalreporter.write_line(f"{level:>6}  {tests[level]:5} tests  {seconds[level]:6.0f} s")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -192,7 +192,6 @@ print(next(line.split()[1] for line in status.splitlines() if line.startswith("V
 )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 def test_a_124m_checkpoint_is_exported_in_400_mb(tmp_path: Path) -> None:
     folder = write_gpt2_small(tmp_path / "gpt2-small")

@@ -99,7 +99,6 @@ def test_that_a_socket_of_any_kind_would_be_noticed(tmp_path: Path) -> None:
 
 
 @needs_strace
-@pytest.mark.slow
 def test_no_thread_of_the_process_makes_a_socket_for_as_long_as_telemetry_would_take(
     generate: str, int8_bundle: Bundle, tmp_path: Path
 ) -> None:

@@ -81,7 +81,6 @@ def cluster(edgegen_home: Path) -> Iterator[str]:
 
 
 @needs_ray
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="workers are found in /proc")
 class TestOnTwoWorkers:
     def test_the_output_is_that_of_one_process(self, cluster: str, tmp_path: Path) -> None:

@@ -138,7 +138,6 @@ class TestOpenAI:
         expected = {"message": f"line 9: {said}", "type": kind, "param": None, "code": code}
         assert record["response"]["body"] == {"error": expected}
 
-    @pytest.mark.slow
     def test_bodies_are_as_openai_describes_them(self, test_data: Path) -> None:
         """Against the published description of the API."""
         jsonschema: Any = pytest.importorskip("jsonschema", reason="the check needs jsonschema")

@@ -22,8 +22,6 @@ from edgegen.model.loading import open_runner
 from edgegen.options.generation import EngineOptions, GenerationOptions
 from edgegen.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.slow
-
 BEGINNING = (
     "Once upon a time there was a little girl named Lily. She had a red ball and a small dog, and every morning "
     "they went to the park together. "

@@ -24,7 +24,6 @@ from tests.root import ROOT
 MISSING = [name for name in ("lm_eval", "torch", "transformers", "accelerate") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (lm_eval[hf] is the oracle here)"),
-    pytest.mark.slow,
 ]
 
 CHECKPOINTS = ("gpt2-stories-0.9m", "stories260K")

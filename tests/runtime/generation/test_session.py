@@ -214,7 +214,6 @@ for n in range(1, 1000):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL to be sent")
 def test_a_killed_process_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "a.session"
