@@ -18,7 +18,7 @@ from edgegen.model.loading import open_runner
 from edgegen.options.generation import EngineOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
-from tests.runtime.models import FakeGraphs, after_prompt, fake_runner, fake_variant, random_ids
+from tests.runtime.models import FakeGraphs, fake_runner, fake_variant, random_ids
 
 PROMPT = random_ids(90)
 
@@ -125,14 +125,6 @@ def test_several_tokens_of_one_row_give_the_logits_of_each(runner: ModelRunner) 
     assert np.allclose(together[1:], prefixes, atol=1e-4)
 
 
-def test_logits_are_valid_until_the_next_call_and_one_buffer(runner: ModelRunner) -> None:
-    cache = runner.new_cache()
-    cache.reserve(1, 100)
-    runner.prefill(cache, 0, PROMPT[:10])
-    first = runner.decode(cache, np.array([[1]], np.int64))
-    assert runner.decode(cache, np.array([[2]], np.int64)) is first
-
-
 def test_a_new_cache_in_the_place_of_an_old_one_is_bound() -> None:
     """An ``id`` is used again as soon as its object is gone: it must not stand for a cache."""
     runner = fake_runner(FakeGraphs(lambda ids: sum(ids) % 256))
@@ -166,18 +158,6 @@ class Interrupt:
         self.runs_left -= 1
         if self.runs_left == 0:
             raise KeyboardInterrupt
-
-
-def test_an_interrupted_run_is_not_counted() -> None:
-    graphs = FakeGraphs(after_prompt(9, prompt=3))
-    graphs.after_run = Interrupt(1)
-    runner = fake_runner(graphs)
-    cache = runner.new_cache()
-    with pytest.raises(KeyboardInterrupt):
-        runner.prefill(cache, 0, [1, 2, 3])
-    assert cache.lengths.tolist() == [0]
-    assert runner.prefill(cache, 0, [1, 2, 3]).argmax() == 9
-    assert cache.lengths.tolist() == [3]
 
 
 @pytest.mark.parametrize("at", range(1, 8))

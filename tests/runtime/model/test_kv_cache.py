@@ -1,4 +1,4 @@
-"""KVCache against the simplest model of it: a list of arrays per slot."""
+"""KVCache: growth, memory, views, interruptions and windows. Its operations are tested in test_caches.py."""
 
 import sys
 import weakref
@@ -7,171 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.errors import UsageError
-from edgegen.model.kv_cache import STEP, KVCache
-from edgegen.model.kv_snapshot import KVSnapshot
-from edgegen.model.sliding_window import BEHIND, CHUNK, Window
-
-
-def spec_of(*shapes: tuple[int, int]) -> KVSpec:
-    """A cache of layers with these (kv_heads, head_dim)."""
-    names = [tuple(f"{name}.{i}" for name in ("pk", "pv", "rk", "rv")) for i in range(len(shapes))]
-    layers = tuple(KVLayer("full", heads, dim, *four) for (heads, dim), four in zip(shapes, names, strict=True))
-    return KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, layers)
-
-
-SPEC = spec_of((2, 3), (1, 4))
-POSITION_BYTES = SPEC.bytes_per_token
-
-
-def arrays(cache: KVCache) -> list[NDArray[Any]]:
-    """Keys and values of every layer, all slots."""
-    return [buffer.array for buffer in cache.buffers(0, cache.slots)]
-
-
-def append(cache: KVCache, slot: int, values: list[float]) -> None:
-    """Write positions as a graph would: in place, behind the slot's length, a value per position."""
-    start = int(cache.lengths[slot])
-    for i, array in enumerate(arrays(cache)):
-        for at, value in enumerate(values, start):
-            array[slot, :, at] = value + i
-    cache.lengths[slot] += len(values)
-
-
-def read(cache: KVCache, slot: int) -> list[float]:
-    """The values of a slot, after a look at whether all layers, heads and dimensions agree."""
-    length = int(cache.lengths[slot])
-    for i, array in enumerate(arrays(cache)):
-        valid = array[slot, :, :length]
-        assert (valid == (arrays(cache)[0][slot, :1, :length, :1] + i)).all()
-    return arrays(cache)[0][slot, 0, :length, 0].tolist()
-
-
-class CacheMachine(RuleBasedStateMachine):
-    """The live rows are the first ones; each is a list of numbers here."""
-
-    MAX = 300
-
-    @initialize()
-    def begin(self) -> None:
-        self.cache = KVCache(SPEC, self.MAX)
-        self.rows: list[list[float]] = []
-        self.saved: list[tuple[KVSnapshot, list[float]]] = []
-        self.copied = 0
-        self.next = 0.0
-
-    @rule(count=st.integers(1, 90))
-    @precondition(lambda self: len(self.rows) < 4)
-    def admit(self, count: int) -> None:
-        self.make_room(len(self.rows) + 1, count)
-        self.cache.truncate(len(self.rows), 0)
-        self.rows.append([])
-        self.extend(len(self.rows) - 1, count)
-
-    @rule(data=st.data(), count=st.integers(1, 40))
-    @precondition(lambda self: self.rows)
-    def grow_row(self, data: st.DataObject, count: int) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        count = min(count, self.MAX - len(self.rows[slot]))
-        self.make_room(len(self.rows), len(self.rows[slot]) + count)
-        self.extend(slot, count)
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.rows)
-    def truncate(self, data: st.DataObject) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        length = data.draw(st.integers(0, 2 * len(self.rows[slot])))
-        self.cache.truncate(slot, length)
-        self.rows[slot] = self.rows[slot][:length]
-
-    @rule(data=st.data())
-    @precondition(lambda self: 0 < len(self.rows) < 4)
-    def fork(self, data: st.DataObject) -> None:
-        source = data.draw(st.integers(0, len(self.rows) - 1))
-        self.make_room(len(self.rows) + 1, 1)
-        self.cache.fork(source, len(self.rows))
-        self.rows.append(list(self.rows[source]))
-        self.copied += len(self.rows[source]) * POSITION_BYTES
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.rows)
-    def leave(self, data: st.DataObject) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        moved = self.cache.compact(slot, len(self.rows))
-        assert moved == len(self.rows) - 1
-        last = self.rows.pop()
-        if slot != moved:
-            self.rows[slot] = last
-            self.copied += len(last) * POSITION_BYTES
-        assert self.cache.lengths[moved] == 0
-
-    @rule(data=st.data())
-    @precondition(lambda self: len(self.rows) > 1)
-    def swap(self, data: st.DataObject) -> None:
-        a, b = data.draw(st.permutations(range(len(self.rows))))[:2]
-        self.cache.swap(a, b)
-        self.rows[a], self.rows[b] = self.rows[b], self.rows[a]
-        self.copied += 2 * max(len(self.rows[a]), len(self.rows[b])) * POSITION_BYTES
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.rows)
-    def save(self, data: st.DataObject) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        snapshot = self.cache.save(slot)
-        assert (snapshot.length, snapshot.nbytes) == (len(self.rows[slot]), len(self.rows[slot]) * POSITION_BYTES)
-        self.saved.append((snapshot, list(self.rows[slot])))
-        self.copied += snapshot.nbytes
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.saved and len(self.rows) < 4)
-    def restore(self, data: st.DataObject) -> None:
-        """A snapshot stays as it was, whatever has happened to its slot since."""
-        snapshot, values = data.draw(st.sampled_from(self.saved))
-        length = data.draw(st.integers(0, len(values)))
-        self.make_room(len(self.rows) + 1, length)
-        self.cache.restore(len(self.rows), snapshot, length)
-        self.rows.append(values[:length])
-        self.copied += length * POSITION_BYTES
-
-    @invariant()
-    def rows_are_what_was_written(self) -> None:
-        assert [read(self.cache, slot) for slot in range(len(self.rows))] == self.rows
-
-    @invariant()
-    def copies_are_counted(self) -> None:
-        assert self.cache.copied_bytes == self.copied
-
-    @invariant()
-    def memory_is_what_is_reserved(self) -> None:
-        assert self.cache.nbytes == self.cache.slots * self.cache.capacity * POSITION_BYTES
-        assert self.cache.capacity <= self.MAX
-        assert self.cache.capacity % STEP == 0 or self.cache.capacity == self.MAX
-
-    def make_room(self, slots: int, length: int) -> None:
-        version, capacity, longest = self.cache.version, self.cache.capacity, int(self.cache.lengths.max(initial=0))
-        grows = slots > self.cache.slots or length > capacity
-        if grows:
-            self.copied += self.cache.slots * longest * POSITION_BYTES
-        self.cache.reserve(slots, length)
-        assert (self.cache.version != version) == grows
-        assert self.cache.slots >= slots
-        assert self.cache.capacity >= max(length, capacity)
-
-    def extend(self, slot: int, count: int) -> None:
-        values = [self.next + i for i in range(count)]
-        self.next += count
-        append(self.cache, slot, values)
-        self.rows[slot] += values
-
-
-CacheMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
-TestEveryOperationAgainstLists = CacheMachine.TestCase
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.sliding_window import BEHIND, CHUNK
+from tests.runtime.model.caches import (
+    FAR_BYTES,
+    NEAR_BYTES,
+    POSITION_BYTES,
+    ROOM,
+    SPEC,
+    WINDOW,
+    append,
+    arrays,
+    kept,
+    put,
+    read,
+    spec_of,
+    windowed_cache,
+)
 
 
 def test_an_int8_cache_is_a_quarter_of_it_and_moves_what_it_holds() -> None:
@@ -277,152 +132,6 @@ def test_a_growth_that_is_interrupted_is_begun_again(done: int, slots: int, capa
 
 
 # Windows.
-
-WINDOW = Window(size=20, step=8)
-ROOM = WINDOW.room(CHUNK)
-NEAR_BYTES, FAR_BYTES = 2 * 2 * 3 * 4, 2 * 1 * 4 * 4
-
-
-def windowed_cache(context: int = 100_000) -> KVCache:
-    """A layer with a window, and one without."""
-    near, far = SPEC.layers
-    classes = {"near": CacheClass(WINDOW.size, "s.near", "t.near"), "far": CacheClass(None, "s.far", "t.far")}
-    layers = (replace(near, cache_class="near"), replace(far, cache_class="far"))
-    return KVCache(replace(SPEC, classes=classes, layers=layers), context, windows={"near": WINDOW})
-
-
-def put(cache: KVCache, slot: int, values: list[float]) -> None:
-    """As a run does: room is made, and every layer appends where the slot ends."""
-    cache.make_room(slot, 1, len(values))
-    near_key, near_value, far_key, far_value = arrays(cache)
-    for at, value in enumerate(values, int(cache.lengths[slot])):
-        for name, pair in (("near", (near_key, near_value)), ("far", (far_key, far_value))):
-            place = at - int(cache.bases[name][slot])
-            pair[0][slot, :, place] = value
-            pair[1][slot, :, place] = value + 1
-    cache.lengths[slot] += len(values)
-
-
-def kept(cache: KVCache, name: str, slot: int) -> list[float]:
-    """What a class keeps of a slot, after a look at whether its arrays agree."""
-    key, value = arrays(cache)[:2] if name == "near" else arrays(cache)[2:]
-    held = int(cache.lengths[slot] - cache.bases[name][slot])
-    assert (key[slot, :, :held] + 1 == value[slot, :, :held]).all()
-    assert (key[slot, :, :held] == key[slot, :1, :held, :1]).all()
-    return key[slot, 0, :held, 0].tolist()
-
-
-class WindowedMachine(RuleBasedStateMachine):
-    """As above, with rows far longer than their window."""
-
-    @initialize()
-    def begin(self) -> None:
-        self.cache = windowed_cache()
-        self.rows: list[list[float]] = []
-        self.saved: list[tuple[KVSnapshot, list[float]]] = []
-        self.next = 0.0
-        self.longest_run = CHUNK
-
-    def values(self, count: int) -> list[float]:
-        self.next += count
-        return [self.next + i for i in range(count)]
-
-    @rule(count=st.integers(1, 300))
-    @precondition(lambda self: len(self.rows) < 3)
-    def admit(self, count: int) -> None:
-        self.cache.reserve(len(self.rows) + 1, count)
-        self.cache.truncate(len(self.rows), 0)
-        self.rows.append([])
-        self.extend(len(self.rows) - 1, count)
-
-    @rule(data=st.data(), count=st.integers(1, 130))
-    @precondition(lambda self: self.rows)
-    def grow_row(self, data: st.DataObject, count: int) -> None:
-        self.extend(data.draw(st.integers(0, len(self.rows) - 1)), count)
-
-    def extend(self, slot: int, count: int) -> None:
-        values = self.values(count)
-        put(self.cache, slot, values)
-        self.longest_run = max(self.longest_run, -(-count // STEP) * STEP)
-        self.rows[slot] += values
-
-    @rule(data=st.data(), back=st.integers(0, BEHIND))
-    @precondition(lambda self: self.rows)
-    def step_back(self, data: st.DataObject, back: int) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        length = max(0, len(self.rows[slot]) - back)
-        if length and (len(self.rows[slot]) - self.most_behind(slot)) > length:
-            return
-        self.cache.truncate(slot, length)
-        self.rows[slot] = self.rows[slot][:length]
-
-    def most_behind(self, slot: int) -> int:
-        """How many positions a row may be stepped back."""
-        base = int(self.cache.bases["near"][slot])
-        return len(self.rows[slot]) - (base + WINDOW.size - 1) if base else len(self.rows[slot])
-
-    @rule(data=st.data())
-    @precondition(lambda self: 0 < len(self.rows) < 3)
-    def fork(self, data: st.DataObject) -> None:
-        source = data.draw(st.integers(0, len(self.rows) - 1))
-        self.cache.reserve(len(self.rows) + 1, 1)
-        self.cache.fork(source, len(self.rows))
-        self.rows.append(list(self.rows[source]))
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.rows)
-    def leave(self, data: st.DataObject) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        moved = self.cache.compact(slot, len(self.rows))
-        last = self.rows.pop()
-        if slot != moved:
-            self.rows[slot] = last
-        assert self.cache.lengths[moved] == self.cache.bases["near"][moved] == 0
-
-    @rule(data=st.data())
-    @precondition(lambda self: len(self.rows) > 1)
-    def swap(self, data: st.DataObject) -> None:
-        a, b = data.draw(st.permutations(range(len(self.rows))))[:2]
-        self.cache.swap(a, b)
-        self.rows[a], self.rows[b] = self.rows[b], self.rows[a]
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.rows)
-    def save(self, data: st.DataObject) -> None:
-        slot = data.draw(st.integers(0, len(self.rows) - 1))
-        self.saved.append((self.cache.save(slot), list(self.rows[slot])))
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.saved and len(self.rows) < 3)
-    def restore(self, data: st.DataObject) -> None:
-        """As far back as the window allows, or nothing."""
-        snapshot, values = data.draw(st.sampled_from(self.saved))
-        length = data.draw(st.integers(max(0, len(values) - 2 * BEHIND), len(values)))
-        base = snapshot.bases["near"]
-        assert self.cache.can_restore(snapshot, length) == (not length or base <= max(0, length - WINDOW.size + 1))
-        if not self.cache.can_restore(snapshot, length):
-            length = len(values)
-        self.cache.restore(len(self.rows), snapshot, length)
-        self.rows.append(values[:length])
-
-    @invariant()
-    def rows_are_what_was_written_as_far_as_they_are_seen(self) -> None:
-        for slot, row in enumerate(self.rows):
-            base = int(self.cache.bases["near"][slot])
-            assert base % WINDOW.step == 0
-            assert base <= max(0, len(row) - WINDOW.size + 1)
-            assert kept(self.cache, "near", slot) == row[base:]
-            assert kept(self.cache, "far", slot) == row
-
-    @invariant()
-    def memory_of_the_window_is_bounded(self) -> None:
-        near, _, far, _ = arrays(self.cache)
-        assert near.shape[2] == min(self.cache.capacity, WINDOW.room(self.longest_run))
-        assert far.shape[2] == self.cache.capacity
-
-
-WindowedMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
-TestEveryOperationOfAWindowAgainstLists = WindowedMachine.TestCase
 
 
 def test_a_text_of_any_length_takes_the_memory_of_its_window() -> None:
