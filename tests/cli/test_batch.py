@@ -14,6 +14,7 @@ import pytest
 from edgegen.cli import run
 from edgegen.llm import LLM
 from tests.cli.conftest import COMMAND, Done, Edgegen
+from tests.waiting import PATIENCE_S
 
 LINES: list[dict[str, Any]] = [
     {"prompt": "Once upon a time", "max_new_tokens": 5, "id": "first"},
@@ -119,7 +120,7 @@ class TestKilled:
         part = tmp_path / "out.jsonl.part"
         wait_for(part, 20)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
         done = part.read_bytes().count(b"\n") - 1
         assert (process.returncode, out) == (130, b"")
         # The word may come between a line and its count.

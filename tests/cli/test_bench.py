@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +19,7 @@ from edgegen.model.external_data import bytes_read
 from tests.cli.conftest import COMMAND, Edgegen
 from tests.runtime.benchmark.rounds import BENCHMARK, ROUND
 from tests.runtime.models import write_fake_bundle
+from tests.waiting import PATIENCE_S, until_it_used
 
 SMALL = ["--prefill", "4,16", "--context", "8,600", "--batch", "1,2", "--repeats", "2", "--threads", "1"]
 TABLE = """\
@@ -116,9 +116,9 @@ class TestAnswers:
     def test_an_interrupt_ends_it_at_once(self, model: str) -> None:
         command = [*COMMAND, "bench", "-m", model, "--repeats", "1000"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(3)
+        until_it_used(process, 2)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")
 
 

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
 from edgegen.llm import LLM
 from tests.cli.conftest import COMMAND, Edgegen
 from tests.runtime.models import write_fake_bundle
+from tests.waiting import PATIENCE_S, until_it_used
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 12
 QUESTIONS = [
@@ -123,9 +123,9 @@ class TestAnswers:
         (tmp_path / "long.txt").write_text(TEXT * 300)
         command = [*COMMAND, "eval", model, "--text", str(tmp_path / "long.txt")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(2)
+        until_it_used(process, 1.5)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")
 
 

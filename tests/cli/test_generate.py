@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from tests.cli.conftest import COMMAND, Edgegen
+from tests.waiting import PATIENCE_S, until_it_used
 
 EIGHT = ("-n", "8", "--seed", "3")
 
@@ -158,7 +158,7 @@ class TestOutput:
         process.stdout.read(3)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         process.stderr.close()
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode:
         said = process.stdout.read(5)  # flushed as it is made: it comes before the end
     else:
         said = b""
-        time.sleep(1.5)
+        until_it_used(process, 1.2)
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=300)
     assert process.returncode == 130

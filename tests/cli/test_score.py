@@ -6,7 +6,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from edgegen.llm import LLM
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.scoring.scores import Perplexity, Score
 from tests.cli.conftest import COMMAND, Edgegen
+from tests.waiting import PATIENCE_S, until_it_used
 
 TEXT = "Zoë asked: “Why?”\n" * 60
 
@@ -72,9 +72,9 @@ class TestFiles:
         (tmp_path / "long.txt").write_text(TEXT * 300)
         command = [*COMMAND, "score", "-m", model, "-f", str(tmp_path / "long.txt"), "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(1.5)
+        until_it_used(process, 1.2)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from edgegen.options.generation import EngineOptions
 from edgegen.parity.report import ParityReport, VariantParity
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.waiting import PATIENCE_S, until
 
 VOCAB_SIZE = 260
 END, D_AND_HALF_A_CHARACTER, THE, EOS = 256, 257, 258, 259
@@ -264,16 +266,47 @@ def interrupt_main_thread() -> None:
 
 
 class InterruptAt:
-    """Something to be called in the engine's thread; at its ``left``-th call, Ctrl-C reaches the main thread."""
+    """Something to be called in the engine's thread; at its ``left``-th call, Ctrl-C reaches the main thread.
 
-    def __init__(self, left: int) -> None:
+    It returns when the main thread has been interrupted; given ``graphs``, when that has ended the run as well.
+    """
+
+    def __init__(self, left: int, graphs: FakeGraphs | None = None) -> None:
         self.left = left
+        self._graphs = graphs
+        self._reached = threading.Event()
+        signal.signal(signal.SIGINT, self._interrupt)
 
     def __call__(self) -> None:
         self.left -= 1
         if self.left == 0:
             interrupt_main_thread()
-            time.sleep(0.05)
+            assert self._reached.wait(PATIENCE_S)
+            if self._graphs is None:
+                time.sleep(0.02)
+            else:
+                switch = self._graphs.switch
+                assert until(lambda: switch.run_options.terminate)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._reached.set()
+        raise KeyboardInterrupt
+
+
+class Gate:
+    """Something to be called before each run: the ``at``-th waits until it is let through, or ended."""
+
+    def __init__(self, graphs: FakeGraphs, at: int) -> None:
+        self.graphs, self.left = graphs, at
+        self.reached, self.opened = threading.Event(), threading.Event()
+        graphs.before_run = self
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.reached.set()
+            assert until(lambda: self.opened.is_set() or self.graphs.switch.run_options.terminate)
 
 
 class FailAt:

@@ -23,6 +23,7 @@ from tests.runtime.models import (
     VOCAB_SIZE,
     FailAt,
     FakeGraphs,
+    Gate,
     InterruptAt,
     NextId,
     after_prompt,
@@ -30,6 +31,7 @@ from tests.runtime.models import (
     fake_llm,
     random_ids,
 )
+from tests.waiting import PATIENCE_S
 
 Make = Callable[..., LLM]
 
@@ -267,18 +269,19 @@ class TestStreams:
         assert (again.text, again.token_ids) == (result.text, result.token_ids)
 
     def test_the_result_is_there_only_at_the_end(self, llm: LLM, graphs: FakeGraphs) -> None:
-        graphs.before_run = lambda: time.sleep(0.05)
+        gate = Gate(graphs, 4)  # the first id comes of the third
         stream = llm.stream(PROMPT, max_new_tokens=3)
         with pytest.raises(UsageError, match="has not ended"):
             _ = stream.result
         next(stream)
         with pytest.raises(UsageError, match="has not ended"):
             _ = stream.result
+        gate.opened.set()
         list(stream)
         assert stream.result.token_ids == ANSWER[:3]
 
     def test_a_closed_stream_has_what_was_made_until_then(self, llm: LLM, graphs: FakeGraphs) -> None:
-        graphs.before_run = lambda: time.sleep(0.05)
+        Gate(graphs, 5)  # the second id comes of the fourth
         stream = llm.stream(PROMPT, max_new_tokens=9)
         next(stream)
         next(stream)
@@ -321,9 +324,10 @@ class TestTimings:
         assert (timings.decode_tokens, timings.decode_seconds, timings.decode_tokens_per_second) == (0, 0.0, 0.0)
 
     def test_of_a_request_cancelled_before_its_turn_are_zero(self, llm: LLM, graphs: FakeGraphs) -> None:
-        graphs.before_run = lambda: time.sleep(0.05)
+        gate = Gate(graphs, 1)
         first, stream = llm.stream([1], max_new_tokens=2), llm.stream(PROMPT)
         stream.close()
+        gate.opened.set()
         list(first)
         timings = stream.result.timings
         assert (timings.prompt_seconds, timings.decode_tokens, timings.decode_seconds) == (0.0, 0, 0.0)
@@ -368,7 +372,7 @@ class TestSeveralRequests:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(30)
+                thread.join(PATIENCE_S)
         finally:
             sys.setswitchinterval(interval)
         assert len(results) == 6 * 8
@@ -399,7 +403,7 @@ class TestSeveralRequests:
                 stream.close()
         finally:
             stop.set()
-            thread.join(30)
+            thread.join(PATIENCE_S)
             sys.setswitchinterval(interval)
         assert failures == []
 
@@ -442,7 +446,7 @@ class TestCancelling:
 
     def test_an_interrupt_ends_a_whole_list(self, llm: LLM, graphs: FakeGraphs) -> None:
         """What nobody waits for any more must not delay the next request."""
-        graphs.after_run = InterruptAt(2)
+        graphs.after_run = InterruptAt(2, graphs)
         with pytest.raises(KeyboardInterrupt):
             llm.generate(["a", *("bbb" for _ in range(50))], max_new_tokens=50)
         llm.generate("dd", max_new_tokens=1)
@@ -450,7 +454,7 @@ class TestCancelling:
 
     def test_an_interrupt_of_one_stream_does_not_hurt_the_others(self, llm: LLM, graphs: FakeGraphs) -> None:
         ready = threading.Event()
-        graphs.before_run, graphs.after_run = lambda: assert_true(ready.wait(10)), InterruptAt(6)
+        graphs.before_run, graphs.after_run = lambda: assert_true(ready.wait(PATIENCE_S)), InterruptAt(6)
         first, second = (llm.stream(PROMPT, max_new_tokens=10) for _ in range(2))
 
         def read_second() -> None:
@@ -490,7 +494,7 @@ class TestFailures:
 
     def test_in_a_list_end_the_list(self, llm: LLM, graphs: FakeGraphs) -> None:
         def fail() -> None:
-            graphs.before_run = lambda: time.sleep(0.02)  # so that the caller has a second to give up the rest
+            Gate(graphs, 1)  # until the caller gives up the rest
             raise RuntimeError("the graph failed")
 
         graphs.before_run = fail

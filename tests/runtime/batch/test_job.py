@@ -197,7 +197,7 @@ class TestBounds:
     def test_ctrl_c_ends_what_is_in_flight(self, tmp_path: Path) -> None:
         graphs = FakeGraphs(next_id_of)
         llm = fake_llm(tmp_path / "fake", graphs)
-        graphs.before_run = InterruptAt(20)
+        graphs.before_run = InterruptAt(20, graphs)
         job = BatchJob(llm, settings(max_new_tokens=400))
         with pytest.raises(KeyboardInterrupt) as caught:  # and with it all that was at work
             list(job.answer(lines(*[{"prompt": [40]}] * 100)))

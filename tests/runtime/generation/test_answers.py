@@ -1,7 +1,6 @@
 """Several answers to one prompt: each is what its own seed draws, from one computation of the prompt."""
 
 import gc
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from edgegen.llm import LLM
 from edgegen.options.generation import EngineOptions
 from edgegen.sampling import Candidates
 from edgegen.sampling.sampler import Sampler
-from tests.runtime.models import RandomGraphs, fake_llm, random_ids
+from tests.runtime.models import Gate, RandomGraphs, fake_llm, random_ids
+from tests.waiting import until
 
 PROMPT = random_ids(21)
 
@@ -140,7 +140,7 @@ def test_a_processor_that_fails_in_one_answer_fails_the_request_and_nothing_else
 
 
 def test_cancelling_ends_all_of_them_with_what_they_have(llm: LLM, graphs: RandomGraphs) -> None:
-    graphs.after_run = lambda: time.sleep(0.005)
+    Gate(graphs, 20)  # seven ids come long before
     with llm.stream(PROMPT, num_return_sequences=3, seed=4, max_new_tokens=50, top_k=0) as stream:
         got = [next(stream) for _ in range(7)]
     assert [choice.finish_reason for choice in stream.result.choices] == ["cancelled"] * 3
@@ -162,11 +162,7 @@ def test_nothing_of_a_request_stays_behind(llm: LLM) -> None:
     for _ in range(3):
         llm.generate(PROMPT, num_return_sequences=8, seed=4, max_new_tokens=5)
         llm.generate(PROMPT, num_beams=8, max_new_tokens=5)
-    for _ in range(500):  # the engine's thread has a last step to do
-        if sequences() <= before:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{sequences() - before} sequences are left")
+    assert until(lambda: sequences() <= before)  # the engine's thread has a last step to do
 
 
 @pytest.mark.parametrize("new", [1, 30])

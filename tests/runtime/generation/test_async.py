@@ -12,7 +12,8 @@ from edgegen.errors import UsageError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.stream import TextStream
 from edgegen.llm import LLM
-from tests.runtime.models import FailAt, FakeGraphs, digest_of, fake_llm, random_ids
+from tests.runtime.models import FailAt, FakeGraphs, Gate, digest_of, fake_llm, random_ids
+from tests.waiting import PATIENCE_S, until
 
 PROMPT = random_ids(21)
 
@@ -38,15 +39,8 @@ async def ids_of(stream: TextStream) -> list[int]:
     return [token async for chunk in stream for token in chunk.token_ids]
 
 
-def slow(graphs: FakeGraphs, seconds: float = 0.01) -> None:
-    graphs.before_run = lambda: time.sleep(seconds)
-
-
 def idle() -> bool:
-    end = time.monotonic() + 10
-    while time.monotonic() < end and any(thread.name == "edgegen" for thread in threading.enumerate()):
-        time.sleep(0.005)
-    return time.monotonic() < end
+    return until(lambda: all(thread.name != "edgegen" for thread in threading.enumerate()))
 
 
 def test_async_for_gives_what_for_gives(llm: LLM) -> None:
@@ -75,7 +69,7 @@ def test_the_event_loop_goes_on_while_the_model_runs(llm: LLM, graphs: FakeGraph
     release = threading.Event()
 
     def wait() -> None:
-        release.wait(10)
+        release.wait(PATIENCE_S)
 
     graphs.before_run = wait
 
@@ -92,7 +86,7 @@ def test_the_event_loop_goes_on_while_the_model_runs(llm: LLM, graphs: FakeGraph
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
 def test_cancelling_the_task_ends_the_request_and_no_other(llm: LLM, graphs: FakeGraphs, chunks: int) -> None:
-    slow(graphs)
+    gate = Gate(graphs, 20)
 
     async def main() -> None:
         streams = [llm.stream(PROMPT, max_new_tokens=200), llm.stream(PROMPT, max_new_tokens=4)]
@@ -109,6 +103,7 @@ def test_cancelling_the_task_ends_the_request_and_no_other(llm: LLM, graphs: Fak
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
+        gate.opened.set()
         assert streams[0].result.finish_reason == "cancelled"
         assert got == answer_of(PROMPT, 200)[: len(got)]
         assert await ids_of(streams[1]) == answer_of(PROMPT, 4)
@@ -118,7 +113,7 @@ def test_cancelling_the_task_ends_the_request_and_no_other(llm: LLM, graphs: Fak
 
 
 def test_a_timeout_ends_the_request(llm: LLM, graphs: FakeGraphs) -> None:
-    slow(graphs)
+    Gate(graphs, 20)
 
     async def main() -> None:
         stream = llm.stream(PROMPT, max_new_tokens=400)
@@ -140,7 +135,7 @@ def test_leaving_the_loop_early_and_the_with_block_ends_the_request(llm: LLM, gr
                 break
         return stream
 
-    slow(graphs, 0.005)
+    Gate(graphs, 20)
     stream = asyncio.run(main())
     assert stream.result.finish_reason == "cancelled"
     assert idle()
@@ -148,7 +143,7 @@ def test_leaving_the_loop_early_and_the_with_block_ends_the_request(llm: LLM, gr
 
 
 def test_a_token_ends_what_a_coroutine_reads(llm: LLM, graphs: FakeGraphs) -> None:
-    slow(graphs)
+    Gate(graphs, 20)
 
     async def main() -> None:
         token = CancelToken()
@@ -161,17 +156,20 @@ def test_a_token_ends_what_a_coroutine_reads(llm: LLM, graphs: FakeGraphs) -> No
 
 def test_an_event_loop_that_is_closed_first_hurts_nobody(llm: LLM, graphs: FakeGraphs) -> None:
     """The stream is kept, its loop is gone, and the engine goes on putting chunks."""
-    slow(graphs, 0.005)
 
     async def main() -> tuple[TextStream, list[int]]:
         stream = llm.stream(PROMPT, max_new_tokens=12)
         waiting = asyncio.ensure_future(anext(stream))
         return stream, list((await waiting).token_ids)
 
+    gate = Gate(graphs, 6)  # the first id comes of the third
     stream, first = asyncio.run(main())
+    gate.opened.set()
     rest = [token for chunk in stream for token in chunk.token_ids]  # as a plain one, from here on
     assert first + rest == answer_of(PROMPT, 12)
+    gate = Gate(graphs, 6)
     again, first = asyncio.run(main())
+    gate.opened.set()
     assert first + asyncio.run(ids_of(again)) == answer_of(PROMPT, 12)  # or in another loop
 
 
@@ -179,7 +177,7 @@ def test_an_event_loop_that_is_closed_on_a_waiting_reader_hurts_nobody(llm: LLM,
     ready = threading.Event()
 
     def wait() -> None:
-        ready.wait(10)
+        ready.wait(PATIENCE_S)
 
     graphs.before_run = wait
     loop = asyncio.new_event_loop()
@@ -195,11 +193,11 @@ def test_an_event_loop_that_is_closed_on_a_waiting_reader_hurts_nobody(llm: LLM,
 
 
 def test_two_coroutines_may_read_one(llm: LLM, graphs: FakeGraphs) -> None:
-    slow(graphs, 0.002)
+    graphs.before_run = lambda: time.sleep(0.002)
 
     async def main() -> None:
         stream = llm.stream(PROMPT, max_new_tokens=20)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             got = await asyncio.gather(ids_of(stream), ids_of(stream), ids_of(stream))
         assert sorted(token for ids in got for token in ids) == sorted(answer_of(PROMPT, 20))
 
@@ -221,7 +219,7 @@ def test_what_fails_is_raised_where_it_is_read(llm: LLM, graphs: FakeGraphs) -> 
 
 
 def test_a_forgotten_one_ends_its_request(llm: LLM, graphs: FakeGraphs) -> None:
-    slow(graphs, 0.005)
+    Gate(graphs, 20)
 
     async def main() -> None:
         async for _ in llm.stream(PROMPT, max_new_tokens=400):

@@ -1,5 +1,6 @@
 """LLM over real graphs: whatever may change how the work is cut, the ids stay the same."""
 
+import gc
 import signal
 import threading
 import time
@@ -110,14 +111,16 @@ class TestSeeds:
 
 @contextmanager
 def interrupted_after(seconds: float) -> Generator[None]:
-    """Ctrl-C from a timer."""
+    """Ctrl-C from a timer; it would be lost in a callback of the garbage collector, and Hypothesis has one."""
     timer = threading.Timer(seconds, signal.raise_signal, (signal.SIGINT,))
+    gc.disable()
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
         timer.join()
+        gc.enable()
 
 
 def test_ctrl_c_at_any_moment_leaves_the_model_as_good_as_new(int8_bundle: Bundle) -> None:
@@ -132,6 +135,7 @@ def test_ctrl_c_at_any_moment_leaves_the_model_as_good_as_new(int8_bundle: Bundl
         try:
             with interrupted_after(takes * (n + 0.5) / 14):
                 llm.generate(random_ids(300), max_new_tokens=200, eos_token_id=())
+            takes /= 2  # the machine was busier when that was measured
         except KeyboardInterrupt:
             interrupts += 1
         assert ids(llm, SAMPLED) == expected
