@@ -3,30 +3,40 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check format embedded clean
+.PHONY: help demo test check long format embedded clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
-	@echo "make test      install the test tools and run the tests"
+	@echo "make test      install the test tools and run the tests; those that need torch or transformers are skipped"
 	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers and optimum"
+	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
 	@echo "make clean     remove $(VENV) and everything built"
+
+# The tests' workers have a core each, and multiply small matrices.
+test check long: export OPENBLAS_NUM_THREADS := 1
 
 demo: $(VENV)/.installed
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen generate -m build/stories-int8 --echo --stats --seed 3 "Once upon a time"
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: $(VENV)/.installed-oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL)
+
+long: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.long.kill_sessions
+	$(BIN)/python -m tests.long.kill_batch
+	$(BIN)/python -m tests.long.soak
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Fixtures of every test (a home of its own, no network, the real test material if present) and its level."""
+"""Fixtures of every test (a home and a core of its own, no network, real test material if present) and its level."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.pipeline import export
@@ -18,6 +19,11 @@ from tests.runtime.models import write_checkpoint
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # huggingface_hub and transformers read these once, when they are imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Times are those of a busy machine as well: none is a reason to fail.
+settings.register_profile("edgegen", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("edgegen")
+
+ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,8 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test the mark of its level. Long tests are left out unless ``-m`` names them."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test the mark of its level."""
     unknown = set[str]()
     for item in items:
         path = PurePosixPath(item.path.relative_to(ROOT / "tests").as_posix())
@@ -40,15 +46,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append(("level", level))
     if unknown:
         raise pytest.UsageError(f"no level is known for {', '.join(sorted(unknown))}: name one in tests/levels.py")
-    if "long" not in config.getoption("markexpr"):
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tests and seconds by level."""
-    tests, seconds = Counter[str](), Counter[str]()
+    tests, seconds = Counter[str](), dict.fromkeys(LEVELS, 0.0)
     for report in (one for reports in terminalreporter.stats.values() for one in reports):
         if isinstance(report, pytest.TestReport):
             level = str(dict(report.user_properties)["level"])
@@ -57,6 +59,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("levels")
     for level in filter(tests.__getitem__, LEVELS):
         terminalreporter.write_line(f"{level:>6}  {tests[level]:5} tests  {seconds[level]:6.0f} s")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_core() -> None:
+    """One core for each worker: sessions get one thread by default, and the workers' threads do not spin for cores."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(ALL_CORES)
+        os.sched_setaffinity(0, [cores[int(worker.removeprefix("gw")) % len(cores)]])
+
+
+@pytest.fixture
+def all_cores(one_core: None) -> Iterator[None]:
+    """For a test of several threads."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, ALL_CORES)
+    yield
+    os.sched_setaffinity(0, own)
 
 
 @pytest.fixture(autouse=True, scope="session")

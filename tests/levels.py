@@ -58,7 +58,6 @@ FOLDERS = {
     "export/quantize": "unit",
     "export/tokenizer": "unit",
     "families": "graph",
-    "long": "e2e",
     "models": "unit",
     "runtime": "unit",
 }

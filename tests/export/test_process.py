@@ -50,7 +50,7 @@ from edgegen.errors import BundleNotFoundError
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen_export.pipeline import export
 
-source, target = sys.argv[1], Path(sys.argv[2])
+source, target, scheme = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 
 def child(moment):
@@ -63,7 +63,7 @@ def child(moment):
                 os.kill(os.getpid(), signal.SIGKILL)
             seen += 1
     sys.addaudithook(hook)
-    export(source, target, force=True)
+    export(source, target, scheme=scheme, force=True)
 
 had_bundle, appeared = (target / MANIFEST_NAME).exists(), None
 for moment in range(200):
@@ -85,14 +85,14 @@ print(moment, appeared)
 
 
 @posix
-@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize(("replaces", "scheme"), [(False, "fp32"), (True, "int8")])
 def test_an_export_killed_before_any_change_leaves_a_whole_bundle_or_none(
-    checkpoint: Path, tmp_path: Path, replaces: bool
+    checkpoint: Path, tmp_path: Path, replaces: bool, scheme: str
 ) -> None:
     target = tmp_path / "bundle"
     if replaces:
         run_python("import sys; from edgegen.cli import main; main(sys.argv[1:])", "export", checkpoint, "-o", target)
-    moments, appeared = map(int, run_python(KILL_AT_EVERY_CHANGE, checkpoint, target).split())
+    moments, appeared = map(int, run_python(KILL_AT_EVERY_CHANGE, checkpoint, target, scheme).split())
     assert moments >= 12  # the folders, each file, both renames
     assert appeared == 0 if replaces else appeared >= 11
     bundle = Bundle.open(target)

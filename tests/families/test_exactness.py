@@ -78,6 +78,7 @@ def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
     assert_no_cut_shows(bundle, case)  # with int8 keys and values they are no exception
 
 
+@pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize("kv", ["float32", "int8"])
 def test_many_experts_per_token_differ_in_all_but_the_graphs(tmp_path: Path, kv: Any) -> None:
     case = base("olmoe")

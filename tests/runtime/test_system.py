@@ -44,6 +44,8 @@ def machine(root: Path, *, siblings: int = 1, quota: str | None = None, v1: tupl
     return root
 
 
+pytestmark = pytest.mark.usefixtures("all_cores")
+
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -111,6 +111,7 @@ COUNT = 25
 MODELS: tuple[tuple[KVDtype, int, int], ...] = (("int8", 1, 6), ("int8", 2, 2), ("float32", 1, 1), ("float32", 2, 1))
 
 
+@pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize(
     ("kv", "threads", "part"), [(kv, threads, part) for kv, threads, parts in MODELS for part in range(parts)]
 )

@@ -71,6 +71,7 @@ def test_two_sessions_compute_the_bits_of_one(bundle: Bundle) -> None:
     assert np.array_equal(run(one, one.new_cache(), PROMPT, 12), run(two, two.new_cache(), PROMPT, 12))
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_the_number_of_threads_changes_no_bit(bundle: Bundle) -> None:
     one, two = (open_runner(bundle, EngineOptions(threads=threads)) for threads in (1, 2))
     assert np.array_equal(run(one, one.new_cache(), PROMPT, 12), run(two, two.new_cache(), PROMPT, 12))
