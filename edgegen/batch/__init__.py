@@ -1,1 +1,1 @@
-"""A file of prompts, answered line by line: read, answered, written; resumable, and on several machines."""
+"""Batch inference: a file of prompts is answered line by line; resumable, and on several machines with Ray."""

@@ -15,7 +15,7 @@ from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 
 IN_FLIGHT = 4
-"""Lines that are begun and not yet answered, for each that may be at work: so many that the model never waits for one,
+"""Lines that are begun and not yet answered, for each running request: so many that the model never waits for one,
 though answers come in order."""
 
 _INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -61,7 +61,7 @@ class BatchJob:
 
     def _begin(self, line: InputLine) -> _Begun:
         asked = parse_line(line, self._defaults)
-        if asked.faults:
+        if asked.problems:
             return _Begun(line, asked)
         try:
             return _Begun(line, asked, self._stream(asked, self._options(line, asked)))
@@ -86,7 +86,7 @@ class BatchJob:
     def _end(self, one: _Begun) -> Entry:
         if one.stream is None:
             if one.error is None:
-                return self._writer.faults(one.line, one.asked)
+                return self._writer.problems(one.line, one.asked)
             return self._writer.error(one.line, one.asked, one.error)
         try:
             return self._writer.answer(one.line, one.asked, one.stream.wait())

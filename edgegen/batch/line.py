@@ -30,10 +30,10 @@ class BatchLine:
     """
     Attributes:
         names: ``id`` and ``custom_id``, as far as the line has them.
-        prompt: None where there is none that can be used, which ``faults`` then say.
+        prompt: None where there is none that can be used, which ``problems`` then say.
         options: those in effect.
         seeded: whether the line has a seed of its own.
-        faults: everything that is wrong with the line.
+        problems: everything that is wrong with the line.
     """
 
     form: Form
@@ -41,42 +41,42 @@ class BatchLine:
     names: Mapping[str, str | int] = field(default_factory=dict[str, str | int])
     prompt: str | list[int] | Conversation | None = None
     seeded: bool = False
-    faults: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def parse_line(line: InputLine, defaults: GenerationOptions) -> BatchLine:
-    """What ``line`` asks for; ``defaults`` is what holds where it says nothing. Never raises: faults are part of it."""
-    faults = list[str]()
+    """What ``line`` asks for; ``defaults`` fill in what it leaves out. Never raises: problems are part of it."""
+    problems = list[str]()
     try:
-        content = _object(line, faults)
+        content = _object(line, problems)
         if content is None:
-            return BatchLine("none", defaults, faults=tuple(faults))
+            return BatchLine("none", defaults, problems=tuple(problems))
         if content.keys() & {"method", "url", "body"}:
-            return _Reader(content, defaults, faults).request()
-        return _Reader(content, defaults, faults).own()
+            return _Reader(content, defaults, problems).request()
+        return _Reader(content, defaults, problems).own()
     except RecursionError:
-        return BatchLine("none", defaults, faults=("too many brackets in one another",))
+        return BatchLine("none", defaults, problems=("too many brackets in one another",))
 
 
-def _object(line: InputLine, faults: list[str]) -> dict[str, Any] | None:
+def _object(line: InputLine, problems: list[str]) -> dict[str, Any] | None:
     if line.too_long:
-        faults.append(f"longer than {LONGEST_LINE} bytes, which is the most that a line may have")
+        problems.append(f"longer than {LONGEST_LINE} bytes, which is the most that a line may have")
         return None
     try:
         text = line.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        faults.append(f"not UTF-8 text: byte {error.start} is {line.data[error.start]:#04x}")
+        problems.append(f"not UTF-8 text: byte {error.start} is {line.data[error.start]:#04x}")
         return None
-    return json_object(text, faults)
+    return json_object(text, problems)
 
 
 class _Reader:
-    """The object of one line, read key by key; what is wrong with it goes to ``faults``."""
+    """The object of one line, read key by key; what is wrong with it goes to ``problems``."""
 
-    def __init__(self, content: dict[str, Any], defaults: GenerationOptions, faults: list[str]) -> None:
+    def __init__(self, content: dict[str, Any], defaults: GenerationOptions, problems: list[str]) -> None:
         self._content = content
         self._defaults = defaults
-        self._faults = faults
+        self._problems = problems
 
     def own(self) -> BatchLine:
         content = self._content
@@ -87,21 +87,21 @@ class _Reader:
 
     def request(self) -> BatchLine:
         """In OpenAI's batch format."""
-        content, faults = self._content, self._faults
-        faults += [
+        content, problems = self._content, self._problems
+        problems += [
             f"{key!r} is no key of a request{did_you_mean(key, _REQUEST)}" for key in content if key not in _REQUEST
         ]
         names = self._names()
         if not isinstance(content.get("custom_id"), str):
-            faults.append(f"custom_id: a text expected, found {shortened(content.get('custom_id'))}")
+            problems.append(f"custom_id: a text expected, found {shortened(content.get('custom_id'))}")
         if content.get("method") != "POST":
-            faults.append(f"method: 'POST' expected, found {shortened(content.get('method'))}")
+            problems.append(f"method: 'POST' expected, found {shortened(content.get('method'))}")
         url, body = content.get("url"), content.get("body")
         if url not in URLS:
             near = did_you_mean(url, URLS) if isinstance(url, str) else ""
-            faults.append(f"url: {' or '.join(map(repr, URLS))} expected, found {shortened(url)}{near}")
+            problems.append(f"url: {' or '.join(map(repr, URLS))} expected, found {shortened(url)}{near}")
         if not isinstance(body, dict):
-            faults.append(f"body: an object expected, found {shortened(body)}")
+            problems.append(f"body: an object expected, found {shortened(body)}")
             body = dict[str, Any]()
         body = cast(dict[str, Any], body)
         asked = url if url in URLS else CHAT if "messages" in body else COMPLETION
@@ -111,7 +111,7 @@ class _Reader:
             else None
         )
         form: Form = "chat" if asked == CHAT else "completion"
-        return self._line(form, names, prompt, settings_of(body, asked, faults))
+        return self._line(form, names, prompt, settings_of(body, asked, problems))
 
     def _line(
         self,
@@ -122,7 +122,7 @@ class _Reader:
     ) -> BatchLine:
         asked = {name: _from_json(name, value) for name, value in given.items() if value is not None}
         options = self._options(asked)
-        return BatchLine(form, options, names, prompt, "seed" in asked, tuple(self._faults))
+        return BatchLine(form, options, names, prompt, "seed" in asked, tuple(self._problems))
 
     def _names(self) -> dict[str, str | int]:
         found = dict[str, str | int]()
@@ -131,7 +131,7 @@ class _Reader:
             if isinstance(value, str | int) and not isinstance(value, bool):
                 found[name] = value
             elif value is not None:
-                self._faults.append(f"{name}: a text or a number expected, found {shortened(value)}")
+                self._problems.append(f"{name}: a text or a number expected, found {shortened(value)}")
         return found
 
     def _prompt(self, content: Mapping[str, Any], wanted: tuple[str, ...]) -> str | list[int] | Conversation | None:
@@ -139,25 +139,25 @@ class _Reader:
         there = [name for name in wanted if name in content]
         if len(there) != 1:
             if there:
-                self._faults.append("prompt and messages cannot both be answered: keep one of them")
+                self._problems.append("prompt and messages cannot both be answered: keep one of them")
             else:
                 near = get_close_matches(wanted[0], content, n=1)
                 meant = f" (is {near[0]!r} meant to be it?)" if near else ""
-                self._faults.append(f"no {' or '.join(wanted)}{meant}")
+                self._problems.append(f"no {' or '.join(wanted)}{meant}")
             return None
         if there == ["messages"]:
             return self._conversation(content["messages"])
         prompt = content["prompt"]
         if isinstance(prompt, str) or _are_ids(prompt):
             return prompt
-        self._faults.append(f"prompt: one text or one list of token ids expected, found {shortened(prompt)}")
+        self._problems.append(f"prompt: one text or one list of token ids expected, found {shortened(prompt)}")
         return None
 
     def _conversation(self, messages: Any) -> Conversation | None:
         try:
             return Conversation(messages)
         except ConversationError as error:
-            self._faults += _each(error)
+            self._problems += _each(error)
             return None
 
     def _options(self, asked: Mapping[str, Any]) -> GenerationOptions:
@@ -170,7 +170,7 @@ class _Reader:
             try:
                 options = defaults.override(part) if part else defaults
             except OptionError as error:
-                self._faults += _each(error)
+                self._problems += _each(error)
         return options
 
 

@@ -48,8 +48,8 @@ _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 """Settings that a batch has no answer to, but for values that ask for nothing."""
 
 
-def settings_of(body: Mapping[str, Any], url: str, faults: list[str]) -> dict[str, Any]:
-    """What a body says beside its prompt or messages, by option; what cannot be done is appended to ``faults``.
+def settings_of(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[str, Any]:
+    """What a body says beside its prompt or messages, by option; what cannot be done is appended to ``problems``.
 
     Options that OpenAI's API has not may stand in a body too, under their own names.
     """
@@ -59,9 +59,9 @@ def settings_of(body: Mapping[str, Any], url: str, faults: list[str]) -> dict[st
         if value is None or name in (*_ASKS_NOTHING, "prompt", "messages") or value in _UNSUPPORTED.get(name, ()):
             continue
         if name in _UNSUPPORTED:
-            faults.append(f"{name}: {shortened(value)} is not supported in a batch: leave it out")
+            problems.append(f"{name}: {shortened(value)} is not supported in a batch: leave it out")
         elif option in settings:
-            faults.append(f"{said_by[option]} and {name} would say the same: keep one of them")
+            problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
         else:
             settings[option], said_by[option] = value, name
     if url == COMPLETION and isinstance(likeliest := settings.get("logprobs"), int) and likeliest is not True:

@@ -2,8 +2,8 @@
 
 Until all lines are answered, they stand in ``OUTPUT.part``: a line that says what the answers depend on, then one for
 each answer, ``DIGEST+ RECORD`` with the digest of the line that it answers (``-`` for ``+`` if that failed). A line
-counts once its newline is there; what a killed process left of one is cut. In the end the records are written beside
-the output, synced, and renamed into its place.
+counts once its newline is there; what a killed process left of one is cut off. In the end the records are written
+beside the output, synced, and renamed into its place.
 """
 
 import json
@@ -21,7 +21,7 @@ from edgegen.batch.record import Entry
 from edgegen.errors import UsageError, one_or_list
 from edgegen.system import locked, sync_folder
 
-_BEGINNING = b'{"edgegen batch": 1, '
+_HEADER = b'{"edgegen batch": 1, '
 _ANSWERED = re.compile(rb"([0-9a-f]{32})([+-]) (\{.*\}\n)")
 
 
@@ -80,7 +80,7 @@ class StreamOutput:
 
 
 class FileOutput:
-    """A file, and beside it ``.part`` and ``.lock`` while it is unfinished. For one process at a time."""
+    """A file, and beside it ``.part`` and ``.lock`` until it is complete. For one process at a time."""
 
     def __init__(self, path: Path, fingerprint: Mapping[str, str], *, force: bool = False) -> None:
         """Lock ``path``, and see what there is.
@@ -89,8 +89,8 @@ class FileOutput:
         answers that are of another input or depend on other things.
 
         Raises:
-            UsageError: there is something at ``path`` that must not be replaced, or no folder for it; unfinished work
-                depends on other things; or another process is at it.
+            UsageError: there is something at ``path`` that must not be replaced, or no folder for it; an incomplete
+                batch depends on other things; or another process is at it.
         """
         self._path = Path(os.path.realpath(path))
         self._part = self._beside(".part")
@@ -105,7 +105,7 @@ class FileOutput:
         # A lock that has vanished was that of a process which has just ended, and will not keep the next one off.
         if not self._stack.enter_context(locked(lock)) or not lock.exists():
             self._stack.close()
-            raise UsageError(f"another process is at work on {self._path}: wait for it, or give another output.")
+            raise UsageError(f"another process writes {self._path}: wait for it, or give another output.")
         self._stack.callback(_remove, lock)
         try:
             self._open(dict(fingerprint))
@@ -173,11 +173,11 @@ class FileOutput:
 
     def _open(self, fingerprint: dict[str, str]) -> None:
         """Have ``.part`` begin as it should."""
-        unfinished = self._part.exists()
+        incomplete = self._part.exists()
         if self._path.exists() and not self._force:
-            more = ", and go on with what is unfinished" if unfinished else ""
+            more = ", and resume the incomplete batch" if incomplete else ""
             raise UsageError(f"{self._path} exists: add --force to replace it{more}, or give another output.")
-        begun = self._begun() if unfinished else None
+        begun = self._begun() if incomplete else None
         if begun is not None:
             differences = _differences(begun["fingerprint"], fingerprint)
             if not differences:
@@ -195,9 +195,9 @@ class FileOutput:
         """How ``.part`` begins; None if it has no answer, and nothing is lost with it."""
         with self._part.open("rb") as file:
             text, first = file.readline(), file.readline()
-        if text.startswith(_BEGINNING) or _BEGINNING.startswith(text):
+        if text.startswith(_HEADER) or _HEADER.startswith(text):
             return json.loads(text) if _ANSWERED.fullmatch(first) else None
-        raise UsageError(f"{self._part} is no unfinished batch: move it away, or give another output.")
+        raise UsageError(f"{self._part} is not an incomplete batch: move it away, or give another output.")
 
     def _refuse_change(self, line: InputLine | None) -> None:
         if not self._force:

@@ -61,10 +61,10 @@ class RecordWriter:
             record = _response(line, asked, 200, body)
         return Entry(line.digest, _encoded(record), False, tokens)
 
-    def faults(self, line: InputLine, asked: BatchLine) -> Entry:
+    def problems(self, line: InputLine, asked: BatchLine) -> Entry:
         """For a line that cannot be answered, by what ``asked`` says of it."""
         code = "invalid_json" if asked.form == "none" else "invalid_request"
-        return self._failure(line, asked, code, one_or_list(asked.faults))
+        return self._failure(line, asked, code, one_or_list(asked.problems))
 
     def error(self, line: InputLine, asked: BatchLine, error: BaseException) -> Entry:
         """For a line that could not be answered."""
@@ -171,5 +171,5 @@ def _bounded(value: float) -> float:
 def _encoded(record: dict[str, Any]) -> bytes:
     try:
         return json.dumps(record, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a character, out of a name or a fault: JSON's escapes can say it
+    except UnicodeEncodeError:  # half a character, out of a name or a problem: JSON's escapes can say it
         return json.dumps(record).encode()

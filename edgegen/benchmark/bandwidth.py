@@ -1,4 +1,4 @@
-"""How fast this machine reads memory: the ceiling of decoding, which reads every weight once per token.
+"""Memory bandwidth of this machine: the ceiling of decoding, which reads every weight once per token.
 
 Each thread takes the maximum over its own share of a block of integers, again and again: one vector load and
 one vector instruction per 64 bytes, no writes, NumPy without the GIL. The block (140 MB by default, about the

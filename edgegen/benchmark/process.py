@@ -77,9 +77,9 @@ def _listen(lines: IO[bytes], begin: float, on_part: Callable[[], object]) -> Ro
 
 
 def _decoded(kind: type[Any], value: Any) -> Any:
-    faults = list[str]()
-    decoded = decode(kind, value, "", faults)
-    assert not faults, one_or_list(faults)  # this package speaks to itself
+    problems = list[str]()
+    decoded = decode(kind, value, "", problems)
+    assert not problems, one_or_list(problems)  # this package speaks to itself
     return decoded
 
 

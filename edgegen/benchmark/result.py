@@ -29,7 +29,7 @@ class DecodeSpeed:
     Attributes:
         tokens_per_second: whole steps.
         overhead_seconds: what a step took outside ONNX Runtime, each compared with itself.
-        bytes_per_token: what a step has to read, of weights, keys and values.
+        bytes_per_token: what a step has to read, of weights and KV cache.
         bandwidth_share: bytes read per second, over what the round found this machine to read.
     """
 
@@ -54,9 +54,9 @@ class Benchmark:
     Attributes:
         model: its name or path, as it was asked for.
         threads: threads it computed with.
-        kv: how keys and values were kept.
+        kv: data type of the KV cache.
         weights_bytes: the weights' file.
-        kv_bytes_per_token: keys and values that one token adds.
+        kv_bytes_per_token: bytes of KV cache that one token adds.
         left_out: what was asked for and the model has no room for, in words.
         rounds: everything raw.
     """
@@ -87,7 +87,7 @@ class Benchmark:
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values in use when ``memory_bytes`` was read."""
+        """Bytes of the KV cache in use when ``memory_bytes`` was read."""
         return self.rounds[0].kv_bytes
 
     @property
@@ -113,7 +113,7 @@ class Benchmark:
 
     @property
     def decode(self) -> dict[int, DecodeSpeed]:
-        """By the tokens of context at the beginning."""
+        """By the tokens of context at the start."""
         bandwidths = [one.bandwidth for one in self.rounds]
         return {
             runs[0].context: self._decode_speed(runs, bandwidths)

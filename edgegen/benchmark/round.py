@@ -17,7 +17,7 @@ class Decode:
 
     Attributes:
         bytes_per_token: what a step has to read: the weights, without tables of which it reads a few rows (experts
-            that a token does not use are counted), and the keys and values of the context that it attends to.
+            that a token does not use are counted), and the KV cache of the context that it attends to.
         step_seconds: of whole steps of the engine, each with choosing its token.
         graph_seconds: what of each was spent inside ONNX Runtime.
     """
@@ -50,7 +50,7 @@ class Round:
         memory_bytes: this process's share of memory (PSS) after that prompt and one decode step, less what it was with
             the packages imported and the tokenizer loaded; None where the system does not tell.
         peak_bytes: the most memory the process had held by then, all of it counted; None where it does not tell.
-        kv_bytes: keys and values in use then.
+        kv_bytes: bytes of the KV cache in use then.
         spin_seconds: CPU time that threads took after that step, waiting for another one before they went to sleep.
         idle_cpu: CPU time over time, of all threads, from then on, while there was nothing to do.
         bandwidth: bytes per second that as many threads read from memory.

@@ -6,7 +6,7 @@ from edgegen.bundle.manifest import Phase
 from edgegen.model.ort_session import Binding, Buffer, GraphPair, RunSwitch
 
 Clock = Callable[[], float]
-"""Seconds, from any beginning."""
+"""Seconds, from any start."""
 
 
 class TimedGraphs:

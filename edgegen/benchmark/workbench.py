@@ -1,4 +1,4 @@
-"""Workbench: an engine at work on random token ids, greedy and never at an end, with a clock beside."""
+"""Workbench: an engine that decodes random token ids greedily without end, so that its steps can be timed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -110,7 +110,7 @@ class _Check(Check):
         if file is None or text is None:
             return ()
         records = read(text, _spoken(file))
-        self.faults += records.faults
+        self.faults += records.problems
         return records.items
 
     def bundle(self, name: str, kv: "KVDtype | None") -> None:

@@ -38,7 +38,7 @@ class Split(NamedTuple):
 class HarnessModel:
     """Answers the harness's three kinds of requests, in their order.
 
-    Texts become tokens as in the harness's ``hf`` model, and what does not fit the context loses its beginning.
+    Texts become tokens as in the harness's ``hf`` model, and what does not fit the context is truncated on the left.
     """
 
     def __init__(self, llm: LLM) -> None:

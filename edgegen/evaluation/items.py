@@ -21,7 +21,7 @@ _ANSWER = ("label", "gold")
 _MISSING = object()
 
 _LISTED = 10
-"""How many faults are told of one file: of a file of another kind, every line has one."""
+"""How many problems are told of one file: of a file of another kind, every line has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +54,35 @@ class Records(Generic[Item]):
 
     Attributes:
         items: one for each line that is not blank.
-        faults: what is wrong with the lines that gave none, each with the line's number.
+        problems: what is wrong with the lines that gave none, each with the line's number.
     """
 
     items: tuple[Item, ...]
-    faults: tuple[str, ...]
+    problems: tuple[str, ...]
 
     def whole(self) -> tuple[Item, ...]:
-        """The items, if no line is faulty.
+        """The items, if every line is valid.
 
         Raises:
             UsageError: some are; all are told.
         """
-        if self.faults:
-            raise UsageError(one_or_list(self.faults))
+        if self.problems:
+            raise UsageError(one_or_list(self.problems))
         return self.items
 
 
 def read_questions(text: str, where: str) -> Records[Question]:
-    """The questions that a text holds; ``where`` names it in the faults."""
+    """The questions that a text holds; ``where`` names it in the problems."""
     return _read(text, where, "question", _question)
 
 
 def read_pairs(text: str, where: str) -> Records[Pair]:
-    """The pairs that a text holds; ``where`` names it in the faults."""
+    """The pairs that a text holds; ``where`` names it in the problems."""
     return _read(text, where, "pair", _pair)
 
 
 def _read(text: str, where: str, what: str, item_of: "Callable[[_Record, int], Item]") -> Records[Item]:
-    items, faults = list[Item](), list[str]()
+    items, problems = list[Item](), list[str]()
     # Of all that Python calls the end of a line, JSON strings may hold every one but these.
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.strip():
@@ -92,12 +92,12 @@ def _read(text: str, where: str, what: str, item_of: "Callable[[_Record, int], I
             item = item_of(_Record(content, found), number)
             if not found:
                 items.append(item)
-        faults += [f"{where}, line {number}: {fault}." for fault in found]
-    if not items and not faults:
-        faults.append(f"{where} has no {what}: give one JSON object on each line.")
-    if len(faults) > _LISTED:
-        faults[_LISTED:] = [f"{where} has {len(faults) - _LISTED} more faults."]
-    return Records(tuple(items), tuple(faults))
+        problems += [f"{where}, line {number}: {problem}." for problem in found]
+    if not items and not problems:
+        problems.append(f"{where} has no {what}: give one JSON object on each line.")
+    if len(problems) > _LISTED:
+        problems[_LISTED:] = [f"{where} has {len(problems) - _LISTED} more problems."]
+    return Records(tuple(items), tuple(problems))
 
 
 def _question(record: "_Record", line: int) -> Question:
@@ -109,20 +109,20 @@ def _pair(record: "_Record", line: int) -> Pair:
     return Pair(record.text(("sentence_good",)), record.text(("sentence_bad",)), line)
 
 
-def _object(line: str, faults: list[str]) -> dict[str, Any] | None:
+def _object(line: str, problems: list[str]) -> dict[str, Any] | None:
     try:
-        return json_object(line, faults)
+        return json_object(line, problems)
     except RecursionError as error:  # too many brackets
-        faults.append(f"not JSON: {first_line(error)}")
+        problems.append(f"not JSON: {first_line(error)}")
         return None
 
 
 class _Record:
-    """The object of one line, read key by key; what is wrong with it goes to ``faults``."""
+    """The object of one line, read key by key; what is wrong with it goes to ``problems``."""
 
-    def __init__(self, content: dict[str, Any], faults: list[str]) -> None:
+    def __init__(self, content: dict[str, Any], problems: list[str]) -> None:
         self._content = content
-        self._faults = faults
+        self._problems = problems
 
     def text(self, names: tuple[str, ...], *, empty: bool = False) -> str:
         """The text under one of ``names``, which may be ``empty`` or not."""
@@ -136,7 +136,7 @@ class _Record:
             return ()
         texts = cast(list[Any], value) if isinstance(value, list) else []
         if len(texts) < 2:
-            self._faults.append(
+            self._problems.append(
                 f"{' or '.join(_CHOICES)}: two texts or more expected, found {shortened(cast(Any, value))}"
             )
             return ()
@@ -150,19 +150,19 @@ class _Record:
         if isinstance(value, int) and not isinstance(value, bool):
             if 0 <= value < count or not count:
                 return value
-            self._faults.append(f"{name}: {value} is none of the {count} choices, which are counted from 0")
+            self._problems.append(f"{name}: {value} is none of the {count} choices, which are counted from 0")
         elif value is not _MISSING:
-            self._faults.append(f"{name}: the number of a choice expected, found {shortened(value)}")
+            self._problems.append(f"{name}: the number of a choice expected, found {shortened(value)}")
         return 0
 
     def _text(self, name: str, value: object, *, empty: bool) -> str:
         if not isinstance(value, str):
-            self._faults.append(f"{name}: a text expected, found {shortened(value)}")
+            self._problems.append(f"{name}: a text expected, found {shortened(value)}")
             return ""
         if not (empty or value.strip()):
-            self._faults.append(f"{name} is empty")
+            self._problems.append(f"{name} is empty")
         if any("\ud800" <= letter <= "\udfff" for letter in value):
-            self._faults.append(f"{name} is no Unicode text: it has half a character")
+            self._problems.append(f"{name} is no Unicode text: it has half a character")
         return value
 
     def _value(self, names: tuple[str, ...]) -> Any:
@@ -171,7 +171,7 @@ class _Record:
         if len(found) == 1:
             return self._content[found[0]]
         if found:
-            self._faults.append(f"{' and '.join(found)} would say the same: keep one of them")
+            self._problems.append(f"{' and '.join(found)} would say the same: keep one of them")
         else:
-            self._faults.append(f"no {' or '.join(names)}, found {shortened([*self._content])}")
+            self._problems.append(f"no {' or '.join(names)}, found {shortened([*self._content])}")
         return _MISSING

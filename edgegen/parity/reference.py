@@ -37,7 +37,7 @@ class ParityReference:
         logprobs: [windows, t, k], of these.
         rest: [windows, t], of all other ids together: see :func:`log_rest`.
         following: [windows, t - 1], of the id that follows in the text.
-        prompts: [n, p], beginnings to continue greedily.
+        prompts: [n, p], prompts to continue greedily.
         continuations: [n, c], what the model itself says then; ``UNKNOWN`` behind what it was asked.
     """
 
@@ -83,8 +83,8 @@ class ParityReference:
                 arrays: dict[str, NDArray[Any]] = {field.name: file[field.name] for field in fields(cls)}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise BundleError(f"{path} is no parity reference: {error}. Export the model again.") from error
-        if faults := _faults(arrays, vocab_size, max_context):
-            raise BundleError(f"{path} is no parity reference of this model: {one_or_list(faults)}")
+        if problems := _problems(arrays, vocab_size, max_context):
+            raise BundleError(f"{path} is no parity reference of this model: {one_or_list(problems)}")
         typed: dict[str, Any] = {n: x if x.dtype.kind == "f" else x.astype(np.int64) for n, x in arrays.items()}
         return cls(**typed)
 
@@ -95,7 +95,7 @@ def log_rest(found: LogProbabilities, likeliest: Ids) -> float:
     return math.log(max(others, np.finfo(np.float64).tiny))
 
 
-def _faults(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) -> list[str]:
+def _problems(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) -> list[str]:
     """What does not fit together, so that nothing wrong reaches a graph."""
     windows, length = (*arrays["ids"].shape, 0, 0)[:2]
     prompts, prompt = (*arrays["prompts"].shape, 0, 0)[:2]
@@ -109,16 +109,16 @@ def _faults(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) 
         "prompts": (prompts, prompt),
         "continuations": (prompts, asked),
     }
-    faults = [f"{name} has the shape {arrays[name].shape}" for name in shapes if arrays[name].shape != shapes[name]]
+    problems = [f"{name} has the shape {arrays[name].shape}" for name in shapes if arrays[name].shape != shapes[name]]
     if not (windows and 0 < length <= max_context and kept):
-        faults.append(f"{windows} windows of {length} positions and {kept} ids, in a context of {max_context}")
+        problems.append(f"{windows} windows of {length} positions and {kept} ids, in a context of {max_context}")
     if prompts and not (prompt and asked and prompt + asked <= max_context):
-        faults.append(f"prompts of {prompt} ids with {asked} to follow, in a context of {max_context}")
+        problems.append(f"prompts of {prompt} ids with {asked} to follow, in a context of {max_context}")
     for name in ("ids", "likeliest", "prompts", "continuations"):
         least = UNKNOWN if name == "continuations" else 0
         if arrays[name].dtype.kind not in "iu":
-            faults.append(f"{name} has the type {arrays[name].dtype}")
+            problems.append(f"{name} has the type {arrays[name].dtype}")
         elif arrays[name].size and not (least <= arrays[name].min() and arrays[name].max() < vocab_size):
-            faults.append(f"{name} has ids outside the vocabulary of {vocab_size}")
+            problems.append(f"{name} has ids outside the vocabulary of {vocab_size}")
     floats = ("logprobs", "rest", "following")
-    return faults + [f"{x} has the type {arrays[x].dtype}" for x in floats if arrays[x].dtype != np.float32]
+    return problems + [f"{x} has the type {arrays[x].dtype}" for x in floats if arrays[x].dtype != np.float32]

@@ -72,13 +72,13 @@ class ParityReport:
             VerificationError: its file is damaged.
             ManifestError: it is malformed, or lacks a variant.
         """
-        faults: list[str] = []
-        report = decode(cls, bundle.json(bundle.manifest.parity), "", faults)
-        if not faults:
+        problems: list[str] = []
+        report = decode(cls, bundle.json(bundle.manifest.parity), "", problems)
+        if not problems:
             missing = [v.name for v in bundle.manifest.variants if v.name not in report.variants]
-            faults = [f"variants.{name}: missing" for name in missing]
-        if faults:
-            raise ManifestError(f"{bundle.file(bundle.manifest.parity)} is malformed: {one_or_list(faults)}")
+            problems = [f"variants.{name}: missing" for name in missing]
+        if problems:
+            raise ManifestError(f"{bundle.file(bundle.manifest.parity)} is malformed: {one_or_list(problems)}")
         return report
 
     @property

@@ -48,17 +48,19 @@ class Recheck:
     @property
     def worse(self) -> list[str]:
         """What is so much worse than it was that other rounding is no explanation."""
-        faults: list[str] = []
+        problems: list[str] = []
         for name, now in self.found.items():
             then = self.stored.variants[name]
             if now.mean_kl > KL_FACTOR * then.mean_kl + KL_MARGIN:
-                faults.append(f"{name}: mean KL {now.mean_kl:.2g} nats instead of {then.mean_kl:.2g}")
+                problems.append(f"{name}: mean KL {now.mean_kl:.2g} nats instead of {then.mean_kl:.2g}")
             if now.top1_agreement < then.top1_agreement - TOP1_MARGIN:
-                faults.append(f"{name}: top-1 agreement {now.top1_agreement:.1%} instead of {then.top1_agreement:.1%}")
+                problems.append(
+                    f"{name}: top-1 agreement {now.top1_agreement:.1%} instead of {then.top1_agreement:.1%}"
+                )
             if now.perplexity_change > then.perplexity_change + PERPLEXITY_MARGIN:
                 changes = f"{now.perplexity_change:+.2%} instead of {then.perplexity_change:+.2%}"
-                faults.append(f"{name}: perplexity {changes}")
-        return faults
+                problems.append(f"{name}: perplexity {changes}")
+        return problems
 
 
 def recheck(bundle: Bundle, on_progress: Callable[[int, int], None] | None = None) -> Recheck:

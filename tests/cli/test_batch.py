@@ -168,7 +168,7 @@ class TestRefusals:
         process = start(prompts, output)
         wait_for(tmp_path / "out.jsonl.part", 20)
         done = edgegen("batch", prompts, "-o", str(output), "--seed", "5")
-        assert (done.returncode, b"another process is at work on" in done.stderr) == (2, True)
+        assert (done.returncode, b"another process writes" in done.stderr) == (2, True)
         process.kill()
         process.communicate()
         done = edgegen("batch", prompts, "-o", str(output), "--seed", "6")

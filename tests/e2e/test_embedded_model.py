@@ -67,5 +67,5 @@ def test_its_stories_do_not_loop_and_mostly_come_to_an_end(llm: LLM, prompt: str
 
 
 def test_a_story_goes_on_as_a_story(llm: LLM) -> None:
-    beginnings = [llm.generate("Once upon a time", seed=seed, max_new_tokens=6).text for seed in range(5)]
-    assert all(b.startswith((",", " there")) for b in beginnings), beginnings
+    starts = [llm.generate("Once upon a time", seed=seed, max_new_tokens=6).text for seed in range(5)]
+    assert all(b.startswith((",", " there")) for b in starts), starts

@@ -49,14 +49,14 @@ def request(url: str = "/v1/completions", **body: Any) -> dict[str, Any]:
 class TestOwnFormat:
     def test_a_prompt_with_options_beside_it(self) -> None:
         found = parse({"prompt": "Once", "temperature": 0.5, "stop_strings": ["."], "id": 3, "custom_id": "c"})
-        assert found.faults == ()
+        assert found.problems == ()
         assert (found.form, found.prompt) == ("own", "Once")
         assert found.names == {"id": 3, "custom_id": "c"}
         assert found.options == DEFAULTS.override({"temperature": 0.5, "stop_strings": ["."]})
 
     def test_ids_are_a_prompt_too(self) -> None:
         assert parse({"prompt": [1, 2]}).prompt == [1, 2]
-        assert parse({"prompt": [1, True]}).faults == (
+        assert parse({"prompt": [1, True]}).problems == (
             "prompt: one text or one list of token ids expected, found [1, True]",
         )
 
@@ -65,28 +65,28 @@ class TestOwnFormat:
 
     def test_null_is_as_if_left_out(self) -> None:
         found = parse({"prompt": "a", "temperature": None, "id": None})
-        assert (found.options, found.names, found.faults) == (DEFAULTS, {}, ())
+        assert (found.options, found.names, found.problems) == (DEFAULTS, {}, ())
 
     def test_options_that_json_cannot_write_as_they_are(self) -> None:
         found = parse({"prompt": "a", "logit_bias": {"5": "-inf", "7": 1.5}, "sequence_bias": [[[1, 2], "-inf"]]})
-        assert found.faults == ()
+        assert found.problems == ()
         assert found.options.logit_bias == {5: float("-inf"), 7: 1.5}
         assert found.options.sequence_bias == {(1, 2): float("-inf")}
 
     def test_options_in_effect_can_be_given_back(self) -> None:
         options = GenerationOptions(temperature=0.5, logit_bias={5: float("-inf")}, sequence_bias={(1, 2): -1.0})
         found = parse({"prompt": "a", **options.to_json()})
-        assert (found.faults, found.options) == ((), options)
+        assert (found.problems, found.options) == ((), options)
 
     def test_the_form_of_a_line_takes_the_place_of_everyones(self) -> None:
         defaults = DEFAULTS.override({"grammar": "start: /a+/"})
         found = parse({"prompt": "a", "response_format": {"type": "json_object"}}, defaults)
-        assert found.faults == ()
+        assert found.problems == ()
         assert (found.options.grammar, found.options.response_format) == (None, {"type": "json_object"})
         assert parse({"prompt": "a"}, defaults).options == defaults
 
     @pytest.mark.parametrize(
-        ("content", "faults"),
+        ("content", "problems"),
         [
             (b"{", ["not JSON: Expecting property name enclosed in double quotes at character 2"]),
             (b"[1]", ["a JSON object expected, found [1]"]),
@@ -113,21 +113,21 @@ class TestOwnFormat:
             ),
         ],
     )
-    def test_faults_come_all_at_once(self, content: Any, faults: list[str]) -> None:
-        found = parse(content).faults
-        assert len(found) == len(faults), found
-        for fault, expected in zip(found, faults, strict=True):
-            assert fault.startswith(expected)
+    def test_faults_come_all_at_once(self, content: Any, problems: list[str]) -> None:
+        found = parse(content).problems
+        assert len(found) == len(problems), found
+        for problem, expected in zip(found, problems, strict=True):
+            assert problem.startswith(expected)
 
     def test_a_line_that_is_too_long(self) -> None:
         found = parse(b'{"prompt": "' + b"a" * LONGEST_LINE + b'"}')
-        assert found.faults == (f"longer than {LONGEST_LINE} bytes, which is the most that a line may have",)
+        assert found.problems == (f"longer than {LONGEST_LINE} bytes, which is the most that a line may have",)
 
 
 class TestOpenAIsFormat:
     def test_the_references_example(self) -> None:
         found = parse(REFERENCE.encode())
-        assert found.faults == ()
+        assert found.problems == ()
         assert (found.form, found.names, found.options) == ("chat", {"custom_id": "request-1"}, DEFAULTS)
         assert isinstance(found.prompt, Conversation)
         assert [message["content"] for message in found.prompt.messages] == [
@@ -151,7 +151,7 @@ class TestOpenAIsFormat:
             "top_k": 3,
         }
         found = parse(request("/v1/chat/completions", messages=CHAT, **body))
-        assert found.faults == ()
+        assert found.problems == ()
         assert found.seeded
         assert found.options == DEFAULTS.override(
             {
@@ -173,7 +173,7 @@ class TestOpenAIsFormat:
         assert (found.options.logprobs, found.options.top_logprobs) == expected
 
     @pytest.mark.parametrize(
-        ("content", "faults"),
+        ("content", "problems"),
         [
             (
                 {"custom_id": 5, "method": "GET", "url": "/v1/completion", "body": {}, "bdy": 1},
@@ -204,23 +204,23 @@ class TestOpenAIsFormat:
             ),
         ],
     )
-    def test_faults_come_all_at_once(self, content: Any, faults: list[str]) -> None:
-        found = parse(content).faults
-        assert len(found) == len(faults), found
-        for fault, expected in zip(found, faults, strict=True):
-            assert fault.startswith(expected)
+    def test_faults_come_all_at_once(self, content: Any, problems: list[str]) -> None:
+        found = parse(content).problems
+        assert len(found) == len(problems), found
+        for problem, expected in zip(found, problems, strict=True):
+            assert problem.startswith(expected)
 
 
 @given(st.dictionaries(names, json_values, max_size=5))
 def test_whatever_is_json_is_read_or_has_a_fault(content: dict[str, Any]) -> None:
     found = parse(json.dumps(content).encode())
-    assert found.faults or found.prompt is not None
+    assert found.problems or found.prompt is not None
 
 
 @given(st.binary(max_size=40))
 def test_whatever_bytes_are_read_or_have_a_fault(data: bytes) -> None:
     found = parse(data)
-    assert found.faults or found.prompt is not None
+    assert found.problems or found.prompt is not None
 
 
 class TestLines:

@@ -97,7 +97,9 @@ def test_killed_between_renaming_and_tidying_up_nothing_is_done_twice(path: Path
     run(path)
     part.write_bytes(journal)
     (path.parent / "out.jsonl.new").write_bytes(b"half of")
-    with pytest.raises(UsageError, match=r"out\.jsonl exists: add --force to replace it, and go on with what is"):
+    with pytest.raises(
+        UsageError, match=r"out\.jsonl exists: add --force to replace it, and resume the incomplete batch"
+    ):
         run(path)
     assert run(path, force=True) == []
     assert [*path.parent.iterdir()] == [path]
@@ -169,7 +171,7 @@ class TestRefusals:
 
     def test_what_is_no_journal_stays(self, path: Path, part: Path) -> None:
         part.write_bytes(b"my notes\n")
-        with pytest.raises(UsageError, match="is no unfinished batch: move it away"):
+        with pytest.raises(UsageError, match="is not an incomplete batch: move it away"):
             run(path, force=True)
         assert part.read_bytes() == b"my notes\n"
         assert [*path.parent.iterdir()] == [part]
@@ -185,7 +187,7 @@ class TestRefusals:
         with FileOutput(path, FINGERPRINT):
             link.symlink_to(path)
             for name in (path, link):
-                with pytest.raises(UsageError, match=r"another process is at work on .*out\.jsonl: wait for it"):
+                with pytest.raises(UsageError, match=r"another process writes .*out\.jsonl: wait for it"):
                     FileOutput(name, FINGERPRINT)
         assert run(path) == [1, 3, 4, 5]
 
@@ -199,7 +201,7 @@ class TestRefusals:
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
         try:
-            with pytest.raises(UsageError, match="another process is at work"):
+            with pytest.raises(UsageError, match="another process writes"):
                 run(path)
         finally:
             process.kill()

@@ -174,7 +174,7 @@ class TestOwnFormat:
         assert found["logprobs"][1]["top_logprobs"][1] == {"token": " four", "token_id": 8, "logprob": None}
 
     def test_faults(self) -> None:
-        entry = WRITER.faults(*asked({"prompt": "a", "custom_id": "c", "top_p": 2, "min_p": 2}))
+        entry = WRITER.problems(*asked({"prompt": "a", "custom_id": "c", "top_p": 2, "min_p": 2}))
         assert entry.failed
         assert json.loads(entry.record) == {
             "line": 9,
@@ -188,7 +188,7 @@ class TestOwnFormat:
 
     def test_what_is_no_object_is_answered_for_readers_of_either_format(self) -> None:
         line, found = asked(5)
-        assert json.loads(WRITER.faults(line, found).record) == {
+        assert json.loads(WRITER.problems(line, found).record) == {
             "line": 9,
             "id": f"batch_req_{line.digest}",
             "custom_id": None,
@@ -197,6 +197,6 @@ class TestOwnFormat:
         }
 
     def test_half_a_character_is_written_as_an_escape(self) -> None:
-        entry = WRITER.faults(*asked({"prompt": "é", "id": "\ud800"}))
+        entry = WRITER.problems(*asked({"prompt": "é", "id": "\ud800"}))
         assert b"\\ud800" in entry.record
         entry.record.decode()

@@ -56,7 +56,7 @@ class TestShapes:
 
 class TestFaults:
     @pytest.mark.parametrize(
-        ("change", "fault"),
+        ("change", "problem"),
         [
             ({"label": 2}, "label or gold: 2 is none of the 2 choices, which are counted from 0"),
             ({"label": -1}, "label or gold: -1 is none of the 2 choices, which are counted from 0"),
@@ -78,14 +78,14 @@ class TestFaults:
             ({"endings": ["two.", None]}, "choice 1: a text expected, found None"),
         ],
     )
-    def test_of_a_question(self, change: dict[str, Any], fault: str) -> None:
+    def test_of_a_question(self, change: dict[str, Any], problem: str) -> None:
         record = {key: value for key, value in {**QUESTION, **change}.items() if value is not ...}
         records = read_questions(lines(QUESTION, record), "some.jsonl")
-        assert records.faults == (f"some.jsonl, line 2: {fault}.",)
+        assert records.problems == (f"some.jsonl, line 2: {problem}.",)
         assert len(records.items) == 1
 
     @pytest.mark.parametrize(
-        ("line", "fault"),
+        ("line", "problem"),
         [
             ('{"sentence_good": "a"', "not JSON: Expecting ',' delimiter at character 22"),
             ("[1]", "a JSON object expected, found [1]"),
@@ -95,13 +95,13 @@ class TestFaults:
             ('{"sentence_good": "", "sentence_bad": "b"}', "sentence_good is empty"),
         ],
     )
-    def test_of_a_pair(self, line: str, fault: str) -> None:
-        (found,) = read_pairs(line, "some.jsonl").faults
-        assert found.startswith(f"some.jsonl, line 1: {fault}")
+    def test_of_a_pair(self, line: str, problem: str) -> None:
+        (found,) = read_pairs(line, "some.jsonl").problems
+        assert found.startswith(f"some.jsonl, line 1: {problem}")
 
     def test_all_of_them_are_told_at_once(self) -> None:
         records = read_questions(lines({"ctx": 3, "label": "x"}, [], QUESTION), "some.jsonl")
-        assert records.faults == (
+        assert records.problems == (
             "some.jsonl, line 1: ctx or query or context: a text expected, found 3.",
             "some.jsonl, line 1: no endings or choices, found ['ctx', 'label'].",
             "some.jsonl, line 1: label or gold: the number of a choice expected, found 'x'.",
@@ -111,11 +111,11 @@ class TestFaults:
             records.whole()
 
     def test_but_not_of_a_file_of_another_kind(self) -> None:
-        faults = read_pairs("a story\n" * 1000, "some.txt").faults
-        assert len(faults) == 11
-        assert faults[-1] == "some.txt has 990 more faults."
+        problems = read_pairs("a story\n" * 1000, "some.txt").problems
+        assert len(problems) == 11
+        assert problems[-1] == "some.txt has 990 more problems."
 
     @pytest.mark.parametrize("text", ["", "\n\n", "\ufeff"])
     def test_an_empty_file_is_one(self, text: str) -> None:
-        assert read_questions(text, "f").faults == ("f has no question: give one JSON object on each line.",)
-        assert read_pairs(text, "f").faults == ("f has no pair: give one JSON object on each line.",)
+        assert read_questions(text, "f").problems == ("f has no question: give one JSON object on each line.",)
+        assert read_pairs(text, "f").problems == ("f has no pair: give one JSON object on each line.",)

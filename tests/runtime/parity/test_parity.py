@@ -199,7 +199,7 @@ def test_a_reference_is_the_same_when_read_and_the_same_bytes_when_written(
 
 
 @pytest.mark.parametrize(
-    ("name", "instead", "fault"),
+    ("name", "instead", "problem"),
     [
         ("ids", np.full((2, 5), VOCAB_SIZE), "ids has ids outside the vocabulary of 260"),
         ("prompts", np.full((2, 4), -1), "prompts has ids outside the vocabulary"),
@@ -214,12 +214,12 @@ def test_a_reference_is_the_same_when_read_and_the_same_bytes_when_written(
     ],
 )
 def test_a_reference_that_fits_no_model_is_refused(
-    small: ParityReference, tmp_path: Path, name: str, instead: NDArray[Any] | None, fault: str
+    small: ParityReference, tmp_path: Path, name: str, instead: NDArray[Any] | None, problem: str
 ) -> None:
     arrays: dict[str, Any] = {field.name: getattr(small, field.name) for field in fields(ParityReference)}
     arrays[name] = instead
     np.savez(tmp_path / "reference.npz", **{key: array for key, array in arrays.items() if array is not None})
-    with pytest.raises(BundleError, match=fault):
+    with pytest.raises(BundleError, match=problem):
         ParityReference.load(tmp_path / "reference.npz", VOCAB_SIZE, 512)
 
 
