@@ -20,7 +20,7 @@ class ConcatRunner:
     """
 
     cache_kind: Literal["concat"] = "concat"
-    cuts: Literal["none"] = "none"
+    chunk_invariance: Literal["none"] = "none"
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size

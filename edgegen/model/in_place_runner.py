@@ -1,4 +1,4 @@
-"""ModelRunner: prefill and decode over one graph variant, token ids in, logits out."""
+"""InPlaceRunner: prefill and decode over one graph variant, token ids in, logits out."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ from edgegen.system import second_level_cache
 Logits = NDArray[np.float32]
 
 
-class ModelRunner:
+class InPlaceRunner:
     """Feeds the graphs of ``variant``. The logits it returns are its own buffer, valid until the next call."""
 
     cache_kind: Literal["in_place"] = "in_place"
@@ -32,7 +32,7 @@ class ModelRunner:
         self._rotary = RotaryTables(variant.rotary)
 
     @property
-    def cuts(self) -> Literal["any", "chunks"]:
+    def chunk_invariance(self) -> Literal["any", "chunks"]:
         """With keys and values in float32, the attention operator takes a single token in another way than several;
         with matrices of its own, prefill does everything in another way."""
         return "any" if self._variant.kv.dtype == "int8" and not self._variant.fast_prefill else "chunks"

@@ -1,6 +1,6 @@
 """The one interface of what runs a variant's graphs, and the one place where the kind of its cache chooses who does.
 
-``in_place`` (edgegen's own graphs): :class:`ModelRunner` and :class:`KVCache`. ``concat`` (graphs traced by optimum):
+``in_place`` (edgegen's own graphs): :class:`InPlaceRunner` and :class:`KVCache`. ``concat`` (graphs traced by optimum):
 :class:`ConcatRunner` and :class:`ConcatCache`.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import CacheKind, GraphVariant
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.model.in_place_runner import Logits, ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner, Logits
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import GraphPair, RunSwitch
 
@@ -77,7 +77,7 @@ class Cache(Protocol):
 
 C = TypeVar("C", bound=Cache)
 
-Cuts = Literal["any", "chunks", "none"]
+ChunkInvariance = Literal["any", "chunks", "none"]
 """How a text may be cut into runs without changing a bit: in any way, into chunks of several tokens, or not at all."""
 
 
@@ -95,7 +95,7 @@ class Runner(Protocol[C]):
     def cache_kind(self) -> CacheKind: ...
 
     @property
-    def cuts(self) -> Cuts: ...
+    def chunk_invariance(self) -> ChunkInvariance: ...
 
     def new_cache(self, budget: int | None = None) -> C:
         """An empty cache; ``budget``: bytes that its growth keeps to."""
@@ -114,6 +114,6 @@ def make_runner(graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_c
     """The runner for the variant's kind of cache."""
     match variant.kv.kind:
         case "in_place":
-            return ModelRunner(graphs, variant, vocab_size, max_context)
+            return InPlaceRunner(graphs, variant, vocab_size, max_context)
         case "concat":
             return ConcatRunner(graphs, variant, vocab_size, max_context)

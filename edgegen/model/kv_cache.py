@@ -20,13 +20,13 @@ from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import UsageError
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import Buffer
-from edgegen.model.sliding_window import CHUNK, Window
+from edgegen.model.sliding_window import CHUNK, SlidingWindow
 from edgegen.system import fresh_memory
 
 STEP = 64
 """Capacity is a multiple of this many positions."""
 
-_NONE: Mapping[str, Window] = MappingProxyType({})
+_NONE: Mapping[str, SlidingWindow] = MappingProxyType({})
 
 
 class KVCache:
@@ -48,7 +48,7 @@ class KVCache:
         spec: KVSpec,
         max_context: int,
         before_growth: Callable[[], None] = lambda: None,
-        windows: Mapping[str, Window] = _NONE,
+        windows: Mapping[str, SlidingWindow] = _NONE,
         budget: int | None = None,
     ) -> None:
         self._spec = spec
@@ -145,7 +145,7 @@ class KVCache:
         self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
         self.lengths = np.concatenate([self.lengths[:slots], added])
 
-    def slide(self, name: str, slot: int, window: Window) -> None:
+    def slide(self, name: str, slot: int, window: SlidingWindow) -> None:
         """Drop what the window has passed, and move the rest of the slot to its front, in layers of the class ``name``.
 
         Interrupted in the midst of it, the slot is empty.

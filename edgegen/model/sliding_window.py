@@ -1,4 +1,4 @@
-"""Window: what a layer that sees only the last positions has to keep, and where it may begin.
+"""SlidingWindow: what a layer that sees only the last positions has to keep, and where it may begin.
 
 The cache of such a layer begins at its *base*. Now and then the base moves up, and what is kept slides to the front.
 Bases are multiples of ``step``, or bits would change: GroupQueryAttention takes keys block by block and adds up what
@@ -21,7 +21,7 @@ _QUARTER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """The last ``size`` positions, that of the query included; bases are multiples of ``step``."""
 
     size: int
@@ -64,17 +64,17 @@ def _blocks(dtype: KVDtype, head_dim: int, l2_cache: int) -> int:
     return math.lcm(attention, product)
 
 
-def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, Window]:
+def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, SlidingWindow]:
     """The window of each cache class that has one, by its name."""
     dims = {name: {layer.head_dim for layer in kv.layers if layer.cache_class == name} for name in kv.classes}
     return {
-        name: Window(kv_class.window, window_step(kv.dtype, dims[name], l2_cache))
+        name: SlidingWindow(kv_class.window, window_step(kv.dtype, dims[name], l2_cache))
         for name, kv_class in kv.classes.items()
         if kv_class.window is not None
     }
 
 
-def bytes_needed(kv: KVSpec, windows: Mapping[str, Window], tokens: int) -> int:
+def bytes_needed(kv: KVSpec, windows: Mapping[str, SlidingWindow], tokens: int) -> int:
     """Bytes of keys and values of one row of so many tokens, run in chunks of ``CHUNK`` at most."""
 
     def positions(name: str) -> int:

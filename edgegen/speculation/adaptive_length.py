@@ -1,4 +1,4 @@
-"""BreakEven: how much may be guessed, so that guesses that do not come true cost next to nothing.
+"""AdaptiveLength: how much may be guessed, so that guesses that do not come true cost next to nothing.
 
 An account in decode steps. A guessed token costs a part of a step, an accepted one saves a step, and every token of the
 text, guessed or not, adds a little, so that guesses are tried again. No clock is asked: a text is cut in the same way
@@ -22,7 +22,7 @@ FIRST = 2
 """Tokens of the first guess."""
 
 
-class BreakEven:
+class AdaptiveLength:
     """The account of one proposer in one text.
 
     Attributes:

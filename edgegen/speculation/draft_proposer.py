@@ -10,14 +10,14 @@ import numpy as np
 
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.adaptive_length import TOKEN_COST, BreakEven
+from edgegen.speculation.adaptive_length import TOKEN_COST, AdaptiveLength
 from edgegen.speculation.draft_model import DraftModel, Logits
 
 
 class DraftProposer:
     """Guesses for one text; ``pipeline``, which must not be stateful, and ``sampler`` are that text's own."""
 
-    certain = False
+    always_accepted = False
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class DraftProposer:
         self._sampler = sampler
         self._prompt_length = prompt_length
         self._vocab_size = vocab_size
-        self._pace = BreakEven(longest, model.cost)
+        self._pace = AdaptiveLength(longest, model.cost)
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
         """What the smaller model says; nothing where its context ends, and while it still reads the prompt.

@@ -6,7 +6,7 @@ summaries with quotations, code.
 
 from collections.abc import Sequence
 
-from edgegen.speculation.adaptive_length import BreakEven
+from edgegen.speculation.adaptive_length import AdaptiveLength
 from edgegen.speculation.ngram_index import NGramIndex
 
 LEAST_NGRAM_SIZE = 2
@@ -23,11 +23,11 @@ class NGramProposer:
     as well.
     """
 
-    certain = False
+    always_accepted = False
 
     def __init__(self, longest: int, max_ngram_size: int) -> None:
         """``longest``: most tokens of a guess; ``max_ngram_size``: most tokens to look for."""
-        self._pace = BreakEven(longest)
+        self._pace = AdaptiveLength(longest)
         self._index = NGramIndex(range(max_ngram_size, LEAST_NGRAM_SIZE - 1, -1))
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ class Proposer(Protocol):
     """Proposes tokens for one sequence."""
 
     @property
-    def certain(self) -> bool:
+    def always_accepted(self) -> bool:
         """Whether proposals are always accepted: they are then run whoever else is running."""
         ...
 
