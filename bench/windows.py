@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import OneSession
 from edgegen.model.sliding_window import CHUNK, windows_of
@@ -66,7 +66,7 @@ def write_checkpoint(folder: Path) -> Path:
     return folder
 
 
-def fill(runner: ModelRunner, cache: KVCache, ids: NDArray[np.int64]) -> float:
+def fill(runner: InPlaceRunner, cache: KVCache, ids: NDArray[np.int64]) -> float:
     """Prefill up to ``ids`` in chunks; CPU seconds."""
     begin = time.process_time()
     while cache.slots == 0 or cache.lengths[0] < len(ids):
@@ -75,7 +75,7 @@ def fill(runner: ModelRunner, cache: KVCache, ids: NDArray[np.int64]) -> float:
     return time.process_time() - begin
 
 
-def step(runner: ModelRunner, cache: KVCache) -> float:
+def step(runner: InPlaceRunner, cache: KVCache) -> float:
     """One decode step, taken back; CPU seconds."""
     length, begin = int(cache.lengths[0]), time.process_time()
     runner.decode(cache, np.array([[1]]))
@@ -95,7 +95,7 @@ def main() -> None:
     bundle = Bundle.open(target)
     variant = bundle.variant
     graphs = OneSession(bundle.file(variant.prefill), options.threads)
-    runner = ModelRunner(graphs, variant, VOCABULARY, CONTEXT)
+    runner = InPlaceRunner(graphs, variant, VOCABULARY, CONTEXT)
     caches = {"windows": runner.new_cache(), "everything": KVCache(variant.kv, CONTEXT)}
     print(windows_of(variant.kv, second_level_cache()))
     ids = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)

@@ -64,7 +64,7 @@ class LLM:
             self.max_context,
             eos_token_ids=self.generation_options.eos_token_id or (),
             bos_token_id=bos if known else None,
-            sure=options.deterministic and runner.cuts != "any",
+            sure=options.deterministic and runner.chunk_invariance != "any",
             draft=draft,
         )
         variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
@@ -303,10 +303,10 @@ class LLM:
         (row,) = request.group.sequences
 
         def take() -> None:
-            if row.kept is not None and row.finish is not None:
+            if row.kv.kept is not None and row.finish is not None:
                 said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
-                begin, why, state = row.answer_begin, row.finish.reason, row.pipeline.state(row.ids)
-                session.take(self._identity, row.ids, begin, why, request.seed, state, row.kept, said)
+                begin, why, state = row.answer_start, row.finish.reason, row.params.pipeline.state(row.ids)
+                session.take(self._identity, row.ids, begin, why, request.seed, state, row.kv.kept, said)
 
         request.on_success = take
         return request

@@ -22,7 +22,7 @@ class RowConstraint:
     it what was drawn, taken back or drawn again, and rows that share one stay right.
     """
 
-    certain = True
+    always_accepted = True
 
     def __init__(self, state: ConstraintState, prompt_length: int) -> None:
         self.state = state

@@ -137,7 +137,7 @@ def test_any_schedule_gives_every_request_its_own_ids(kv: KVDtype, count: int) -
                     cancelled.add(leaver)
         finish(engine)
         for request, right in requests:
-            reused += any(row.reused for row in request.group)
+            reused += any(row.kv.reused for row in request.group)
             if request not in cancelled:
                 assert ids_of(request) == right, f"schedule {seed}"
             elif request.group.choices[0].score is None:

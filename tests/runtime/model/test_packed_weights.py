@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import move_to_pages
 from edgegen.errors import OptionError
 from edgegen.llm import LLM
-from edgegen.model.external_data import move_to_pages
 from edgegen.model.loading import open_runner
 from edgegen.model.packed_weights import (
     _same_results,  # pyright: ignore[reportPrivateUsage]

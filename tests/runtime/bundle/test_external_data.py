@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.model.external_data import bytes_read
+from edgegen.bundle.external_data import bytes_read
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
 
