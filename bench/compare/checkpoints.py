@@ -1,6 +1,6 @@
 """Random-weight checkpoints: of GPT-2 in the layout of the original `gpt2` repository, or of another shape.
 
-    python -m bench.checkpoints FOLDER          # GPT-2 small: 124M parameters, 0.5 GB
+    python -m bench.compare.checkpoints FOLDER          # GPT-2 small: 124M parameters, 0.5 GB
 
 Speed depends on shapes, not on what the weights learned, so a benchmark needs no download. The weights are
 drawn as each family's own initialiser draws them, except that biases and norms are random too: a conversion that

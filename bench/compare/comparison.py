@@ -1,17 +1,5 @@
-"""edgegen next to its peers on random-weight checkpoints of three shapes, and the tables of it.
+"""The comparison of edgegen with other runtimes on one random-weight checkpoint: install, convert, check, measure."""
 
-    python -m bench.compare --work /tmp/bench
-    python -m bench.compare --work /tmp/bench --reuse --shapes G --peers edgegen,llama.cpp --rounds 3
-
-Every peer gets a virtual environment of its own and converts the same checkpoint, proves by its logits that it did so
-faithfully, and is then measured in rounds (A B C A B C …), each time in a fresh process. What the numbers mean:
-bench/README.md.
-"""
-
-import argparse
-import json
-import os
-import platform
 import shutil
 import sys
 from collections.abc import Mapping
@@ -23,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.bandwidth import read_bandwidth
-from bench.checkpoints import write_checkpoint
-from bench.contestants import CONTESTANTS, DEFAULT, Contestant, NotInstalledError, PeerError, Process, chosen
-from bench.environments import Environment, InstallError
-from bench.reference import Reference
-from bench.report import Agreement, Report, Result, Settings, ShapeReport, rewrite
-from bench.shapes import SHAPES, Named
+from bench.compare.checkpoints import write_checkpoint
+from bench.compare.contestants import Contestant, NotInstalledError, PeerError, Process
+from bench.compare.environments import Environment, InstallError
+from bench.compare.numpy_model import NumpyModel
+from bench.compare.report import Agreement, Result, Settings, ShapeReport
+from bench.compare.shapes import SHAPES, Named
 
 PROMPT_LENGTHS = (1, 5, 16, 33, 64, 100, 128, 200)
 
@@ -141,7 +129,7 @@ class Comparison:
         """Hold every peer's logits against the float32 reference: speed counts for the same function only."""
         vocab, rng = self._shape.sizes.vocab, np.random.default_rng(1)
         prompts = {str(n): rng.integers(0, vocab - 1, n) for n in PROMPT_LENGTHS}
-        reference = Reference.of(checkpoint)
+        reference = NumpyModel.of(checkpoint)
         expected = {name: reference.logits(ids) for name, ids in prompts.items()}
         del reference
         file = checkpoint.parent / "prompts.npz"
@@ -189,29 +177,6 @@ def agreement(expected: Mapping[str, NDArray[np.float32]], actual: Mapping[str, 
     return Agreement(float(np.median(errors)), sum(same), len(same))
 
 
-def machine() -> dict[str, Any]:
-    """What it is: for the notes and the JSON."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    return {
-        "cpu": model,
-        "cpus": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def physical_cores() -> int:
-    try:
-        import psutil
-    except ImportError:
-        raise SystemExit("give --threads (the number of physical cores), or pip install psutil") from None
-    return psutil.cpu_count(logical=False) or os.cpu_count() or 1
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -223,75 +188,3 @@ def _bytes(folder: Path) -> int:
 def _replace(partial: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Compare edgegen with its peers on random-weight checkpoints.")
-    parser.add_argument("--work", type=Path, required=True, help="folder for environments, checkpoints, conversions")
-    parser.add_argument("--shapes", default=",".join(SHAPES), help=f"of {','.join(SHAPES)}")
-    parser.add_argument("--peers", default=",".join(DEFAULT), help=f"of {','.join(CONTESTANTS)}")
-    parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="a peer's own Python")
-    parser.add_argument("--reuse", action="store_true", help="keep what an earlier run left in WORK")
-    parser.add_argument("--threads", type=int, help="default: the physical cores")
-    parser.add_argument("--contexts", type=int, nargs="+", default=list(Settings.contexts))
-    for name in ("prefill", "repeats", "steps", "rows", "rounds"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables between the markers of this page")
-    parser.add_argument("--json", type=Path, help="write every single measurement here")
-    return parser
-
-
-def _settings(args: argparse.Namespace) -> Settings:
-    return Settings(
-        threads=args.threads or physical_cores(),
-        contexts=tuple(args.contexts),
-        prefill=args.prefill,
-        room=max(Settings.room, args.prefill + 1, max(args.contexts) + args.steps + 1),
-        repeats=args.repeats,
-        steps=args.steps,
-        rows=args.rows,
-        rounds=args.rounds,
-    )
-
-
-def _pythons(workshop: Workshop, contestants: list[Contestant]) -> dict[str, Path | InstallError]:
-    """By environment: the Python, or why there is none."""
-    found: dict[str, Path | InstallError] = {}
-    for environment in (contestant.environment for contestant in contestants):
-        if environment.name not in found:
-            try:
-                found[environment.name] = workshop.python(environment)
-            except InstallError as error:
-                found[environment.name] = InstallError(f"{environment.command}: {error}")
-    return found
-
-
-def main() -> None:
-    args = _parser().parse_args()
-    contestants = chosen(args.peers.split(","))
-    shapes = args.shapes.split(",")
-    if unknown := sorted({*shapes} - SHAPES.keys()):
-        raise SystemExit(f"no such shape: {', '.join(unknown)} (there are {', '.join(SHAPES)})")
-    given = {name: Path(path) for name, _, path in (text.partition("=") for text in args.python)}
-    environments = {contestant.environment.name for contestant in CONTESTANTS.values()}
-    if unknown := sorted(given.keys() - environments):
-        raise SystemExit(f"no such environment: {', '.join(unknown)} (there are {', '.join(sorted(environments))})")
-
-    settings = _settings(args)
-    workshop = Workshop(args.work.resolve(), args.reuse, given)
-    pythons = _pythons(workshop, contestants)
-    command = f"python -m bench.compare --shapes {args.shapes} --rounds {settings.rounds}"
-    report = Report(command, machine(), settings)
-    for name in shapes:
-        report.shapes.append(Comparison(name, workshop, settings).run(pythons, contestants))
-        if args.json:
-            args.json.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
-    print(report.markdown())
-    if args.write:
-        rewrite(args.write, report.markdown())
-    results = [result for shape in report.shapes for result in shape.results]
-    sys.exit(any(result.failure for result in results if not result.contestant.is_peer))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.environments import (
+from bench.compare.environments import (
     CTRANSLATE2,
     EDGEGEN,
     GENAI,
@@ -20,7 +20,7 @@ from bench.environments import (
     TRANSFORMERS,
     Environment,
 )
-from bench.peers.protocol import MISSING
+from bench.compare.peers.protocol import MISSING
 
 LONGEST = 1800
 """Seconds that a process may take: what hangs is a failure, and the run goes on."""
@@ -42,7 +42,7 @@ class Contestant:
 
     @property
     def module(self) -> str:
-        return f"bench.peers.{self.adapter}"
+        return f"bench.compare.peers.{self.adapter}"
 
     @property
     def install(self) -> str:

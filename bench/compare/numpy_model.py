@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from bench.checkpoints import Shape
-from bench.shapes import LlamaShape, read_shape
+from bench.compare.checkpoints import Shape
+from bench.compare.shapes import LlamaShape, read_shape
 
 Array = NDArray[np.float32]
 
 
-class Reference(ABC):
+class NumpyModel(ABC):
     """A checkpoint folder as a function from token ids to logits."""
 
     def __init__(self, folder: Path) -> None:
         self._tensors: dict[str, Array] = load_file(folder / "model.safetensors")
 
     @staticmethod
-    def of(folder: Path) -> "Reference":
+    def of(folder: Path) -> "NumpyModel":
         shape = read_shape(folder)
         return GPT2(folder, shape) if isinstance(shape, Shape) else Llama(folder, shape)
 
@@ -30,7 +30,7 @@ class Reference(ABC):
         """Logits after the last of `ids`, [vocab]."""
 
 
-class GPT2(Reference):
+class GPT2(NumpyModel):
     """In the original layout: matrices [in, out]."""
 
     def __init__(self, folder: Path, shape: Shape) -> None:
@@ -57,7 +57,7 @@ class GPT2(Reference):
         return scaled * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
 
 
-class Llama(Reference):
+class Llama(NumpyModel):
     """Llama and Qwen2: matrices [out, in], biases where the checkpoint has them."""
 
     def __init__(self, folder: Path, shape: LlamaShape) -> None:

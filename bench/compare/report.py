@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.contestants import Contestant
+from bench.compare.contestants import Contestant
 
 Round = dict[str, Any]
 """What one process measured, by metric."""

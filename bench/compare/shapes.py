@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.checkpoints import Shape, Sizes
+from bench.compare.checkpoints import Shape, Sizes
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Size and distance to float32 of edgegen's bundles and of llama.cpp's GGUF files, side by side.
 
-    python -m bench.gguf DATA --python peers/llama/bin/python            # the trained checkpoints of bench.quantization
+    python -m bench.gguf DATA --python peers/llama/bin/python            # the checkpoints of bench.studies.quantization
     python -m bench.gguf --checkpoint FOLDER --text FILE --python …      # one of your own
     python -m bench.gguf --checkpoint FOLDER --sizes --python …          # sizes alone: random weights will do
 
@@ -24,9 +24,9 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from bench.contestants import CONTESTANTS, ROOT, NotInstalledError, Process
-from bench.gguf_file import write_gguf
-from bench.quantization import MODELS, compare, plant_outliers, windows
+from bench.compare.contestants import CONTESTANTS, ROOT, NotInstalledError, Process
+from bench.gguf.gguf_file import write_gguf
+from bench.studies.quantization import MODELS, compare, plant_outliers, windows
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import EMBEDDINGS, KVDtype
 from edgegen.model.loading import open_runner
@@ -161,7 +161,7 @@ class Comparison:
         return np.load(answer)
 
     def _in_peer(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [str(self.peer.python), "-m", "bench.gguf_file", *map(str, arguments)]
+        command = [str(self.peer.python), "-m", "bench.gguf.gguf_file", *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -302,7 +302,7 @@ def main() -> None:
 
 
 def known(name: str, data: Path, work: Path) -> tuple[Path, Path]:
-    """Checkpoint and held-out text of a model of ``bench.quantization``; ``…-outliers`` is planted in ``work``."""
+    """Checkpoint and held-out text of a model of ``bench.studies.quantization``; ``…-outliers`` lies in ``work``."""
     planted = name not in MODELS and name.endswith("-outliers")
     path, text = MODELS[name.removesuffix("-outliers") if planted else name]
     checkpoint = data / path

@@ -1,6 +1,6 @@
 """What a constraint costs, in microseconds per token.
 
-    python -m bench.constraint --tokenizer gpt2/tokenizer.json:50257 --tokenizer qwen2.5/tokenizer.json:151936
+    python -m bench.studies.constraint --tokenizer gpt2/tokenizer.json:50257 --tokenizer qwen2.5/tokenizer.json:151936
 
 Each text is gone through token by token: the mask is computed and applied to random logits, then the token
 accepted. A vocabulary is read once, a constraint compiled once; both are given apart, in milliseconds.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.sampling import random_logits
+from bench.studies.sampling import random_logits
 from edgegen.constraint import AnyJson, Choice, Constraint, ConstraintCompiler, JsonSchema, Regex
 from edgegen.sampling import Candidates
 from edgegen.tokenizer import Tokenizer

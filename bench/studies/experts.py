@@ -1,6 +1,6 @@
 """The experts of one layer as ONNX Runtime's QMoE, beside the same matrices as MatMulNBits: time and bytes read.
 
-    python -m bench.experts --threads 2
+    python -m bench.studies.experts --threads 2
 
 MatMulNBits computes a token with as many experts as it is routed to (decode), or each expert its even share of the
 tokens (prefill): what routing costs QMoE is the difference. Weights and routes are random; scales count as read. By

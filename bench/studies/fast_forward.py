@@ -1,6 +1,6 @@
 """What running forced tokens together saves, in milliseconds per answer.
 
-    python -m bench.fast_forward --model stories
+    python -m bench.studies.fast_forward --model stories
 
 The same constrained answers are made with and without a proposer, one after the other in every round, and the ratio
 of each pair is what counts. With float32 keys and values one token and several differ in their last bits, so that the

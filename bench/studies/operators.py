@@ -1,6 +1,6 @@
 """What prefill is made of: ONNX Runtime's operators one by one, in milliseconds of CPU time on one thread.
 
-    python -m bench.operators
+    python -m bench.studies.operators
 
 The first table multiplies a chunk by matrices of GPT-2 small, in the ways that 8-bit weights can be multiplied, and
 says how far each is off where some channels are eight times as large. The second is attention over keys and values in

@@ -1,6 +1,6 @@
 """What quantization costs small trained models, scheme by scheme, on text that none of them was calibrated on.
 
-    python -m bench.quantization DATA [--models gpt2 …] [--schemes int8 …] [--kv float32 int8] [--tokens 20480]
+    python -m bench.studies.quantization DATA [--models gpt2 …] [--schemes int8 …] [--kv float32 int8] [--tokens 20480]
 
 DATA is the folder of real checkpoints and corpora. Twins called ``…-outliers`` compute the same function in float32:
 some channels behind each norm are made larger, and the weights that meet them smaller. What stands behind ± is the

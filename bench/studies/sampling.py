@@ -1,6 +1,6 @@
 """What choosing the next token costs, in microseconds per token: every processor alone, and the usual chains.
 
-    python -m bench.sampling [--json] [--repeats N] [--text N] [--only WORD] [--step-ms MS MS]
+    python -m bench.studies.sampling [--json] [--repeats N] [--text N] [--only WORD] [--step-ms MS MS]
 
 Logits are random: peaked like a language model's (a few likely tokens over a broad floor) except where it says flat.
 The text before has ``--text`` tokens, as often as words are, and grows by one per step. Every figure has drawing (or

@@ -1,8 +1,8 @@
 """What guesses by prompt lookup save, or cost, in pairs of answers with and without them.
 
-    python -m bench.speculation --text FILE [--model BUNDLE] [--tokenizer FILE]
-    python -m bench.speculation --text FILE [--model BUNDLE] [--tokenizer FILE] --replay
-    python -m bench.speculation --costs [--model BUNDLE]
+    python -m bench.studies.speculation --text FILE [--model BUNDLE] [--tokenizer FILE]
+    python -m bench.studies.speculation --text FILE [--model BUNDLE] [--tokenizer FILE] --replay
+    python -m bench.studies.speculation --costs [--model BUNDLE]
 
 No model that fits a benchmark edits texts well, so the answers are dictated: a logits processor has the model say
 passages of a text, token by token, with and without guesses. How much repeats is thereby known, and the time is that of

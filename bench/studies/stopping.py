@@ -1,6 +1,6 @@
 """What watching for the end costs, in microseconds per token: every rule alone, and several together.
 
-    python -m bench.stopping [--json] [--tokenizer FILE] [--text FILE] [--repeats N]
+    python -m bench.studies.stopping [--json] [--tokenizer FILE] [--text FILE] [--repeats N]
 
 The text is prose, read token by token as if it were an answer; none of the rules ends it. Every figure has turning ids
 into text in it, so that "ids to text" is what the others are to be held against. The tokenizer is the embedded

@@ -1,6 +1,6 @@
 """Many requests at once, and work that is not done twice: what the scheduler and the reuse of texts give.
 
-    python -m bench.together [BUNDLE] [--threads N] [--rounds N]
+    python -m bench.studies.together [BUNDLE] [--threads N] [--rounds N]
 
 Requests one after the other and together come in turns, and so do chats with and without what earlier turns left; the
 figures are medians of the rounds' ratios. The last table counts how many answers of float32 keys and values differ

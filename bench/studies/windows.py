@@ -1,6 +1,6 @@
 """What layers that keep only their window save: time of a decode step, and memory of keys and values.
 
-    python -m bench.windows FOLDER [--threads N]
+    python -m bench.studies.windows FOLDER [--threads N]
 
 The model, written to FOLDER, has Gemma 3's shape and random weights: 12 layers, 10 of them with a window of 512. Steps
 with and without windows come in turns. Times are CPU time, so that other work on the machine matters less.

@@ -7,7 +7,7 @@ each time, and with that the last bits of float32 keys and values are the same.
 
 TOKEN_COST = 0.25
 """Decode steps that one more token in a step costs, on the safe side: 0.07-0.2 were measured with float32 keys and
-values, 0.16-0.3 with int8 ones (``python -m bench.speculation --costs``)."""
+values, 0.16-0.3 with int8 ones (``python -m bench.studies.speculation --costs``)."""
 
 ALLOWANCE = 0.01
 """Decode steps that may be lost per token of the text."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
+from bench.compare.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
 
 VOCAB = 97
 

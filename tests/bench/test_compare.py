@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.compare import Workshop, agreement
-from bench.contestants import CONTESTANTS, DEFAULT, Contestant, chosen
-from bench.environments import EDGEGEN, ROOT, Environment, InstallError
-from bench.footprint import installed_bytes
+from bench.compare.comparison import Workshop, agreement
+from bench.compare.contestants import CONTESTANTS, DEFAULT, Contestant, chosen
+from bench.compare.environments import EDGEGEN, ROOT, Environment, InstallError
+from bench.compare.footprint import installed_bytes
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS.values(), ids=CONTESTANTS)

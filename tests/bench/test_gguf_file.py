@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
-from bench.checkpoints import Shape, write_checkpoint
-from bench.gguf_file import LAYOUTS, write_gguf
+from bench.compare.checkpoints import Shape, write_checkpoint
+from bench.gguf.gguf_file import LAYOUTS, write_gguf
 from edgegen_export.checkpoint import Checkpoint
 
 VOCAB, WIDTH, INNER, HEADS, KEYS = 300, 32, 48, 4, 2

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.environments import ROOT
-from bench.peers.protocol import MISSING, Generation, Ids, Logits, Model, Protocol, measure
+from bench.compare.environments import ROOT
+from bench.compare.peers.protocol import MISSING, Generation, Ids, Logits, Model, Protocol, measure
 from tests.bench.fake_peer import VOCAB, CountingModel, CountingPeer
 
 PROTOCOL = Protocol("", 1, VOCAB, 64, (4, 9), 12, 2, 3, 5, started=0.0)

@@ -1,6 +1,6 @@
 """Kills ``edgegen batch`` at random moments, resumes it each time, and looks at what is there.
 
-    python -m bench.kill_batch [--kills N] [--lines N] [--seed N]
+    python -m tests.long.kill_batch [--kills N] [--lines N] [--seed N]
 
 After every kill the output must be the old file or the whole new one, and what is unfinished the beginning of the new
 one, never shorter than before. Each third kill comes when the last answers are being written and the file is renamed.

@@ -1,6 +1,6 @@
 """Processes that save sessions, killed at random moments: the file is the old one or the new one, always.
 
-python -m bench.kill_sessions [--kills N]
+python -m tests.long.kill_sessions [--kills N]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Ten minutes of requests that join, leave and are cancelled: memory stays flat, and every answer is its own.
 
-    python -m bench.soak [BUNDLE] [--minutes N] [--threads N]
+    python -m tests.long.soak [BUNDLE] [--minutes N] [--threads N]
 
 Several threads ask at random, with prompts that begin alike; some give up midway. Each answer is compared with the one
 that its request gets by itself. Every half minute the process's own memory (anonymous pages) is printed; what it grows
@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.peers.protocol import status_bytes
+from bench.compare.peers.protocol import status_bytes
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.llm import LLM
 from edgegen.options.generation import EngineOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
+from bench.compare.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 
 class CTranslate2Model(Model):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
+from bench.compare.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 if TYPE_CHECKING:
     from edgegen.model.interfaces import Runner

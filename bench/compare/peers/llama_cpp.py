@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run
+from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
 PLAIN = "plain"
 KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
@@ -84,7 +84,7 @@ class LlamaCppModel(SteppedModel):
 
 class LlamaCpp(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
-        from bench.gguf_file import quantize, write_gguf
+        from bench.gguf.gguf_file import quantize, write_gguf
 
         floats = out / "floats.gguf"
         write_gguf(checkpoint, floats)

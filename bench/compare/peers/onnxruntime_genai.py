@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run, run_tool
+from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run, run_tool
 
 
 class GenaiModel(SteppedModel):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run, run_tool
+from bench.compare.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run, run_tool
 
 
 class OpenVINOModel(Model):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
+from bench.compare.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
 
 QUANTIZED = "model_quantized.onnx"
 

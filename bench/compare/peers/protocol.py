@@ -2,11 +2,11 @@
 
 An adapter is a module with one `Peer`, run as
 
-    python -m bench.peers.NAME check                    # are its packages here? versions, or what is missing
-    python -m bench.peers.NAME footprint                # bytes that the packages take which running a model needs
-    python -m bench.peers.NAME prepare CHECKPOINT OUT   # convert and quantize
-    python -m bench.peers.NAME logits OUT PROMPTS NPZ   # logits after given prompts, and the greedy next ids, into NPZ
-    python -m bench.peers.NAME measure OUT …            # one process, one load: the measurements
+    python -m bench.compare.peers.NAME check                    # are its packages here? versions, or what is missing
+    python -m bench.compare.peers.NAME footprint                # bytes of the packages that running a model needs
+    python -m bench.compare.peers.NAME prepare CHECKPOINT OUT   # convert and quantize
+    python -m bench.compare.peers.NAME logits OUT PROMPTS NPZ   # logits and greedy next ids of prompts, into NPZ
+    python -m bench.compare.peers.NAME measure OUT …            # one process, one load: the measurements
 
 and needs the standard library, NumPy and the peer's own packages; those it imports inside its methods, as
 importing is measured.
@@ -30,7 +30,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.footprint import installed_bytes
+from bench.compare.footprint import installed_bytes
 
 Ids = NDArray[np.int64]
 Logits = NDArray[np.float32]

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bench.peers.protocol import Ids, Logits, Peer, SteppedModel, run
+from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
 
 class TransformersModel(SteppedModel):

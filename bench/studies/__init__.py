@@ -1,0 +1,1 @@
+"""Measurements of single parts of edgegen (`python -m bench.studies.NAME`)."""
