@@ -14,15 +14,15 @@ def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: Tokeni
     ``made``: it was just made of other files.
 
     Raises:
-        CheckpointError: the settings name tokens or ids that the tokenizer cannot have; every fault is listed.
+        CheckpointError: the settings name tokens or ids that the tokenizer cannot have; every problem is listed.
     """
-    faults: list[str] = []
+    problems: list[str] = []
     before = tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor
     for token_id, token in settings.added.items():
         try:
             tokenizer.add(token, token_id)
         except ValueError as error:
-            faults.append(str(error))
+            problems.append(str(error))
     for token in _special_tokens(tokenizer, settings, kind, made=made):
         known = tokenizer.id_of(token.content)
         if known in tokenizer.added:
@@ -35,12 +35,12 @@ def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: Tokeni
     if kind.ends == "always" or (made and kind.ends == "when made"):
         add_bos = kind.add_bos if settings.add_bos is None else settings.add_bos
         add_eos = kind.ends == "always" and bool(settings.add_eos)
-        first = _end(tokenizer, settings, kind, "bos_token", faults) if add_bos else None
-        last = _end(tokenizer, settings, kind, "eos_token", faults) if add_eos else None
+        first = _end(tokenizer, settings, kind, "bos_token", problems) if add_bos else None
+        last = _end(tokenizer, settings, kind, "eos_token", problems) if add_eos else None
         if first or last or _adds_tokens(tokenizer):
             tokenizer.post_processor = template(first, last)
-    if faults:
-        raise CheckpointError(f"the tokenizer's files do not fit each other: {one_or_list(faults)}")
+    if problems:
+        raise CheckpointError(f"the tokenizer's files do not fit each other: {one_or_list(problems)}")
     return (tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor) != before
 
 
@@ -55,13 +55,13 @@ def _special_tokens(
 
 
 def _end(
-    tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, role: str, faults: list[str]
+    tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, role: str, problems: list[str]
 ) -> tuple[str, int] | None:
     token = settings.special(role, kind.specials.get(role))
     token_id = tokenizer.id_of(token.content) if token else None
     if token is None or token_id is None:
         what = f"the vocabulary has no {token.content!r}" if token else "there is none"
-        faults.append(f"every text is to have the {role}, and {what}")
+        problems.append(f"every text is to have the {role}, and {what}")
         return None
     return token.content, token_id
 

@@ -11,12 +11,12 @@ def merges_of(ids: Mapping[str, int], scores: Iterable[tuple[str, float]]) -> li
     """
     found: list[tuple[float, int, int, str, str]] = []
     for piece, score in scores:
-        cuts = [
+        merges = [
             (ids[left], ids[right], left, right)
             for i in range(1, len(piece))
             if (left := piece[:i]) in ids and (right := piece[i:]) in ids
         ]
-        cuts.sort()
-        found += [(score, len(left), len(right), left, right) for _, _, left, right in cuts]
+        merges.sort()
+        found += [(score, len(left), len(right), left, right) for _, _, left, right in merges]
     found.sort(key=lambda merge: merge[:3], reverse=True)
     return [(left, right) for _, _, _, left, right in found]

@@ -28,7 +28,7 @@ def read_vocabulary(vocabulary: bytes, merges: bytes) -> Vocabulary:
     """From the files' contents.
 
     Raises:
-        CheckpointError: they are malformed or do not fit each other; every fault is listed.
+        CheckpointError: they are malformed or do not fit each other; every problem is listed.
     """
     try:
         ids: object = json.loads(vocabulary)
@@ -43,17 +43,17 @@ def read_vocabulary(vocabulary: bytes, merges: bytes) -> Vocabulary:
     if lines[0].startswith("#version"):
         del lines[0]
     found = [(number, tuple(line.split())) for number, line in enumerate(lines, 1) if line.strip()]
-    faults = [f"line {number} is not two tokens" for number, parts in found if len(parts) != 2]
+    problems = [f"line {number} is not two tokens" for number, parts in found if len(parts) != 2]
     pairs = [parts for _, parts in found if len(parts) == 2]
-    faults += merge_faults(ids, pairs)
+    problems += merge_problems(ids, pairs)
     if len(set(ids.values())) < len(ids):
-        faults.append(f"{VOCABULARY} gives two tokens the same id")
-    if faults:
-        raise CheckpointError(f"{VOCABULARY} and {MERGES} do not make a tokenizer: {one_or_list(faults)}")
+        problems.append(f"{VOCABULARY} gives two tokens the same id")
+    if problems:
+        raise CheckpointError(f"{VOCABULARY} and {MERGES} do not make a tokenizer: {one_or_list(problems)}")
     return Vocabulary(ids, tuple(pairs))
 
 
-def merge_faults(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> list[str]:
+def merge_problems(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> list[str]:
     """The tokens that merges name and the vocabulary lacks, the first few."""
     absent = {text for left, right in merges for text in (left, right, left + right) if text not in ids}
     shown = [f"the merges name {text!r}, which the vocabulary lacks" for text in sorted(absent)[:_SHOWN]]
