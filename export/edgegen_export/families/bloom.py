@@ -38,7 +38,7 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
 
 
 LONGEST_CONTEXT = 1 << 17
-"""ALiBi has no last position; this is the context length of training."""
+"""ALiBi has no last position, so the context needs a limit."""
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

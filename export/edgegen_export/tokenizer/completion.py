@@ -1,4 +1,4 @@
-"""What transformers adds to a ``tokenizer.json`` when it opens one, so that the file alone gives the same ids."""
+"""Completion of a ``tokenizer.json`` with what transformers adds when it loads one: special tokens, BOS and EOS."""
 
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.tokenizer.added_token import AddedToken
@@ -9,9 +9,9 @@ from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 
 
 def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, *, made: bool) -> bool:
-    """Bring the tokenizer to what ``kind`` makes of it with these settings; whether anything had to change.
+    """Apply the class ``kind`` and the settings to the tokenizer; return whether anything changed.
 
-    ``made``: it was just made of other files.
+    ``made``: the tokenizer was just converted from other files.
 
     Raises:
         CheckpointError: the settings name tokens or ids that the tokenizer cannot have; every problem is listed.
@@ -47,7 +47,7 @@ def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: Tokeni
 def _special_tokens(
     tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, *, made: bool
 ) -> list[AddedToken]:
-    """The tokens that have a role. Those that only the class names do not enlarge a vocabulary that was there."""
+    """The special tokens. Those that only the class names are not added to an existing vocabulary."""
     named = [token for token in (*settings.specials.values(), *settings.more_special) if token is not None]
     assumed = [text for role, text in kind.specials.items() if role not in settings.specials]
     known = [text for text in (*assumed, *kind.more_special) if made or tokenizer.id_of(text) is not None]
@@ -67,6 +67,6 @@ def _end(
 
 
 def _adds_tokens(tokenizer: TokenizerJson) -> bool:
-    """Whether the present post-processor puts tokens around a text."""
+    """Whether the post-processor adds tokens around a text."""
     post_processor = tokenizer.post_processor
     return post_processor is not None and post_processor["type"] != "ByteLevel"

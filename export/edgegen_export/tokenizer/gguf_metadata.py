@@ -1,4 +1,4 @@
-"""GgufMetadata: typed values of a GGUF file's metadata; what is missing or of another type becomes a problem."""
+"""GgufMetadata: typed access to a GGUF file's metadata that collects problems."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
@@ -7,7 +7,7 @@ T = TypeVar("T", str, int, float)
 
 
 class GgufMetadata:
-    """``problems`` grows with every value that is not what was asked for."""
+    """``problems`` lists every value of another type than asked for."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""A GGUF file's tokenizer as the files of a bundle, by the rules of llama.cpp, which defines these files."""
+"""Conversion of a GGUF file's tokenizer to ``tokenizer.json``, by llama.cpp's rules."""
 
 import json
 import re
@@ -38,11 +38,11 @@ def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` of the metadata.
+    """``tokenizer.json`` and ``tokenizer_config.json`` made from the metadata.
 
     Raises:
         CheckpointError: the metadata is not a tokenizer, contradicts itself (every problem is listed), or is of a kind
-            that is not known.
+            that is not supported.
     """
     read = GgufMetadata(metadata)
     whole, model = read.text(_WHOLE), read.text(_MODEL)
@@ -91,7 +91,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
-    """The tokenizer, and whether a text begins with its first token where the file does not say."""
+    """The tokenizer, and whether BOS is added where the file does not say."""
     pieces = _pieces(read, scored=False)
     name = read.text("tokenizer.ggml.pre") or "default"
     pre_tokenizer = PRE_TOKENIZERS.get(name)
@@ -101,7 +101,7 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
     lines = read.texts("tokenizer.ggml.merges")
     if not lines:
         read.problems.append("there is no tokenizer.ggml.merges")
-    # The first character belongs to the first token even if it is a space.
+    # A merge may start with a space, which belongs to its first token.
     merges = [(line[:1] + left, right) for line in lines for left, _, right in [line[1:].partition(" ")]]
     ids = {piece.text: i for i, piece in pieces.items()}
     read.problems += repeated(pieces)
@@ -127,7 +127,7 @@ def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[s
     prefix = read.flag("tokenizer.ggml.add_space_prefix")
     extra = read.flag("tokenizer.ggml.remove_extra_whitespaces")
     charsmap = bytes(number & 0xFF for number in read.numbers("tokenizer.ggml.precompiled_charsmap"))
-    # Conversions call the unknown a control token where the tokenizer's config lists it as special.
+    # Converters mark the unknown token as a control token if the tokenizer's config lists it as special.
     given = read.number(_id_key("unk_token"))
     typed = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
     unknown = typed or [defaults["unk_token"] if given is None else given]
@@ -149,7 +149,7 @@ def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[s
 
 
 def _pieces(read: GgufMetadata, *, scored: bool) -> dict[int, Piece]:
-    """The tokens by id; a byte-level vocabulary may be filled up with unused ones, which are left out."""
+    """The tokens by id, without the unused ones that pad byte-level vocabularies."""
     texts, types = read.texts(_TOKENS), read.numbers("tokenizer.ggml.token_type")
     scores = read.scores("tokenizer.ggml.scores")
     if not texts:
@@ -180,7 +180,7 @@ _TYPES = frozenset(PieceType)
 
 
 def _ids(read: GgufMetadata, tokenizer: TokenizerJson, defaults: Mapping[str, int]) -> dict[str, int]:
-    """Role → id, as far as the metadata or the kind of tokenizer says."""
+    """Special token ids by role, from the metadata or the defaults of this kind of tokenizer."""
     ids: dict[str, int] = {}
     for role in _ROLES:
         key = _id_key(role)

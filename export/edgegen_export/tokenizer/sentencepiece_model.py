@@ -14,7 +14,7 @@ _SHOWN = 5
 
 
 class PieceType(IntEnum):
-    """What a piece is; GGUF files use the same numbers."""
+    """The type of a piece; GGUF files use the same numbers."""
 
     NORMAL = 1
     UNKNOWN = 2

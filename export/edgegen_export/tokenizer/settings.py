@@ -1,4 +1,4 @@
-"""TokenizerSettings: what the small files beside a vocabulary say of a tokenizer."""
+"""TokenizerSettings: special tokens and flags from ``tokenizer_config.json`` and the files beside it."""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ _FLAGS = ("add_bos_token", "add_eos_token", "add_prefix_space", "legacy")
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSettings:
-    """``specials``: the token of a role; a role set to null has None, one that no file names is absent.
+    """``specials``: special tokens by role; None if the role is null, absent if no file names it.
 
-    ``added``: tokens beyond the vocabulary, or of it but found in the text before the model sees it, by id.
+    ``added``: added tokens by id, which may be part of the vocabulary.
     """
 
     tokenizer_class: str | None
@@ -35,10 +35,9 @@ class TokenizerSettings:
 
     @classmethod
     def read(cls, files: Mapping[str, bytes]) -> "TokenizerSettings":
-        """From the files' contents by name, as transformers reads them.
+        """Read the files' contents, given by name, as transformers does.
 
-        Where ``tokenizer_config.json`` describes the added tokens it says everything; the two older files count
-        where it does not.
+        If ``tokenizer_config.json`` describes the added tokens, the two older files are ignored.
 
         Raises:
             CheckpointError: a file is malformed; every problem is listed.
@@ -96,7 +95,7 @@ class TokenizerSettings:
         )
 
     def special(self, role: str, default: str | None = None) -> AddedToken | None:
-        """The token of a role; where no file names the role, ``default``."""
+        """The special token of a role; ``default`` if no file names the role."""
         if role in self.specials:
             return self.specials[role]
         return AddedToken.literal(default, special=True) if default is not None else None
