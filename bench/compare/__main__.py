@@ -24,7 +24,7 @@ from bench.compare.shapes import SHAPES
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Compare edgegen with its peers on random-weight checkpoints.")
+    parser = argparse.ArgumentParser(description="Compare edgegen with other runtimes on random-weight checkpoints.")
     parser.add_argument("--work", type=Path, required=True, help="folder for environments, checkpoints, conversions")
     parser.add_argument("--shapes", default=",".join(SHAPES), help=f"of {','.join(SHAPES)}")
     parser.add_argument("--peers", default=",".join(DEFAULT), help=f"of {','.join(CONTESTANTS)}")
@@ -53,7 +53,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def _pythons(workshop: Workshop, contestants: list[Contestant]) -> dict[str, Path | InstallError]:
-    """By environment: the Python, or why there is none."""
+    """The interpreter of each environment, or the reason why there is none."""
     found: dict[str, Path | InstallError] = {}
     for environment in (contestant.environment for contestant in contestants):
         if environment.name not in found:
@@ -65,7 +65,7 @@ def _pythons(workshop: Workshop, contestants: list[Contestant]) -> dict[str, Pat
 
 
 def machine() -> dict[str, Any]:
-    """What it is: for the notes and the JSON."""
+    """A description of this machine for the notes and the JSON."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

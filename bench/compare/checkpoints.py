@@ -1,10 +1,10 @@
-"""Random-weight checkpoints: of GPT-2 in the layout of the original `gpt2` repository, or of another shape.
+"""Random-weight checkpoints for benchmarks: GPT-2 in the layout of the `gpt2` repository, or another shape.
 
     python -m bench.compare.checkpoints FOLDER          # GPT-2 small: 124M parameters, 0.5 GB
 
-Speed depends on shapes, not on what the weights learned, so a benchmark needs no download. The weights are
-drawn as each family's own initialiser draws them, except that biases and norms are random too: a conversion that
-drops or swaps one then shows in the logits.
+Speed depends on shapes, not on trained weights, so a benchmark needs no download. The weights follow each family's
+own initialization, except that biases and norms are random too: a conversion that drops or swaps one then shows in
+the logits.
 """
 
 import argparse
@@ -26,7 +26,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 class Sizes(Protocol):
-    """What a checkpoint is written from."""
+    """The sizes that a checkpoint is written from."""
 
     @property
     def layers(self) -> int: ...

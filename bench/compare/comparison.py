@@ -21,16 +21,16 @@ from bench.compare.shapes import SHAPES, Named
 PROMPT_LENGTHS = (1, 5, 16, 33, 64, 100, 128, 200)
 
 FARTHEST = {4: 0.6, 8: 0.25, 32: 0.01}
-"""The relative error of logits, by bits, beyond which a peer does not run the same model; unrelated ones have 1.4."""
+"""The largest accepted relative error of logits, by bits per weight; unrelated models have 1.4."""
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """The folder of a comparison: `venvs/`, and for each shape its checkpoint and what each peer made of it.
+    """The folder of a comparison: `venvs/`, and for each shape its checkpoint and every peer's conversion of it.
 
     Attributes:
-        reuse: keep what an earlier run has left there.
-        pythons: those that are given, by environment.
+        reuse: keep environments, checkpoints and conversions of earlier runs.
+        pythons: given interpreters, by environment.
     """
 
     folder: Path
@@ -38,7 +38,7 @@ class Workshop:
     pythons: Mapping[str, Path]
 
     def python(self, environment: Environment) -> Path:
-        """That runs the adapters of `environment`, which is made if need be; `InstallError` when that fails."""
+        """The interpreter of `environment`, which is installed if needed; `InstallError` when that fails."""
         if environment.name in self.pythons:
             return self.pythons[environment.name]
         folder = self.folder / "venvs" / environment.name
@@ -57,7 +57,7 @@ class Workshop:
         return folder
 
     def conversion(self, name: str, process: Process, checkpoint: Path, *, kept: bool) -> Path:
-        """What the contestant's own means make of the checkpoint; `PeerError` when they cannot."""
+        """The checkpoint converted by the contestant's own tools; `PeerError` when they fail."""
         contestant = process.contestant
         folder = self.folder / name / (contestant.converted_as or contestant.name)
         if not (folder.exists() and (kept or self.reuse)):
@@ -126,7 +126,7 @@ class Comparison:
         self._entries.append(Entry(process, folder, result, process.footprint()))
 
     def _agree(self, checkpoint: Path) -> None:
-        """Hold every peer's logits against the float32 reference: speed counts for the same function only."""
+        """Check every peer's logits against the float32 model: only speeds of the same function are comparable."""
         vocab, rng = self._shape.sizes.vocab, np.random.default_rng(1)
         prompts = {str(n): rng.integers(0, vocab - 1, n) for n in PROMPT_LENGTHS}
         reference = NumpyModel.of(checkpoint)
@@ -171,7 +171,7 @@ class Comparison:
 
 
 def agreement(expected: Mapping[str, NDArray[np.float32]], actual: Mapping[str, NDArray[Any]]) -> Agreement:
-    """Of logits by prompt; the first choice is what the contestant generates: `NAME-next` in `actual`."""
+    """Compare logits by prompt; the contestant's greedy choice is `NAME-next` in `actual`."""
     errors = [np.linalg.norm(actual[n] - e) / np.linalg.norm(e) for n, e in expected.items()]
     same = [int(actual[f"{n}-next"][0]) == int(e.argmax()) for n, e in expected.items()]
     return Agreement(float(np.median(errors)), sum(same), len(same))

@@ -1,4 +1,4 @@
-"""Who runs: the adapters as processes in the Python that has their packages."""
+"""The contestants of the comparison: an adapter per runtime, run as a process in its own environment."""
 
 import json
 import os
@@ -23,12 +23,12 @@ from bench.compare.environments import (
 from bench.compare.peers.protocol import MISSING
 
 LONGEST = 1800
-"""Seconds that a process may take: what hangs is a failure, and the run goes on."""
+"""Time limit of a process in seconds; one that hangs is a failure, and the run continues."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """One line of the table: an adapter and what it is asked to make of the checkpoint."""
+    """One row of the table: an adapter with a variant, such as a quantization."""
 
     name: str
     adapter: str
@@ -36,9 +36,9 @@ class Contestant:
     environment: Environment
     variant: str = ""
     bits: Literal[4, 8, 32] = 8
-    """Of most matrix weights, scales not counted."""
+    """Bits per weight of most matrices, scales not counted."""
     converted_as: str = ""
-    """The contestant whose conversion it takes; by default its own."""
+    """The contestant whose conversion it uses; its own by default."""
 
     @property
     def module(self) -> str:
@@ -46,7 +46,7 @@ class Contestant:
 
     @property
     def install(self) -> str:
-        """The command that makes it run in an environment of its own."""
+        """The command that installs its requirements."""
         return self.environment.command
 
     @property
@@ -62,7 +62,7 @@ CONTESTANTS = {
         Contestant(
             "edgegen-int8-kv",
             "edgegen",
-            "edgegen int8, int8 keys and values",
+            "edgegen int8, int8 KV cache",
             EDGEGEN,
             "int8-kv",
             converted_as="edgegen",
@@ -128,7 +128,7 @@ class Process:
         self._run(["logits", *self._variant, str(folder), *loading, str(prompts), str(npz)])
 
     def measure(self, folder: Path, protocol: Sequence[str]) -> dict[str, Any]:
-        """The values by metric; `metric/all` where an adapter gives the single ones too."""
+        """Values by metric, with all measurements as `metric/all` where the adapter gives them."""
         done = self._run(["measure", *self._variant, str(folder), *protocol, "--started", repr(time.time())])
         values: dict[str, Any] = {}
         for text in done.stdout.splitlines():
@@ -145,7 +145,7 @@ class Process:
     def _run(self, arguments: Sequence[str], ok: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
         paths = [str(ROOT), str(ROOT / "export"), os.environ.get("PYTHONPATH", "")]
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
-        # Peers were compiled when they were installed; edgegen, which runs from its folder, is by its first process.
+        # pip compiled the peers' bytecode; edgegen runs from its folder, so its first process has to write it.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [str(self.python), "-m", self.contestant.module, *arguments]
         try:

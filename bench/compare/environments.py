@@ -1,4 +1,4 @@
-"""Where the peers live: a virtual environment for each, since what they pin does not suit the others."""
+"""Virtual environments of the compared runtimes, one each, since their pinned versions conflict."""
 
 import json
 import os
@@ -17,34 +17,34 @@ class InstallError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """What an adapter needs, converting included."""
+    """The requirements of an adapter, those of conversion included."""
 
     name: str
     requirements: tuple[str, ...]
 
     @property
     def command(self) -> str:
-        """What a person would type."""
+        """The command that a person would type."""
         return f"pip install {' '.join(self.requirements)}"
 
     def python(self, folder: Path) -> Path:
-        """Of the environment in `folder`, whether it has been made or not."""
+        """The interpreter path of the environment in `folder`, which may not exist yet."""
         return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
     def installed(self, folder: Path) -> bool:
-        """Whether `folder` has it, whole and with these requirements."""
+        """Whether `folder` has the complete environment with these requirements."""
         record = self._record(folder)
         return record.exists() and json.loads(record.read_text(encoding="utf-8")) == [*self.requirements]
 
     def install(self, folder: Path) -> None:
-        """Make it anew in `folder`; `InstallError` when that cannot be done."""
+        """Create it in `folder`; `InstallError` when that fails."""
         shutil.rmtree(folder, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(folder)])
         _run([str(self.python(folder)), "-m", "pip", "install", "--quiet", *self.requirements])
         self._record(folder).write_text(json.dumps([*self.requirements]), encoding="utf-8")
 
     def _record(self, folder: Path) -> Path:
-        """Written last: what is half installed has none."""
+        """Written last, so an incomplete install has none."""
         return folder / "requirements.json"
 
 
@@ -64,10 +64,10 @@ OPENVINO = Environment(
     "openvino",
     (
         TORCH,
-        "openvino==2026.4.0",  # the newest would not suit the two below
+        "openvino==2026.4.0",  # the newest conflicts with the two below
         "openvino-genai==2026.4.0.0",
         "openvino-tokenizers==2026.4.0.0",
-        "optimum-intel==2.0.0",  # later ones bring a torchvision that may be for another torch
+        "optimum-intel==2.0.0",  # later ones bring a torchvision that may need another torch
         "nncf==3.4.0",
     ),
 )

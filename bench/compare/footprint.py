@@ -1,4 +1,4 @@
-"""How much disk a distribution takes as installed, with everything that it requires."""
+"""Installed size of a distribution on disk, including its requirements."""
 
 import re
 from collections.abc import Iterable
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def installed_bytes(names: Iterable[str]) -> int | None:
-    """Bytes of the files of the distributions `names` and of all that they require here; None when one is missing.
+    """Bytes of the distributions `names` and their requirements; None when one of `names` is missing.
 
-    A requirement that is not installed is one that does not hold here (another system, another Python).
+    A requirement that is not installed does not apply here (another system, another Python).
     """
     closure: dict[str, int] = {}
     waiting = [*names]

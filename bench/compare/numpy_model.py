@@ -1,4 +1,4 @@
-"""GPT-2 and Llama in some eighty lines of float32 NumPy: what every peer's logits are held against."""
+"""GPT-2 and Llama in float32 NumPy: the expected logits that every runtime is checked against."""
 
 from abc import ABC, abstractmethod
 from math import pi, sqrt
@@ -15,7 +15,7 @@ Array = NDArray[np.float32]
 
 
 class NumpyModel(ABC):
-    """A checkpoint folder as a function from token ids to logits."""
+    """A checkpoint as a function from token ids to logits."""
 
     def __init__(self, folder: Path) -> None:
         self._tensors: dict[str, Array] = load_file(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""From measurements to Markdown tables."""
+"""Markdown tables of a comparison's measurements."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 from bench.compare.contestants import Contestant
 
 Round = dict[str, Any]
-"""What one process measured, by metric."""
+"""One process's measurements, by metric."""
 
 BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
 NONE = "–"
@@ -17,12 +17,12 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured, and how often.
+    """The lengths and repetitions of the measurements.
 
     Attributes:
         contexts: lengths of prompts after which decoding is timed.
-        prefill: length of the prompts whose reading is timed.
-        room: positions that a peer is to have room for, where it wants to know.
+        prefill: length of the prompts whose prefill is timed.
+        room: context length to reserve, for peers that ask for it.
         repeats: timed prompts per process.
         steps: timed decode steps per context.
         rows: prompts of a batch.
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a peer's logits are from the float32 reference: relative error, and equal first choices."""
+    """Agreement of a peer's logits with the float32 model: relative error, and equal greedy choices."""
 
     error: float
     same: int
@@ -50,7 +50,7 @@ class Agreement:
 
 @dataclass
 class Result:
-    """What one contestant did."""
+    """The results of one contestant."""
 
     contestant: Contestant
     versions: dict[str, str] = field(default_factory=dict[str, str])
@@ -145,7 +145,7 @@ class ShapeReport:
         return lines
 
     def _gains(self) -> list[str]:
-        """Each of edgegen's lines over the best peer of as many bits, metric by metric."""
+        """Ratios of each edgegen row to the best peer with the same bits per weight, by metric."""
         columns = metrics(self.settings)
         lines = ["", "How many times as good as the best peer of as many bits:", ""]
         lines += _head(["", *(column.head for column in columns)])
@@ -161,7 +161,7 @@ class ShapeReport:
 
     def _share(self, result: Result) -> str:
         """Bytes of codes read per second at the shortest context, as a share of what the probe read."""
-        if result.contestant.bits == 4:  # how many matrices take more is each peer's own choice
+        if result.contestant.bits == 4:  # each peer keeps other matrices at more bits
             return NONE
         bytes_per_token = self.weights_per_token * result.contestant.bits / 8
         metric = f"decode_s@{min(self.settings.contexts)}"

@@ -1,4 +1,4 @@
-"""The three shapes that are compared, and how a checkpoint of one is known again."""
+"""The three model shapes of the comparison, and reading a shape back from a checkpoint."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from bench.compare.checkpoints import Shape, Sizes
 
 @dataclass(frozen=True)
 class LlamaShape:
-    """The sizes of a Llama or, with biases of queries, keys and values, of a Qwen2; embedding and head are one."""
+    """The sizes of a Llama or a Qwen2 (with QKV biases), both with a tied head."""
 
     layers: int
     width: int
@@ -46,7 +46,7 @@ class LlamaShape:
 
     @property
     def weights_per_token(self) -> int:
-        """Matrix weights that one decode step has to read, those of the tied head among them."""
+        """Matrix weights that one decode step has to read, the tied head included."""
         attention = 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
         return self.layers * (attention + 3 * self.width * self.inner) + self.vocab * self.width
 
@@ -90,14 +90,14 @@ class LlamaShape:
 
 
 def read_shape(folder: Path) -> Shape | LlamaShape:
-    """Of the checkpoint in `folder`."""
+    """The shape of the checkpoint in `folder`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return Shape.read(folder) if config["model_type"] == "gpt2" else LlamaShape.read(folder)
 
 
 @dataclass(frozen=True)
 class Named:
-    """A shape and what it is the shape of."""
+    """A shape with the name of its model."""
 
     title: str
     sizes: Sizes

@@ -1,10 +1,10 @@
-"""Size and distance to float32 of edgegen's bundles and of llama.cpp's GGUF files, side by side.
+"""Size and KL divergence from float32 of edgegen's bundles compared with llama.cpp's GGUF files.
 
     python -m bench.gguf DATA --python peers/llama/bin/python            # the checkpoints of bench.studies.quantization
     python -m bench.gguf --checkpoint FOLDER --text FILE --python …      # one of your own
     python -m bench.gguf --checkpoint FOLDER --sizes --python …          # sizes alone: random weights will do
 
-DATA is the folder of real checkpoints and corpora. What the columns mean: bench/README.md.
+DATA is the folder of real checkpoints and corpora. bench/README.md explains the columns.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Distance:
 
 @dataclass(frozen=True)
 class Row:
-    """One way to store a model; ``failure`` where it cannot be stored so."""
+    """One storage format of a model; ``failure`` where it does not support the model."""
 
     name: str
     size: Size | None = None
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Judge:
-    """The text, and what float32 says of it: log-probabilities [n, t, vocab] of ids [n, t]."""
+    """The text's ids [n, t] and the float32 model's log-probabilities [n, t, vocab]."""
 
     ids: Ids
     exact: Floats
@@ -175,7 +175,7 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 def bundle_logits(bundle: Bundle, ids: Ids, kv: KVDtype, threads: int) -> Floats:
-    """Of every position: ids [n, t] → [n, t, vocab]."""
+    """Logits of every position: ids [n, t] → [n, t, vocab]."""
     runner, result = open_runner(bundle, EngineOptions(kv=kv, threads=threads)), list[Floats]()
     cache = runner.new_cache()
     cache.reserve(1, ids.shape[1])

@@ -1,11 +1,11 @@
-"""GGUF files of checkpoints: written in float32, quantized by llama.cpp itself, run by it over given ids.
+"""GGUF files of checkpoints: written in float32, quantized and run by llama.cpp.
 
     python -m bench.gguf.gguf_file quantize FLOATS.gguf TARGET.gguf Q4_K_M
     python -m bench.gguf.gguf_file logits MODEL.gguf IDS.npy LOGITS.npy --threads 2
 
-Writing takes the packages `gguf` and `safetensors`, the rest `llama-cpp-python`: none of edgegen's, for it is also done
-in a Python that has no others. Names come from the `gguf` package; what is rearranged is what llama.cpp's own converter
-(`convert_hf_to_gguf.py`) rearranges.
+Writing takes the packages `gguf` and `safetensors`, the rest `llama-cpp-python`: none of edgegen's, since it also
+runs in an environment without them. Names come from the `gguf` package; tensors are rearranged as in llama.cpp's own
+converter (`convert_hf_to_gguf.py`).
 """
 
 import argparse

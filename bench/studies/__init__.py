@@ -1,1 +1,1 @@
-"""Measurements of single parts of edgegen (`python -m bench.studies.NAME`)."""
+"""Studies: measurements of single parts of edgegen (`python -m bench.studies.NAME`)."""

@@ -1,9 +1,9 @@
-"""What a constraint costs, in microseconds per token.
+"""Cost of constrained decoding in microseconds per token: compile, mask and accept.
 
     python -m bench.studies.constraint --tokenizer gpt2/tokenizer.json:50257 --tokenizer qwen2.5/tokenizer.json:151936
 
-Each text is gone through token by token: the mask is computed and applied to random logits, then the token
-accepted. A vocabulary is read once, a constraint compiled once; both are given apart, in milliseconds.
+For each token of a text the mask is computed and applied to random logits, then the token is accepted. Reading a
+vocabulary and compiling a constraint happen once; both are reported separately, in milliseconds.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case and print a table."""
     parser = argparse.ArgumentParser(description="Microseconds per token of constrained output.")
     parser.add_argument("--tokenizer", action="append", required=True, help="tokenizer.json:vocabulary size")
-    parser.add_argument("--rounds", type=int, default=20, help="times each text is gone through (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="passes over each text (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args(arguments)
     measurements: list[Measurement] = []

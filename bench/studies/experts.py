@@ -1,10 +1,10 @@
-"""The experts of one layer as ONNX Runtime's QMoE, beside the same matrices as MatMulNBits: time and bytes read.
+"""Mixture of experts: ONNX Runtime's QMoE compared with the same matrices as MatMulNBits, in time and bytes read.
 
     python -m bench.studies.experts --threads 2
 
-MatMulNBits computes a token with as many experts as it is routed to (decode), or each expert its even share of the
-tokens (prefill): what routing costs QMoE is the difference. Weights and routes are random; scales count as read. By
-default a token reads a quarter of a gigabyte, more than a cache holds.
+MatMulNBits computes as many experts as a token is routed to (decode), or an even share of the tokens per expert
+(prefill): the difference is QMoE's cost of routing. Weights and routes are random; scales count as read. By default a
+token reads a quarter of a gigabyte, more than a CPU cache holds.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def model(nodes: list[NodeProto], inputs: Sequence[str], output: str, tensors: l
 
 
 def milliseconds(graph: ModelProto, threads: int, feeds: Sequence[dict[str, NDArray[np.float32]]]) -> float:
-    """The best run: other work on the machine only ever adds."""
+    """The fastest run, since other load on the machine only adds time."""
     session = open_session(graph.SerializeToString(), threads)
     times: list[float] = []
     for feed in feeds:

@@ -1,10 +1,10 @@
-"""What running forced tokens together saves, in milliseconds per answer.
+"""Constrained decoding: time saved by running forced tokens in one step, as proposals.
 
     python -m bench.studies.fast_forward --model stories
 
-The same constrained answers are made with and without a proposer, one after the other in every round, and the ratio
-of each pair is what counts. With float32 keys and values one token and several differ in their last bits, so that the
-answers may differ; that is why a round's answers are compared per token.
+Each round generates the same constrained answers with and without a proposer and takes the ratio of the pair. With a
+float32 KV cache, steps of one and of several tokens differ in their last bits, so the answers may differ. The times
+are therefore compared per token.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Measurement:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case and print a table."""
-    parser = argparse.ArgumentParser(description="What running forced tokens together saves.")
+    parser = argparse.ArgumentParser(description="Time saved by running forced tokens in one step.")
     parser.add_argument("--model", default="stories", help="a bundle's name or path (%(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="pairs of answers per case (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")

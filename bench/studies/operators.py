@@ -1,11 +1,10 @@
-"""What prefill is made of: ONNX Runtime's operators one by one, in milliseconds of CPU time on one thread.
+"""Operators of prefill: CPU time of each ONNX Runtime operator on one thread, in milliseconds.
 
     python -m bench.studies.operators
 
-The first table multiplies a chunk by matrices of GPT-2 small, in the ways that 8-bit weights can be multiplied, and
-says how far each is off where some channels are eight times as large. The second is attention over keys and values in
-float32 and in int8, for a prompt cut into chunks of several sizes. CPU time is the least of several runs, so that other
-work hardly shows.
+The first table multiplies a chunk by matrices of GPT-2 small with the available operators for 8-bit weights, and gives
+their errors with some channels eight times as large. The second measures attention over a float32 and an int8 KV cache
+for several chunk sizes of chunked prefill. CPU time is the minimum of several runs, which hides other load.
 """
 
 import time

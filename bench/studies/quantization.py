@@ -1,10 +1,10 @@
-"""What quantization costs small trained models, scheme by scheme, on text that none of them was calibrated on.
+"""Quality loss of quantization for small trained models, by scheme, on held-out text.
 
     python -m bench.studies.quantization DATA [--models gpt2 …] [--schemes int8 …] [--kv float32 int8] [--tokens 20480]
 
-DATA is the folder of real checkpoints and corpora. Twins called ``…-outliers`` compute the same function in float32:
-some channels behind each norm are made larger, and the weights that meet them smaller. What stands behind ± is the
-standard error of a number over the windows of the text, each of them the same for both models.
+DATA is the folder of real checkpoints and corpora. Models called ``…-outliers`` compute the same function in float32:
+some channels after each norm are scaled up, and the weights that multiply them scaled down. ± is the standard error
+over the windows of the text, which are the same for both models.
 """
 
 import argparse
@@ -45,7 +45,7 @@ SCHEMES: dict[str, tuple[Scheme, bool]] = {
     "int4 --fast": ("int4", True),
     "int4": ("int4", False),
 }
-_TAKERS = {  # norm → the matrices that meet it, and the axis of their inputs
+_TAKERS = {  # norm → the matrices that read its output, and their input axis
     "gpt2": ({"ln_1": ["attn.c_attn"], "ln_2": ["mlp.c_fc"]}, 0),
     "qwen2": (
         {
@@ -131,14 +131,14 @@ def compare(
     top1 = (p.argmax(axis=-1) == q.argmax(axis=-1)).mean(axis=-1)
     following = ids[:, 1:, None]
     gained = np.take_along_axis(p[:, :-1] - q[:, :-1], following, axis=-1).astype(np.float64).mean(axis=(1, 2))
-    perplexity = Estimate.of(gained)  # of its logarithm, which is so small a number that it hardly differs
+    perplexity = Estimate.of(gained)  # of its logarithm, which is nearly the same for so small a number
     return Estimate.of(kl), Estimate.of(top1), Estimate(float(np.expm1(perplexity.mean)), perplexity.error)
 
 
 def measure(
     checkpoint: Path, text: Path, folder: Path, schemes: list[str], kvs: list[KVDtype], tokens: int
 ) -> Iterator[tuple[str, KVDtype, Cost]]:
-    """Export ``checkpoint`` under each of ``schemes`` into ``folder``, and what that costs with each kind of cache."""
+    """Export ``checkpoint`` with each of ``schemes`` into ``folder``; measure the loss with each KV cache dtype."""
     exact, _ = export(str(checkpoint), folder / "fp32", scheme="fp32")
     ids = windows(exact, text, tokens)
     p = log_probabilities(exact, ids)
@@ -153,14 +153,14 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What quantization costs small trained models.")
+    parser = argparse.ArgumentParser(description="Quality loss of quantization for small trained models.")
     parser.add_argument("data", type=Path)
     parser.add_argument("--models", nargs="*", default=[*MODELS, "gpt2-outliers", "qwen2-outliers"])
     parser.add_argument("--schemes", nargs="*", default=list(SCHEMES))
     parser.add_argument("--kv", nargs="*", default=["float32", "int8"])
     parser.add_argument("--tokens", type=int, default=20480)
     args = parser.parse_args()
-    print("| model | weights | keys, values | bits | KL | top-1 | perplexity | export s |")
+    print("| model | weights | KV cache | bits | KL | top-1 | perplexity | export s |")
     print("|---|---|---|---|---|---|---|---|")
     for name in args.models:
         planted = name not in MODELS and name.endswith("-outliers")

@@ -1,11 +1,11 @@
-"""What choosing the next token costs, in microseconds per token: every processor alone, and the usual chains.
+"""Cost of sampling in microseconds per token: each logits processor alone, and common chains.
 
     python -m bench.studies.sampling [--json] [--repeats N] [--text N] [--only WORD] [--step-ms MS MS]
 
-Logits are random: peaked like a language model's (a few likely tokens over a broad floor) except where it says flat.
-The text before has ``--text`` tokens, as often as words are, and grows by one per step. Every figure has drawing (or
-taking the best) in it, so that "greedy" and "draw only" are what the others are to be held against. ``--step-ms``
-gives what a decode step takes at either vocabulary, and adds each figure's share of it.
+Logits are random: peaked like a language model's (a few likely tokens over a broad floor) unless named "flat". The
+context has ``--text`` tokens with word-like frequencies and grows by one per step. Every figure includes the draw (or
+the argmax), so "greedy" and "draw only" are the baselines. ``--step-ms`` gives the duration of a decode step for each
+vocabulary and adds each figure's share of it.
 """
 
 import argparse
@@ -90,7 +90,7 @@ class Measurement:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case and print a table."""
-    parser = argparse.ArgumentParser(description="Microseconds per token of choosing the next one.")
+    parser = argparse.ArgumentParser(description="Cost of sampling in microseconds per token.")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     parser.add_argument("--repeats", type=int, default=300, help="steps to measure per case (%(default)s)")
     parser.add_argument("--text", type=int, default=1000, help="tokens before the first step (%(default)s)")

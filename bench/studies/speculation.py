@@ -1,18 +1,18 @@
-"""What guesses by prompt lookup save, or cost, in pairs of answers with and without them.
+"""Speculative decoding with prompt lookup: speedup, in pairs of answers with and without it.
 
     python -m bench.studies.speculation --text FILE [--model BUNDLE] [--tokenizer FILE]
     python -m bench.studies.speculation --text FILE [--model BUNDLE] [--tokenizer FILE] --replay
     python -m bench.studies.speculation --costs [--model BUNDLE]
 
-No model that fits a benchmark edits texts well, so the answers are dictated: a logits processor has the model say
-passages of a text, token by token, with and without guesses. How much repeats is thereby known, and the time is that of
-the model's own steps. ``--tokenizer`` takes the ids of another tokenizer, for a checkpoint of random weights whose own
-is none for real texts. One case is not dictated: what the model says by itself.
+No model that is small enough for a benchmark edits texts well, so the answers are dictated: a logits processor forces
+passages of a text, token by token, with and without proposals. The repetition rate is thereby known, and the time is
+that of the model's own steps. ``--tokenizer`` uses another tokenizer's ids, for a random-weight checkpoint whose own
+tokenizer does not suit real text. One case is not dictated: the model's own greedy answer.
 
-``--replay`` runs no model: it counts the steps that passages from all over the text would take with n-grams and guesses
-of several sizes, a guessed token at the price that break-even is computed with. The options' defaults come from there.
+``--replay`` runs no model: it counts the steps that passages of the text would take with n-grams and proposals of
+several sizes; a proposed token costs what the break-even rule assumes. The options' defaults come from this.
 
-``--costs`` measures what one more token in a step costs, in steps: the figure that break-even is computed with.
+``--costs`` measures the cost of an additional token in a step, in steps: the constant of the break-even rule.
 """
 
 import argparse
@@ -38,19 +38,19 @@ from edgegen.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
 
-PROMPT, ANSWER, GUESS = 200, 160, 10
-"""Tokens of a passage to be repeated, of an answer, and of a guess."""
+PROMPT, ANSWER, PROPOSAL = 200, 160, 10
+"""Tokens of a passage to be repeated, of an answer, and of a proposal."""
 
 SIZES, LENGTHS, PASSAGES = (2, 3, 4, 5, 6), (5, 10, 20), 25
-"""Of ``--replay``: largest n-grams, longest guesses, and how many passages are taken."""
+"""For ``--replay``: largest n-grams, longest proposals, and the number of passages."""
 
 PAST, TOKENS, ROUNDS = 256, (2, 4, 8, 16), 15
-"""Of ``--costs``: tokens in the cache, in a step, and how often each is measured."""
+"""For ``--costs``: tokens in the KV cache, tokens in a step, and measurements of each."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An answer that is dictated, or None for the model's own."""
+    """A dictated answer, or None for the model's own."""
 
     name: str
     prompt: list[int]
@@ -59,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of all pairs; ``speedup`` is the median of their ratios, between quartiles."""
+    """The result of all pairs; ``speedup`` is the median of their ratios, ``low`` and ``high`` the quartiles."""
 
     case: str
     kv: str
@@ -85,21 +85,21 @@ class Dictation:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case and print a table."""
-    parser = argparse.ArgumentParser(description="What guesses by prompt lookup save, or cost.")
+    parser = argparse.ArgumentParser(description="Speedup of speculative decoding with prompt lookup.")
     parser.add_argument("--model", default="stories", help="a bundle's name or path (%(default)s)")
     parser.add_argument("--text", type=Path, help="a text file to take passages from")
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json to read it with (the model's)")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of answers per case (%(default)s)")
     parser.add_argument("--threads", type=int, help="threads to compute with (physical cores)")
-    parser.add_argument("--kv", default="float32,int8", help="how keys and values are kept (%(default)s)")
+    parser.add_argument("--kv", default="float32,int8", help="dtypes of the KV cache (%(default)s)")
     parser.add_argument("--cpu-time", action="store_true", help="on a busy machine: CPU time, best with --threads 1")
     parser.add_argument("--replay", action="store_true", help="count steps for several sizes, without a model")
-    parser.add_argument("--costs", action="store_true", help="measure what one more token in a step costs")
+    parser.add_argument("--costs", action="store_true", help="measure the cost of an additional token in a step")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     options = parser.parse_args(arguments)
     engines = [EngineOptions(kv=kv, threads=options.threads) for kv in options.kv.split(",")]
     if options.costs:
-        print("| keys and values | " + " | ".join(f"{n} tokens" for n in TOKENS) + " |")
+        print("| KV cache | " + " | ".join(f"{n} tokens" for n in TOKENS) + " |")
         print("|---|" + "---:|" * len(TOKENS))
         for engine in engines:
             print(f"| {engine.kv} | " + " | ".join(f"{cost:.2f}" for cost in costs(options.model, engine)) + " |")
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=1))
         return
-    print("| | keys and values | guessed | came true | ms per token without | speedup | quartiles | same ids |")
+    print("| | KV cache | proposed | accepted | ms per token without | speedup | quartiles | same ids |")
     print("|---|---|---:|---:|---:|---:|---|---|")
     for r in results:
         print(
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure_all(options: Any, engine: EngineOptions) -> Iterator[Measurement]:
-    """Every case with one kind of keys and values."""
+    """All cases with one KV cache dtype."""
     llm = LLM.load(options.model, options=engine)
     ids = read(options)
     for case in (*cases(ids), Case("greedy, the model's own", ids[:20], None)):
@@ -162,18 +162,18 @@ def quoting(passage: list[int], other: list[int], random: np.random.Generator) -
 
 
 def measure(llm: LLM, kv: str, case: Case, rounds: int, clock: Clock) -> Measurement:
-    """Answers with and without guesses, in turns."""
-    pairs = [(answer(llm, case, GUESS, clock), answer(llm, case, None, clock)) for _ in range(rounds + 1)]
-    (guessed, _), (single, _) = pairs[0]
+    """Alternating answers with and without proposals."""
+    pairs = [(answer(llm, case, PROPOSAL, clock), answer(llm, case, None, clock)) for _ in range(rounds + 1)]
+    (speculative, _), (single, _) = pairs[0]
     times = [(a, b) for (_, a), (_, b) in pairs[1:]]  # the first warms up
     ratios = [without / with_guesses for with_guesses, without in times]
     low, _, high = quantiles(ratios, n=4)
     return Measurement(
         case=case.name,
         kv=kv,
-        same_ids=guessed.token_ids == single.token_ids,
-        proposed=guessed.speculation.proposed,
-        accepted=guessed.speculation.accepted,
+        same_ids=speculative.token_ids == single.token_ids,
+        proposed=speculative.speculation.proposed,
+        accepted=speculative.speculation.accepted,
         ms_per_token_without=median(without for _, without in times) / (len(single.token_ids) - 1) * 1e3,
         speedup=median(ratios),
         low=low,
@@ -181,7 +181,7 @@ def measure(llm: LLM, kv: str, case: Case, rounds: int, clock: Clock) -> Measure
     )
 
 
-def answer(llm: LLM, case: Case, guess: int | None, clock: Clock) -> tuple[GenerationResult, float]:
+def answer(llm: LLM, case: Case, proposal: int | None, clock: Clock) -> tuple[GenerationResult, float]:
     """One answer, whose length is always the same, and seconds from its first token to its last."""
     dictated = [] if case.answer is None else [Dictation([*case.prompt, *case.answer])]
     with llm.stream(
@@ -190,7 +190,7 @@ def answer(llm: LLM, case: Case, guess: int | None, clock: Clock) -> tuple[Gener
         max_new_tokens=ANSWER,
         eos_token_id=(),
         logits_processor=dictated,
-        prompt_lookup_num_tokens=guess,
+        prompt_lookup_num_tokens=proposal,
     ) as stream:
         next(stream)
         begin = clock()
@@ -203,7 +203,7 @@ def print_replay(options: Any) -> None:
     ids = read(options)
     starts = range(0, len(ids) - PROMPT - ANSWER, max(1, (len(ids) - PROMPT - ANSWER) // PASSAGES))
     passages = [list(cases(ids, start)) for start in starts]
-    print("| n-grams of 2 to | guess | " + " | ".join(case.name for case in passages[0]) + " |")
+    print("| n-grams of 2 to | proposal | " + " | ".join(case.name for case in passages[0]) + " |")
     print("|---:|---:|" + "---|" * len(passages[0]))
     for size, longest in product(SIZES, LENGTHS):
         found = [[replay(case, size, longest) for case in same] for same in zip(*passages, strict=True)]
@@ -212,21 +212,21 @@ def print_replay(options: Any) -> None:
 
 
 def replay(case: Case, size: int, longest: int) -> float:
-    """How many times as long an answer would take without guesses."""
+    """The speedup of an answer by proposals, computed without a model."""
     proposer, answer = NGramProposer(longest, size), case.answer or []
     done, cost = 0, 0.0
     while done < len(answer):
-        guess = proposer.propose([*case.prompt, *answer[:done]])[: len(answer) - done - 1]
-        right = next((n for n, token in enumerate(guess) if token != answer[done + n]), len(guess))
-        if guess:
-            proposer.verified(len(guess), right)
-        cost += 1 + TOKEN_COST * len(guess)
+        proposal = proposer.propose([*case.prompt, *answer[:done]])[: len(answer) - done - 1]
+        right = next((n for n, token in enumerate(proposal) if token != answer[done + n]), len(proposal))
+        if proposal:
+            proposer.verified(len(proposal), right)
+        cost += 1 + TOKEN_COST * len(proposal)
         done += right + 1
     return len(answer) / cost
 
 
 def costs(model: str, options: EngineOptions) -> list[float]:
-    """Of each of ``TOKENS``: what a step of so many costs beyond a step of one, per token, in steps of one."""
+    """For each of ``TOKENS``: the additional cost per token of such a step, in steps of one token."""
     runner = open_runner(Bundle.open(BundleStore().resolve(model)), options)
     cache, random = runner.new_cache(), np.random.default_rng(0)
     cache.reserve(1, PAST + max(TOKENS))
@@ -243,7 +243,7 @@ def costs(model: str, options: EngineOptions) -> list[float]:
     for _ in range(ROUNDS):
         for tokens, found in ratios.items():
             step(1)
-            one, several = step(1), step(tokens)  # with what it takes to change the shape
+            one, several = step(1), step(tokens)  # includes the cost of changing the shape
             found.append((several / one - 1) / (tokens - 1))
     return [median(found) for found in ratios.values()]
 

@@ -1,10 +1,10 @@
-"""What watching for the end costs, in microseconds per token: every rule alone, and several together.
+"""Cost of stop conditions in microseconds per token: each alone, and several together.
 
     python -m bench.studies.stopping [--json] [--tokenizer FILE] [--text FILE] [--repeats N]
 
-The text is prose, read token by token as if it were an answer; none of the rules ends it. Every figure has turning ids
-into text in it, so that "ids to text" is what the others are to be held against. The tokenizer is the embedded
-model's, whose tokens are short; larger vocabularies have longer ones.
+The text is prose, checked token by token like an answer; no stop condition matches. Every figure includes detokenizing,
+so "ids to text" is the baseline. The tokenizer is the embedded model's, whose tokens are short; larger vocabularies
+have longer ones.
 """
 
 import argparse
@@ -63,7 +63,7 @@ class Measurement:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case and print a table."""
-    parser = argparse.ArgumentParser(description="Microseconds per token of watching for the end.")
+    parser = argparse.ArgumentParser(description="Cost of stop conditions in microseconds per token.")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json (the embedded model's)")
     parser.add_argument("--text", type=Path, default=Path(__file__).with_name("README.md"), help="%(default)s")

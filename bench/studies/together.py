@@ -1,11 +1,11 @@
-"""Many requests at once, and work that is not done twice: what the scheduler and the reuse of texts give.
+"""Continuous batching and prefix caching: throughput, time to first token, and differing answers.
 
     python -m bench.studies.together [BUNDLE] [--threads N] [--rounds N]
 
-Requests one after the other and together come in turns, and so do chats with and without what earlier turns left; the
-figures are medians of the rounds' ratios. The last table counts how many answers of float32 keys and values differ
-from those that a request gets by itself, where short cuts are taken; with ``deterministic``, and with int8 ones, there
-are none, or the benchmark fails.
+Rounds alternate between sequential and concurrent requests, and between chats with and without prefix caching; the
+figures are medians of the rounds' ratios. The last line counts answers that differ from those of the same request run
+alone. With a float32 KV cache there are some; with ``deterministic`` or an int8 KV cache there must be none, or the
+study fails.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def random_prompts(llm: LLM, count: int, length: int, seed: int) -> list[list[in
 
 
 def throughput(llm: LLM, count: int, seed: int, *, together: bool) -> float:
-    """Tokens a second of ``count`` requests."""
+    """Throughput of ``count`` requests in tokens per second."""
     prompts = random_prompts(llm, count, PROMPT, seed)
     begin = time.perf_counter()
     options: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": ()}
@@ -51,12 +51,12 @@ def throughput(llm: LLM, count: int, seed: int, *, together: bool) -> float:
 
 
 def said_per_turn(llm: LLM) -> int:
-    """Ids that are new in each turn: as many as the context allows, up to a limit."""
+    """New tokens in each turn: as many as the context allows, up to a limit."""
     return min(SAID, llm.max_context // TURNS - ANSWER)
 
 
 def last_turn(llm: LLM, seed: int) -> float:
-    """Seconds to the first token of a chat's last turn, each turn some new ids and an answer."""
+    """Time to first token of a chat's last turn, in seconds; each turn adds some new tokens and an answer."""
     text, result = list[int](), None
     for said in random_prompts(llm, TURNS, said_per_turn(llm), seed):
         text += said
@@ -67,7 +67,7 @@ def last_turn(llm: LLM, seed: int) -> float:
 
 
 def mixed_requests(llm: LLM, count: int) -> list[tuple[list[int], dict[str, Any]]]:
-    """Prompts that begin alike in part, drawn and greedy, some with a guess at what comes."""
+    """Requests whose prompts share prefixes; every other one samples, the others are greedy."""
     random, stems = Random(0), random_prompts(llm, 3, 60, 1)
     requests = list[tuple[list[int], dict[str, Any]]]()
     for n in range(count):
@@ -78,10 +78,10 @@ def mixed_requests(llm: LLM, count: int) -> list[tuple[list[int], dict[str, Any]
 
 
 def flips(llm: LLM, alone: LLM, requests: list[tuple[list[int], dict[str, Any]]]) -> float:
-    """Share of the answers that differ from those of each request by itself."""
+    """Share of the answers that differ from those of the same request run alone."""
     streams = [llm.stream(prompt, **options) for prompt, options in requests]
     answers = [stream.wait() for stream in streams]
-    # Each answer goes on as a prompt, whose beginning was computed token by token.
+    # Each answer becomes part of a prompt, whose prefix was computed token by token.
     more = [
         ([*prompt, *answer.token_ids], options) for (prompt, options), answer in zip(requests, answers, strict=True)
     ]
@@ -111,8 +111,8 @@ def main() -> None:
                 for seed in range(1, 1 + options.rounds)
             ]
             print(
-                f"{kv}: {count} requests: {median(b / a for a, b in pairs):.2f} times the tokens a second together "
-                f"({median(b for _, b in pairs):.0f}, one by one {median(a for a, _ in pairs):.0f})",
+                f"{kv}: {count} requests: {median(b / a for a, b in pairs):.2f} times the throughput together "
+                f"({median(b for _, b in pairs):.0f} tokens/s, one by one {median(a for a, _ in pairs):.0f})",
                 flush=True,
             )
         fresh = load(model, options.threads, kv, prefix_cache=0)
@@ -125,7 +125,7 @@ def main() -> None:
         )
         requests = mixed_requests(llm, 60)
         share = flips(llm, load(model, options.threads, kv, prefix_cache=0), requests)
-        print(f"{kv}: {share:.1%} of {2 * len(requests)} answers differ from those of each request by itself")
+        print(f"{kv}: {share:.1%} of {2 * len(requests)} answers differ from those of the same request run alone")
         if kv == "int8":
             assert share == 0
         else:

@@ -1,9 +1,9 @@
-"""What layers that keep only their window save: time of a decode step, and memory of keys and values.
+"""Sliding window layers: time of a decode step and memory of a KV cache that keeps only the window.
 
     python -m bench.studies.windows FOLDER [--threads N]
 
 The model, written to FOLDER, has Gemma 3's shape and random weights: 12 layers, 10 of them with a window of 512. Steps
-with and without windows come in turns. Times are CPU time, so that other work on the machine matters less.
+with a windowed and with a full KV cache alternate. Times are CPU time, which hides other load.
 """
 
 import argparse
@@ -42,7 +42,7 @@ STEPS = 40
 
 
 def write_checkpoint(folder: Path) -> Path:
-    """A Gemma 3 with weights drawn at random."""
+    """A Gemma 3 with random weights."""
     rng = np.random.default_rng(0)
     matrices = {"embed_tokens": (VOCABULARY, WIDTH)}
     norms = {"norm": WIDTH}
@@ -67,7 +67,7 @@ def write_checkpoint(folder: Path) -> Path:
 
 
 def fill(runner: ModelRunner, cache: KVCache, ids: NDArray[np.int64]) -> float:
-    """Prefill up to ``ids`` in chunks; CPU seconds."""
+    """Chunked prefill up to the end of ``ids``; CPU seconds."""
     begin = time.process_time()
     while cache.slots == 0 or cache.lengths[0] < len(ids):
         start = int(cache.lengths[0]) if cache.slots else 0
@@ -76,7 +76,7 @@ def fill(runner: ModelRunner, cache: KVCache, ids: NDArray[np.int64]) -> float:
 
 
 def step(runner: ModelRunner, cache: KVCache) -> float:
-    """One decode step, taken back; CPU seconds."""
+    """One decode step, which is then undone; CPU seconds."""
     length, begin = int(cache.lengths[0]), time.process_time()
     runner.decode(cache, np.array([[1]]))
     elapsed = time.process_time() - begin

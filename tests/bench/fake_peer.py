@@ -1,4 +1,4 @@
-"""A peer that computes nothing: it counts on from the last id of a prompt, and says how often it was asked."""
+"""A fake peer: it generates the ids that follow the last id of a prompt."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The comparison as far as it goes without peers: who takes part, where they live, whether they agree."""
+"""The comparison without peers installed: contestants, environments, agreement of logits."""
 
 import subprocess
 import sys

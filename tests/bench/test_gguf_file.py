@@ -1,8 +1,7 @@
-"""What the benchmark writes for llama.cpp is the checkpoint that was given: read back by the exporter, to the bit.
+"""GGUF files written by the benchmark hold the checkpoint bit for bit, read back by the exporter.
 
-The reader is held against transformers elsewhere (tests/export/checkpoint); that llama.cpp computes the same of such a
-file is
-the second line of the table of ``bench.gguf``.
+The reader is compared with transformers elsewhere (tests/export/checkpoint); the second row of the table of
+``bench.gguf`` shows that llama.cpp computes the same from such a file.
 """
 
 import json

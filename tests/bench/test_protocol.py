@@ -1,4 +1,4 @@
-"""The protocol of the comparison, spoken by a peer that computes nothing: in this process, and as the command it is."""
+"""The protocol of adapters with a fake peer, in this process and as a command."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The tables of the comparison, of made-up measurements."""
+"""The tables of the comparison, made of invented measurements."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The checkpoints that are compared: edgegen, transformers and the NumPy reference compute the same of them."""
+"""The checkpoints of the comparison: edgegen, transformers and the NumPy model compute the same logits."""
 
 import json
 from dataclasses import replace

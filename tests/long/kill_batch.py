@@ -1,10 +1,10 @@
-"""Kills ``edgegen batch`` at random moments, resumes it each time, and looks at what is there.
+"""Long test: ``edgegen batch`` is killed at random moments and resumed; no output is ever incomplete.
 
     python -m tests.long.kill_batch [--kills N] [--lines N] [--seed N]
 
-After every kill the output must be the old file or the whole new one, and what is unfinished the beginning of the new
-one, never shorter than before. Each third kill comes when the last answers are being written and the file is renamed.
-The new file is what an uninterrupted run wrote. The exit code is 1 if anything is otherwise.
+After every kill the output must be the old file or the complete new one. The journal must hold the first records of the
+new file, never fewer than before. Every third kill comes while the last answers are written and the file is renamed.
+The new file must equal that of an uninterrupted run. The exit code is 1 if a check fails.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 class BrokenOutputError(Exception):
-    """What is there after a kill is not what should be."""
+    """The files after a kill are not as they should be."""
 
 
 OLD = b"what was there before\n"
@@ -29,13 +29,13 @@ PROMPTS = ("Once upon a time", "The dog", "One day, Lily", "A cat and")
 
 @dataclass
 class Tally:
-    """What became of the processes that were killed.
+    """Counts of the processes and outputs.
 
     Attributes:
-        before: those that had not come to answer a line.
-        amid: those that had.
-        behind: those that came to their end before they could be killed.
-        batches: outputs that were finished, all of them whole.
+        before: processes killed before they answered another line.
+        amid: processes killed after they answered another line.
+        behind: processes that ended before they could be killed.
+        batches: finished outputs, all of them complete.
     """
 
     before: int = 0
@@ -49,7 +49,7 @@ class Tally:
 
 
 class Trial:
-    """One input, the output that it must give, and a batch that is killed again and again."""
+    """One input with its expected output, and a batch that is killed again and again."""
 
     def __init__(self, folder: Path, lines: int, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -63,7 +63,7 @@ class Trial:
         self.tally = Tally()
 
     def kill(self) -> None:
-        """Start or resume the batch, kill it, and look at what is there."""
+        """Start or resume the batch, kill it, and check the files."""
         process = self._start(self._output)
         if self._chance.random() < 1 / 3:
             while process.poll() is None and self._journal()[0] < self._lines - 1:
@@ -77,7 +77,7 @@ class Trial:
         self._look(ended)
 
     def finish(self) -> None:
-        """Without a kill."""
+        """Run the batch to its end without a kill."""
         if self._output.read_bytes() == OLD:
             self._start(self._output).wait()
             self._look(ended=True)
@@ -85,11 +85,11 @@ class Trial:
     def _look(self, ended: bool) -> None:
         found = self._output.read_bytes()
         answered, records = self._journal()
-        _require(found in (OLD, self._whole), "the output is half")
-        _require(self._whole.startswith(records), "unfinished answers are not the beginning of the new output")
+        _require(found in (OLD, self._whole), "the output is incomplete")
+        _require(self._whole.startswith(records), "the journal does not match the first lines of the new output")
         if found == self._whole:
             self.tally.batches += 1
-            self._part.unlink(missing_ok=True)  # killed behind the rename
+            self._part.unlink(missing_ok=True)  # killed after the rename
             self._output.write_bytes(OLD)
             answered = 0
         else:
@@ -104,7 +104,7 @@ class Trial:
         self._answered = answered
 
     def _journal(self) -> tuple[int, bytes]:
-        """How many lines are answered, and their records."""
+        """The number of answered lines, and their records."""
         try:
             pieces = self._part.read_bytes().split(b"\n")[1:-1]
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class Trial:
         return len(pieces), b"".join(piece.partition(b" ")[2] + b"\n" for piece in pieces)
 
     def _line(self, n: int) -> dict[str, object]:
-        """Each tenth is an error."""
+        """An input line; every tenth is invalid."""
         line: dict[str, object] = {"prompt": PROMPTS[n % 4], "max_new_tokens": 1 + self._chance.randrange(16), "id": n}
         return line | ({"temprature": 1} if n % 10 == 0 else {})
 
@@ -132,9 +132,9 @@ def _require(holds: bool, otherwise: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50, help="how many times to kill [50]")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills [50]")
     parser.add_argument("--lines", type=int, default=150, help="lines of the batch [150]")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments [0]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments [0]")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(Path(folder), options.lines, options.seed)
@@ -147,8 +147,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
     tally = trial.tally
     sys.stdout.write(
-        f"{tally.kills} kills: {tally.before} before a new answer, {tally.amid} behind one or more; {tally.behind} "
-        f"processes were through before; {tally.batches} batches finished, all whole\n"
+        f"{tally.kills} kills: {tally.before} before a new answer, {tally.amid} after one or more; {tally.behind} "
+        f"processes ended before; {tally.batches} batches finished, all complete\n"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""Processes that save sessions, killed at random moments: the file is the old one or the new one, always.
+"""Long test: processes that save sessions are killed at random moments; the file is always the old or the new one.
 
 python -m tests.long.kill_sessions [--kills N]
 """
@@ -39,9 +39,9 @@ def main() -> None:
                     process.stdout.readline()
                 time.sleep(random.random() * 0.05)
                 process.kill()
-            whole += len(Session.load(path).ids) >= 42  # which raises, if a byte is wrong
+            whole += len(Session.load(path).ids) >= 42  # raises if a byte is wrong
         left = len(list(Path(folder).glob(".*.tmp")))
-    print(f"{kills} kills: {whole} times a whole session; {left} unfinished files beside, swept an hour later")
+    print(f"{kills} kills: {whole} times a complete session; {left} temporary files left, removed an hour later")
     assert whole == kills
 
 

@@ -1,10 +1,10 @@
-"""Ten minutes of requests that join, leave and are cancelled: memory stays flat, and every answer is its own.
+"""Long test of continuous batching: ten minutes of random requests and cancellations; memory must stay flat.
 
     python -m tests.long.soak [BUNDLE] [--minutes N] [--threads N]
 
-Several threads ask at random, with prompts that begin alike; some give up midway. Each answer is compared with the one
-that its request gets by itself. Every half minute the process's own memory (anonymous pages) is printed; what it grows
-by after the first fifth of the time must be less than a hundredth of it.
+Several threads send random requests whose prompts share prefixes, and cancel some of them. Each answer must equal that
+of the same request run alone. Every half minute the process's own memory (anonymous pages) is printed; it may grow by
+less than 1% after the first fifth of the time.
 """
 
 import argparse
@@ -26,12 +26,12 @@ PAUSE = 30.0
 
 
 def own_memory() -> int:
-    """Bytes of anonymous pages: what others share with this process does not count, nor when they end."""
+    """Bytes of anonymous pages, which do not depend on what other processes share."""
     return status_bytes(Path("/proc/self/smaps_rollup"), "Anonymous:")
 
 
 class Soak:
-    """Asks until it is told to stop."""
+    """Sends requests until it is told to stop."""
 
     def __init__(self, model: str, threads: int | None) -> None:
         self.asked = self.cancelled = self.wrong = 0
@@ -51,7 +51,7 @@ class Soak:
         return prompt, how | ({"prompt_lookup_num_tokens": 6} if random.random() < 0.3 else {})
 
     def read(self, seed: int) -> None:
-        """One reader's life."""
+        """Send requests one after the other, checking each answer."""
         random = Random(seed)
         while not self.stop.is_set():
             n = random.randrange(PROMPTS)
@@ -71,7 +71,7 @@ class Soak:
 
 
 def soak(work: Soak, seconds: float, told: Callable[[float, int], None]) -> list[tuple[float, int]]:
-    """Time and memory, every ``PAUSE`` seconds."""
+    """Run the readers; return time and memory every ``PAUSE`` seconds."""
     readers = [threading.Thread(target=work.read, args=(n,)) for n in range(READERS)]
     begin, samples = time.monotonic(), list[tuple[float, int]]()
     for reader in readers:
@@ -101,7 +101,7 @@ def main() -> None:
     )
     settled = [memory for passed, memory in samples if passed >= options.minutes * 60 / 5]
     growth = max(settled) / settled[0] - 1
-    print(f"{work.asked} requests, {work.cancelled} given up, {work.wrong} wrong; memory grew by {growth:.2%}")
+    print(f"{work.asked} requests, {work.cancelled} cancelled, {work.wrong} wrong; memory grew by {growth:.2%}")
     assert not work.wrong
     assert growth < 0.01
 

@@ -1,1 +1,1 @@
-"""One adapter per runtime; each runs as a process of its own, in the Python that has its packages."""
+"""Adapters of the compared runtimes; each runs as its own process in its own environment."""

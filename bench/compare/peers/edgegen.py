@@ -1,4 +1,4 @@
-"""edgegen through its public API: every token passes engine, sampler and detokenizer, as in any program."""
+"""Adapter of edgegen through its public API: every token passes engine, sampler and detokenizer."""
 
 import importlib
 from functools import cached_property
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgegen_export.quantize.recipe import Scheme
 
 SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "int8", "int4": "int4", "fp32": "fp32"}
-"""How weights are stored, by variant."""
+"""Quantization scheme by variant."""
 
 
 class EdgegenModel(Model):
@@ -38,7 +38,7 @@ class EdgegenModel(Model):
         return Generation(np.array([ids]), watch.laps)
 
     def _generate_rows(self, prompts: Ids, tokens: int) -> Generation:
-        """As many requests at once; a lap ends when each has its next token."""
+        """A batch of requests; a lap ends when each has its next token."""
         watch = Stopwatch()
         streams = [
             self._llm.stream(ids.tolist(), max_new_tokens=tokens, temperature=0, eos_token_id=()) for ids in prompts
@@ -54,7 +54,7 @@ class EdgegenModel(Model):
 
     @cached_property
     def _runner(self) -> "Runner[Any]":
-        """Of its own: results of `LLM` carry text and ids, no logits."""
+        """A separate runner, since results of `LLM` have no logits."""
         from edgegen.model.loading import open_runner
 
         return open_runner(self._llm.bundle, self._options)
@@ -64,7 +64,7 @@ class Edgegen(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         from edgegen_export.pipeline import export
 
-        # Plain rounding: formats that calibration chose for random weights would be those of no real model.
+        # Round to nearest: calibration on random weights would choose unrealistic formats.
         fast_prefill = variant == "fast-prefill"
         export(
             str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32", fast_prefill=fast_prefill

@@ -1,8 +1,7 @@
 """llama.cpp through llama-cpp-python: Q8_0 or Q4_0 weights, its default f16 cache, its C API step by step.
 
-Below the Python classes of llama-cpp-python and their bookkeeping: what is measured is llama.cpp's own speed. With
-flash attention, which llama.cpp by default uses where it can; the variant "plain" is without it, which is what
-llama-cpp-python's `Llama` does unless told.
+It bypasses the Python classes of llama-cpp-python to measure llama.cpp's own speed. Flash attention is on, as in
+llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python's `Llama` by default.
 """
 
 import ctypes
@@ -16,7 +15,7 @@ from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
 PLAIN = "plain"
 KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
-"""How weights are stored, by variant."""
+"""Quantization by variant."""
 
 
 class LlamaCppModel(SteppedModel):
@@ -50,7 +49,7 @@ class LlamaCppModel(SteppedModel):
         return self._logits(-1).copy()
 
     def _room_for(self, rows: int) -> Any:
-        """A context of as many sequences, each with the room that the one has."""
+        """A context for that many sequences, each as long as a single one."""
         params = self._llama.context_params
         one_row = params.n_ctx
         params.n_ctx, params.n_seq_max = rows * one_row, rows

@@ -1,4 +1,4 @@
-"""What every peer does in the same way: the command of an adapter, the measurements, their lines on stdout.
+"""The protocol of adapters: their commands, the measurements, and the output format.
 
 An adapter is a module with one `Peer`, run as
 
@@ -44,11 +44,11 @@ SLACK = 0.1
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model made of its prompts.
+    """The ids that a model generated, with times.
 
     Attributes:
         ids: int64 [rows, tokens].
-        seconds: for each token of a row how long it took: the first from the prompt on, the others from the one before.
+        seconds: the duration of each token of a row, the first with its prefill.
     """
 
     ids: Ids
@@ -59,11 +59,11 @@ class Model(ABC):
     """A loaded model."""
 
     batches = True
-    """Whether it takes several prompts at once."""
+    """Whether it takes batches of prompts."""
 
     @abstractmethod
     def generate(self, prompts: Ids, tokens: int) -> Generation:
-        """Forget everything, read prompts [rows, length], append `tokens` greedy ids to each; no id ends a text."""
+        """Reset, prefill prompts [rows, length], generate `tokens` greedy ids for each; EOS does not stop."""
 
     @abstractmethod
     def logits(self, ids: Ids) -> Logits:
@@ -71,11 +71,11 @@ class Model(ABC):
 
 
 class SteppedModel(Model):
-    """A model that is asked for every token."""
+    """A model that is called for every token."""
 
     @abstractmethod
     def start(self, prompts: Ids) -> Ids:
-        """Forget everything, process prompts [rows, length], return the greedy next ids, [rows]."""
+        """Reset, prefill prompts [rows, length], return the greedy next ids, [rows]."""
 
     @abstractmethod
     def step(self) -> Ids:
@@ -128,7 +128,8 @@ class Peer(ABC):
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is measured; the same for every peer but for its variant. `started`: seconds since the epoch."""
+    """The parameters of the measurements. `started`: seconds since the epoch; `variant` is the only one that differs by
+    peer."""
 
     variant: str
     threads: int
@@ -143,7 +144,7 @@ class Protocol:
 
 
 def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, Any]]:
-    """Import, load, prefill, decode, memory, several prompts at once, in this order, in this process."""
+    """Measure import, load, prefill, decode, memory and a batch in this process, in this order."""
     start = time.perf_counter()
     peer.imports()
     imported = time.perf_counter()
@@ -155,7 +156,7 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
     rng = np.random.default_rng(0)
 
     def run(rows: int, length: int, tokens: int) -> list[float]:
-        # Never the same prompt twice: no peer may answer from a prefix cache. The last id ends the text.
+        # Prompts never repeat, so that prefix caching does not help. The last id is EOS.
         prompts = rng.integers(0, protocol.vocab - 1, (rows, length))
         begin = time.perf_counter()
         generation = model.generate(prompts, tokens)
@@ -232,7 +233,7 @@ def run(peer: Peer) -> None:
         model = peer.load(args.folder, args.variant, args.threads, args.context)
         with np.load(args.prompts) as prompts:
             answers = {name: model.logits(prompts[name]) for name in prompts.files}
-            # Apart, for a peer may generate by another way than the one that gives logits.
+            # Separate, since a peer may generate in another way than it computes logits.
             answers |= {f"{name}-next": model.generate(prompts[name][None], 1).ids[0] for name in prompts.files}
         np.savez(args.npz, allow_pickle=False, **answers)
     else:
@@ -253,7 +254,7 @@ def run(peer: Peer) -> None:
 
 
 def run_tool(command: list[str]) -> None:
-    """Run a converter; when it fails this process does, and what the converter said last is what is said."""
+    """Run a converter; when it fails, end this process with the converter's last line."""
     returncode = subprocess.run(command).returncode
     if returncode:
         sys.exit(returncode)

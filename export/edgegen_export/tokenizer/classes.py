@@ -109,7 +109,7 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
 
 
 def class_name(settings: TokenizerSettings, config: Mapping[str, object]) -> str | None:
-    """The class name without ``Fast``, from the tokenizer's or the model's config or the model type; None if unknown."""
+    """The class name without ``Fast``, from the tokenizer's config, the model's config or its type; None if unknown."""
     model_type = config.get("model_type")
     named = settings.tokenizer_class or config.get("tokenizer_class")
     if not isinstance(named, str):
