@@ -7,6 +7,7 @@ their errors with some channels eight times as large. The second measures attent
 for several chunk sizes of chunked prefill. CPU time is the minimum of several runs, which hides other load.
 """
 
+import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ HEADS, HEAD_DIM, CAPACITY, PROMPT = 12, 64, 1024, 512
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| columns, rows | way | ms | relative error |\n|---|---|---:|---:|")
     for columns, rows in MATRICES.values():
         for row in products(columns, rows):
