@@ -1,4 +1,4 @@
-"""What cannot be exported is refused in one error that lists every problem, and leaves nothing behind."""
+"""Checkpoints that cannot be exported: one error lists every problem, and no files are left."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def change_tensors(folder: Path, change: Callable[[Arrays], None]) -> None:
 
 
 def refusal(folder: Path, kind: type[EdgegenError]) -> str:
-    """The message with which ``folder`` is refused; nothing may be left of the bundle."""
+    """The error message for ``folder``; no file of the bundle may be left."""
     target = folder.parent / "bundle"
     with pytest.raises(kind) as caught:
         export(str(folder), target)

@@ -1,4 +1,4 @@
-"""Each layout against dense NumPy; shapes that are wrong and tensors that are missing are refused by name."""
+"""Each tensor layout against dense NumPy; wrong shapes and missing tensors are refused by name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def array(*shape: int) -> Array:
 
 
 def view_of(layout: TensorLayout, theirs: Sequence[Array], ours: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Ours, read back after the shapes have been checked as ``bind`` does it."""
+    """Our tensors, read back after the shapes are checked as in ``bind``."""
     assert all(x.shape == layout.shape(ours) for x in theirs)
     parts = layout.apply([LazyTensor.from_array(x) for x in theirs], ours)
     assert [part.shape for part in parts] == list(ours)

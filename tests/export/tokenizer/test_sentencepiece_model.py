@@ -1,4 +1,4 @@
-"""SentencePiece models: read as the SentencePiece library reads it, and refused where it is damaged or inconsistent."""
+"""SentencePiece models: read as the library reads them, and refused if damaged or inconsistent."""
 
 from pathlib import Path
 from typing import Any
