@@ -95,7 +95,7 @@ class DecoderConfig:
     ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
     ``experts``: every layer has several MLPs, all gated with SiLU, each of ``intermediate_size``.
-    ``clip_qkv``: queries, keys and values are clamped to ± this. A softcap c is ``c · tanh(x / c)``.
+    ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
     """
 

@@ -66,7 +66,7 @@ class _Operators:
 
 
 class GraphBuilder:
-    """One graph under construction. ``opset``: the version of the nodes that are copied into it, if any."""
+    """One graph that is being built. ``opset``: the version of the nodes that are copied into it, if any."""
 
     def __init__(self, name: str, opset: int = OPSET) -> None:
         self.name = name

@@ -52,7 +52,7 @@ def parse_model(data: bytes, name: str) -> Any:
         return _model_class().FromString(data)
     except DecodeError as error:
         raise CheckpointError(
-            f"{name} is not a SentencePiece model: it is damaged, cut short, or a file of another format"
+            f"{name} is not a SentencePiece model: it is damaged, truncated, or a file of another format"
         ) from error
 
 

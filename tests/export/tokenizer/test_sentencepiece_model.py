@@ -66,7 +66,7 @@ def test_agrees_with_the_library(test_data: Path, place: str) -> None:
         (b"", "exactly one piece must stand for the unknown, not 0 of 0"),
         (
             b"\x00garbage",
-            "tokenizer.model is not a SentencePiece model: it is damaged, cut short, or a file of another format",
+            "tokenizer.model is not a SentencePiece model: it is damaged, truncated, or a file of another format",
         ),
         (model_bytes(TINY)[:-1], "tokenizer.model is not a SentencePiece model"),
         (model_bytes(TINY)[:20], "tokenizer.model is not a SentencePiece model: it is damaged"),
