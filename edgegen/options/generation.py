@@ -52,7 +52,7 @@ CALLER_ONLY = ("logits_processor", "response_format", "grammar", "negative_promp
 """Options that no file has and that are no plain values."""
 
 DEFAULT_NGRAM_SIZE = 5
-"""More change nothing, fewer make copied texts come later (``python -m bench.speculation --replay``)."""
+"""More change nothing, fewer make copied texts come later (``python -m bench.studies.speculation --replay``)."""
 
 DEFAULT_ASSISTANT_TOKENS = 8
 

@@ -7,7 +7,7 @@ same way, so the last bits of a float32 KV cache are the same.
 
 TOKEN_COST = 0.25
 """Decode steps that one more token in a step costs, on the safe side: 0.07-0.2 were measured with a float32 KV cache,
-0.16-0.3 with int8 (``python -m bench.speculation --costs``)."""
+0.16-0.3 with int8 (``python -m bench.studies.speculation --costs``)."""
 
 ALLOWANCE = 0.01
 """Decode steps that may be lost per token."""

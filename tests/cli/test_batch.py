@@ -99,7 +99,7 @@ class TestAnswers:
 class TestKilled:
     @pytest.mark.slow
     def test_at_random_moments_nothing_is_lost_doubled_or_halved(self, tmp_path: Path) -> None:
-        """bench/kill_batch.py does the same more often."""
+        """tests/long/kill_batch.py does the same more often."""
         prompts, output = long_input(tmp_path / "in", 200), tmp_path / "out.jsonl"
         whole = tmp_path / "whole.jsonl"
         assert finish(prompts, whole).returncode == 1

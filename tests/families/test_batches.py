@@ -1,4 +1,4 @@
-"""Several prompts at once through the public API: each gets transformers' greedy ids, alone, in the batch, uncached."""
+"""Continuous batching through the public API: transformers' greedy ids alone, in a batch, and without KV cache."""
 
 from pathlib import Path
 

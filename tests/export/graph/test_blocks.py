@@ -1,4 +1,4 @@
-"""The blocks against their formulas: alone, in chunks and in batches of rows of different lengths.
+"""Graph blocks against their formulas: at once, in chunked prefill, and in batches of different lengths.
 
 No family and no checkpoint: a config, random tensors, the graphs.
 """
@@ -212,7 +212,9 @@ def test_a_prompt_cut_in_chunks_gives_the_same_across_every_window(subject: Subj
         found.append(runner.decode(cache, np.array([[ids[at]]]))[0, 0].copy())
         ends.append(at)
     poison(cache)
-    found += list(runner.decode(cache, np.array([ids[34:40]]))[0].copy())  # several at once, as a check of guesses
+    found += list(
+        runner.decode(cache, np.array([ids[34:40]]))[0].copy()
+    )  # several tokens at once, as for verifying proposals
     subject.close(np.array(found), ids, ends + list(range(34, 40)))
 
 

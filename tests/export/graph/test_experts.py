@@ -1,6 +1,6 @@
-"""Experts in a bundle: how their weights lie there, what int8 costs, what stays bit-equal, what is refused.
+"""Mixture of experts in a bundle: stored weights, quality loss of int8, bit-exactness, refusals.
 
-That their logits are those of transformers, the families' cases test.
+The families' cases compare their logits with transformers.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The three graphs of a bundle: one copy of the weights, and the same bits whichever way they are run."""
+"""The graphs of a bundle: one copy of the weights, and bit-exact results however they are run."""
 
 import math
 from collections.abc import Iterator
