@@ -5,7 +5,7 @@ from typing import Any
 
 from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError, one_or_list
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number
 
 STEPS = 32

@@ -19,7 +19,8 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.sampling_flags import given_flags, sampling_flags
 from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.errors import UsageError
-from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.system import expand_user
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from edgegen.cli.text_source import read_text
 from edgegen.errors import EdgegenError
 from edgegen.evaluation.items import Records, read_pairs, read_questions
 from edgegen.generation.result_json import finite_or_null
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import answer_record
-from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.system import peak_memory
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import finite_or_null, logprob_record
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 
 if TYPE_CHECKING:
     from edgegen.bundle.manifest import KVDtype

@@ -5,7 +5,7 @@ from copy import copy
 from typing import Self
 
 from edgegen.errors import OptionError
-from edgegen.stop_regex.span import Span
+from edgegen.stop_regex import Span
 
 
 class StopStringMatcher:

@@ -5,9 +5,7 @@ from copy import copy
 from typing import Self
 
 from edgegen.engine.finish import StopMatch, StopRule
-from edgegen.stop_regex.matcher import StopRegexMatcher
-from edgegen.stop_regex.regex import StopRegex
-from edgegen.stop_regex.span import Span
+from edgegen.stop_regex import Span, StopRegex, StopRegexMatcher
 from edgegen.stopping.strings import StopStringMatcher
 
 _Found = tuple[Span, StopRule] | None

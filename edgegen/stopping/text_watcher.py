@@ -8,7 +8,7 @@ from edgegen.engine.finish import StopMatch
 from edgegen.errors import OptionError
 from edgegen.options.generation import StoppingFunction
 from edgegen.sampling.id_array import IdArray
-from edgegen.stop_regex.regex import StopRegex
+from edgegen.stop_regex import StopRegex
 from edgegen.stopping.text_stops import TextStops
 from edgegen.tokenizer import StreamingDetokenizer
 

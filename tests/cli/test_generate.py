@@ -522,7 +522,10 @@ class TestSpeculation:
             (("--draft", DEFAULT_MODEL), b"token 0 is not the same in both"),
             (("--draft", "nowhere"), b"nowhere"),
             (("--num-assistant-tokens", "2"), b"num_assistant_tokens is for a draft model, and there is none"),
-            (("--prompt-lookup-num-tokens", "2", "--num-beams", "2"), b"nothing can be guessed with num_beams"),
+            (
+                ("--prompt-lookup-num-tokens", "2", "--num-beams", "2"),
+                b"speculative decoding does not go with num_beams",
+            ),
             (("--max-matching-ngram-size", "2"), b"give prompt_lookup_num_tokens with it"),
         ],
     )

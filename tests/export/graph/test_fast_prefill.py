@@ -13,7 +13,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import OptionError, UsageError
 from edgegen.llm import LLM
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_per_row
 from tests.export.bundles import random_ids
