@@ -64,6 +64,7 @@ class Option:
         note: what else is to know, for the documentation.
         default: what holds without it, where the default value does not say so itself.
         metavar: what stands for the value in a help text.
+        flag: its flag, where that is not the name with dashes.
         short: the flag's one-letter name.
         common: whether the short help text has it.
         draws: whether it only matters for sampling, and so asks for it.
@@ -79,6 +80,7 @@ class Option:
     note: str = ""
     default: str = ""
     metavar: str = ""
+    flag: str = ""
     short: str = ""
     common: bool = False
     draws: bool = False
@@ -301,6 +303,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         _ANSWERING,
         note="Left out, it is on if any sampling option is not at its default.",
         default="on with a sampling option",
+        flag="--do-sample/--no-do-sample",
     ),
     Option("renormalize_logits", "Sampling", Switch(), "Turn logits into log-probabilities in the end."),
     Option(
@@ -512,6 +515,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Rebuild the KV cache at every step (slow, for debugging).",
         ("generate",),
         note="That is what False does.",
+        flag="--no-use-cache",
     ),
     Option(
         "priority",
@@ -631,6 +635,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         note="Always on with an int8 KV cache, where it costs nothing. With float32, proposals are not used, and of an "
         "answer that goes on only the prompt's KV cache is used again.",
         default="no",
+        flag="--deterministic/--no-deterministic",
     ),
 )
 
