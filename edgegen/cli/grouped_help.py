@@ -13,6 +13,8 @@ HelpGroup = Group | Literal["Tests"]
 
 _ORDER: tuple[str, ...] = ("Tests", *get_args(Group))
 _EVERYTHING = "edgegen.everything"
+_WIDEST = 30
+"""Characters of an option that still has its help beside it."""
 
 
 class GroupedOption(click.Option):
@@ -37,9 +39,8 @@ class GroupedCommand(click.Command):
     """A command whose help text has its options in groups."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """All of it with ``--help-all``, else the first paragraph if there is more to show there."""
         text = cleandoc(self.help or "")
-        if self._has_more and not _everything(ctx):
+        if self._is_short(ctx):
             text = text.split("\n\n")[0]
         formatter.write_paragraph()
         with formatter.indentation():
@@ -50,20 +51,16 @@ class GroupedCommand(click.Command):
         for parameter in self.get_params(ctx):
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
             grouped = parameter if isinstance(parameter, GroupedOption) else GroupedOption
-            if record is not None and (grouped.common or _everything(ctx)):
+            if record is not None and (grouped.common or not self._is_short(ctx)):
                 groups.setdefault(grouped.group, []).append(record)
-        width = max((len(term) for records in groups.values() for term, _ in records if len(term) <= 28), default=0)
+        width = max((min(len(term), _WIDEST) for records in groups.values() for term, _ in records), default=0)
         for group in sorted(groups, key=_ORDER.index):
             with formatter.section(group):
-                formatter.write_dl([(term.ljust(width), text) for term, text in groups[group]])
+                formatter.write_dl([(term.ljust(width), text) for term, text in groups[group]], col_max=_WIDEST)
 
-    @property
-    def _has_more(self) -> bool:
-        return any(isinstance(option, GroupedOption) and not option.common for option in self.params)
-
-
-def _everything(ctx: click.Context) -> bool:
-    return bool(ctx.meta.get(_EVERYTHING))
+    def _is_short(self, ctx: click.Context) -> bool:
+        """Whether only the first paragraph and the common options are asked for, as there is ``--help-all``."""
+        return not ctx.meta.get(_EVERYTHING) and any(option.name == "help_all" for option in self.params)
 
 
 def _show_everything(ctx: click.Context, option: click.Parameter, value: bool) -> None:

@@ -42,8 +42,10 @@ class Number(Kind):
 
     @property
     def spelled(self) -> str:
-        bounds = [f"{'>' if self.above else '≥'} {self.low:.15g}"] if self.low > -inf else []
-        bounds += [f"{'<' if self.below else '≤'} {self.high:.15g}"] if self.high < inf else []
+        if -inf < self.low and self.high < inf and not self.above and not self.below:
+            return f"{self.type.__name__}, {self.low} to {self.high}"
+        bounds = [f"{'>' if self.above else '≥'} {self.low}"] if self.low > -inf else []
+        bounds += [f"{'<' if self.below else '≤'} {self.high}"] if self.high < inf else []
         return " ".join([self.type.__name__, ", ".join(bounds)]).strip()
 
     def problems(self, name: str, value: object) -> list[str]:
@@ -71,7 +73,8 @@ class OneOf(Kind):
 
     @property
     def spelled(self) -> str:
-        return " or ".join(f"`{value!r}`" for value in self.values)
+        *others, last = (f"`{value!r}`" for value in self.values)
+        return f"{', '.join(others)} or {last}"
 
     def problems(self, name: str, value: object) -> list[str]:
         known = any(value == one and (isinstance(value, bool) or not isinstance(one, bool)) for one in self.values)

@@ -18,12 +18,11 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli import run
 from edgegen.cli.generate import read_prompt
-from edgegen.cli.sampling_flags import FLAGS
-from edgegen.cli.stopping_flags import FLAGS as STOPPING_FLAGS
 from edgegen.errors import UsageError
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
+from edgegen.options.table import GENERATION_OPTIONS
 from tests.cli.conftest import COMMAND, Edgegen
 
 EIGHT = ("-n", "8", "--seed", "3")
@@ -283,7 +282,7 @@ class TestInProcess:
             (["--do-sample", "--seed", "9"], {"seed": 9}),
             (["--temperature", "0"], {}),
             (["--no-do-sample"], {}),
-            (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2", "--sessions", "two"], {}),
+            (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2"], {}),
             (["--kv", "float32"], {}),
         ]:
             values: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": [7, 9], **overrides}
@@ -339,12 +338,6 @@ class TestSamplingFlags:
         )
         assert done.stdout.startswith(b"AB")
 
-    def test_every_flag_is_an_option(self) -> None:
-        for name, kind, text in FLAGS:
-            default = getattr(GenerationOptions(), name)
-            assert default is None or isinstance(default, kind), name
-            assert text.endswith(".")
-
     @pytest.mark.parametrize("bias", ["5", "a=1", "5=b", "=", "5=1=2"])
     def test_a_bias_that_is_none_is_refused(self, edgegen: Edgegen, model: str, bias: str) -> None:
         done = edgegen("generate", "-m", model, "--logit-bias", bias, "Zoë")
@@ -374,10 +367,9 @@ class TestStoppingFlags:
     def test_are_off_where_nothing_is_said(self, edgegen: Edgegen, model: str) -> None:
         shown = json.loads(edgegen("generate", "-m", model, "--print-options").stdout)
         plain = json.loads(json.dumps(GenerationOptions().to_json()))
-        for name, _, text in STOPPING_FLAGS:
-            if name != "eos_token_id":  # the bundle has its own
-                assert shown[name] == plain[name]
-            assert text.endswith(".")
+        for option in GENERATION_OPTIONS:
+            if option.group == "Stopping" and option.name != "eos_token_id":  # the bundle has its own
+                assert shown[option.name] == plain[option.name]
 
     def test_everything_wrong_is_told_before_the_model_is_loaded(self, edgegen: Edgegen) -> None:
         done = edgegen(

@@ -75,7 +75,9 @@ class TestShared:
             (["rm"], "Missing argument 'NAMES...'."),
             (["list", "a"], "Got unexpected extra argument (a)"),
             (["info", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
-            (["generate", "a", "--sessions", "3"], "'3' is not one of 'one', 'two'."),
+            (["generate", "a", "--sessions", "two"], "No such option '--sessions'."),
+            (["batch", "a", "-o", "b", "--packed-weights"], "No such option '--packed-weights'."),
+            (["export", "a", "--fast-prefill"], "No such option '--fast-prefill'."),
             (["generate", "a", "--kv", "int4"], "'int4' is not one of 'float32', 'int8'."),
         ],
     )
