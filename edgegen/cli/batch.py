@@ -1,4 +1,4 @@
-"""``edgegen batch``: a file of prompts, answered line by line; resumable."""
+"""``edgegen batch``: answer a file of prompts line by line, resumable."""
 
 import os
 import sys
@@ -147,7 +147,7 @@ def _entries(
 
 
 def _write(entries: "Iterator[Entry]", target: "BatchOutput", path: Path | None) -> int:
-    """All entries into their place; how many tokens they have. ``path`` is the input's, if it can be read twice."""
+    """Write all entries; returns how many tokens they have. ``path`` is the input's, if it can be read twice."""
     tokens = 0
     with _bar(path, target.answered) as show:
         for entry in entries:
@@ -159,7 +159,7 @@ def _write(entries: "Iterator[Entry]", target: "BatchOutput", path: Path | None)
 
 @contextmanager
 def _bar(path: Path | None, answered: int) -> Generator[Callable[[int], None]]:
-    """Gives what is to hear after each line how many tokens there are; it shows them where somebody looks."""
+    """Gives a function to call after each line with the number of tokens; on a terminal, it moves a bar."""
     if not sys.stderr.isatty():
         yield lambda tokens: None
         return

@@ -1,4 +1,4 @@
-"""``edgegen bench``: how fast bundles run on this machine, and in how much memory."""
+"""``edgegen bench``: measure throughput, latency and memory of bundles on this machine."""
 
 import json
 import platform
@@ -132,7 +132,7 @@ def command(
 
 
 class _Check(Check):
-    """Of numbers, options and bundles."""
+    """Validates numbers, options and bundles."""
 
     def counts(self, name: str, text: str) -> tuple[int, ...] | None:
         """The numbers of a list."""

@@ -1,4 +1,4 @@
-"""``edgegen eval``: bundles put to the same tests, side by side."""
+"""``edgegen eval``: compare bundles on perplexity, multiple choice and minimal pairs."""
 
 import json
 import math
@@ -108,7 +108,7 @@ def command(
 
 
 class _Check(Check):
-    """Of texts, questions and bundles."""
+    """Validates texts, questions and bundles."""
 
     def text(self, file: str | None) -> str:
         text = "" if file is None else self.attempt(lambda: read_text(file, "text"))
@@ -137,7 +137,7 @@ def _spoken(file: str) -> str:
 
 
 def _measured(name: str, tests: "Sequence[Evaluation]", options: EngineOptions | None) -> list[Row]:
-    """What the tests say of a bundle, which is then let go."""
+    """The figures of a bundle, which is then unloaded."""
     from edgegen.llm import LLM
 
     llm, rows = LLM.load(name, options=options), list[Row]()

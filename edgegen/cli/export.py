@@ -1,4 +1,4 @@
-"""``edgegen export``: a checkpoint becomes a bundle."""
+"""``edgegen export``: export a checkpoint to a bundle."""
 
 import sys
 import time
@@ -149,7 +149,7 @@ def source_name(source: str, gguf_file: str | None = None) -> str:
 
 
 class _Terminal:
-    """Progress on standard error: a bar on a terminal, nothing where nobody looks but warnings."""
+    """Progress on standard error: a bar on a terminal, only warnings elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         from tqdm import tqdm

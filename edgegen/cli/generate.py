@@ -1,4 +1,4 @@
-"""``edgegen generate``: continue a prompt, text on stdout."""
+"""``edgegen generate``: continue a prompt and stream the text to standard output."""
 
 import json
 import sys
@@ -137,14 +137,14 @@ def _open(llm: "LLM", messages: "list[Message]", session: "Session | None", give
 
 
 def _record(result: "GenerationResult") -> dict[str, Any]:
-    """An answer, and what became of proposals, if any were made."""
-    guessed = {"speculation": asdict(result.speculation)} if result.speculation.runs else {}
-    return {**answer_record(result), **guessed}
+    """An answer, and the counts of speculative decoding if there were proposals."""
+    speculation = {"speculation": asdict(result.speculation)} if result.speculation.runs else {}
+    return {**answer_record(result), **speculation}
 
 
 def _stats(result: "GenerationResult", load_seconds: float) -> str:
     """Times, tokens, memory and the end, in one line."""
-    t, memory, guessed = result.timings, peak_memory(), result.speculation
+    t, memory, speculation = result.timings, peak_memory(), result.speculation
     known = f", {t.cached_tokens} of them known before," if t.cached_tokens else ""
     parts = [
         f"load {load_seconds:.2f} s",
@@ -153,7 +153,7 @@ def _stats(result: "GenerationResult", load_seconds: float) -> str:
             f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
             f"({t.decode_tokens_per_second:.0f} tok/s)"
         ),
-        *([f"{guessed.accepted} of {guessed.proposed} proposed tokens accepted"] if guessed.runs else []),
+        *([f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted"] if speculation.runs else []),
         *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
         f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
         *([f"seed {result.seed}"] if result.seed is not None else []),
@@ -181,7 +181,7 @@ def read_prompt(argument: str | None, file: str | None, *, needed: bool = True) 
             return ""
         raise UsageError("no prompt: give it as an argument, with -f FILE, or through a pipe.")
     text = read_text(source, "prompt")
-    # A shell's pipe ends in a newline that nobody meant; a model would go on after it as after a paragraph.
+    # A shell's pipe ends in a newline that is not part of the prompt; a model would begin a new paragraph after it.
     return text.removesuffix("\n").removesuffix("\r") if source == "-" else text
 
 

@@ -1,4 +1,4 @@
-"""``edgegen score``: how likely a model finds a text, a file or continuations of a context."""
+"""``edgegen score``: log-probabilities of continuations, or the perplexity of a file."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def _problem(
     top_logprobs: int | None,
     as_json: bool,
 ) -> str:
-    """What is wrong with the command, whatever the model."""
+    """What is wrong with the arguments, whatever the model."""
     if file is not None:
         if context is not None or continuations:
             return "give a file (-f), or CONTEXT with continuations (-c), not both."
@@ -119,7 +119,7 @@ def _problem(
 def _context(argument: str) -> str:
     if argument != "-":
         return argument
-    # A shell's pipe ends in a newline that nobody meant.
+    # A shell's pipe ends in a newline that is not part of the context.
     return read_text("-", "context").removesuffix("\n").removesuffix("\r")
 
 

@@ -1,4 +1,4 @@
-"""TextStops: stop strings and a stop expression in one text, and how much of it may be shown until one is found."""
+"""TextStops: finds stop strings and a stop expression in streamed text, and holds back what may be part of one."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -59,7 +59,7 @@ class TextStops:
         return self._end_at(*found) if found else (self._show(self._begin + len(self._text)), None)
 
     def fork(self) -> Self:
-        """The same stops in another text that has begun alike."""
+        """The same stops for another text with the same prefix."""
         fork = copy(self)
         fork._strings = self._strings.fork()
         fork._regex = self._regex and self._regex.fork()

@@ -35,7 +35,7 @@ load, s                                0.20   0.20
 memory, MB                              150      -
 peak memory, MB                         400      -
 weights, MB                             100    100
-keys and values, MB                    2.00   2.00
+KV cache, MB                           2.00   2.00
 read per token at 32, MB                132      -
 read per token at 256, MB               356    356
 memory bandwidth, GB/s     50.0 (25.0-50.0)   50.0

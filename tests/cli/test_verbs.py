@@ -243,7 +243,7 @@ class TestInfo:
     def test_tells_of_its_variants(self, capsys: Capture, model: str) -> None:
         assert run(["info", model]) == 0
         out = capsys.readouterr().out
-        assert "int8 (float32 keys and values, 1.5 KiB per token), int8-kv-int8 (int8 keys and values, 0.4 KiB" in out
+        assert "int8 (float32 KV cache, 1.5 KiB per token), int8-kv-int8 (int8 KV cache, 0.4 KiB" in out
         assert run(["info", model, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
         assert [(v["kv_dtype"], v["kv_bytes_per_token"], v["minimum_onnxruntime"]) for v in facts["variants"]] == [
