@@ -8,7 +8,7 @@ from edgegen.errors import OptionError, one_or_list
 from edgegen.options.option_set import OptionSet, documented
 
 TokenSequence = tuple[int, ...]
-"""Token ids in a row."""
+"""A sequence of token ids."""
 
 LogitsFunction = Callable[[Any, Any], Any]
 """``function(ids, logits) -> logits``: ids int64 ``[T]`` so far, read-only; logits float32 ``[vocab]``, a copy."""

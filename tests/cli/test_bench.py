@@ -116,7 +116,8 @@ class TestAnswers:
     def test_an_interrupt_ends_it_at_once(self, model: str) -> None:
         command = [*COMMAND, "bench", "-m", model, "--repeats", "1000"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(3)
+        while subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False).returncode:
+            time.sleep(0.05)  # until it has started a process to measure in
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
-from tests.cli.conftest import COMMAND, Edgegen
+from tests.cli.conftest import COMMAND, Edgegen, feed
 
 EIGHT = ("-n", "8", "--seed", "3")
 
@@ -198,18 +197,16 @@ def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["text", "json"])
-def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str) -> None:
+def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str, tmp_path: Path) -> None:
     """Without the cache a long answer takes long enough to be interrupted anywhere."""
     options = ["-n", "400", "--no-use-cache", "--eos-token-id", "259"] + ["--json"] * (mode == "json")
-    command = [*COMMAND, "generate", "-m", str(int8_bundle.path), "Once upon a time", *options]
+    os.mkfifo(tmp_path / "prompt")
+    command = [*COMMAND, "generate", "-m", str(int8_bundle.path), "-f", str(tmp_path / "prompt"), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     assert process.stderr is not None
-    if mode == "text":
-        said = process.stdout.read(5)  # flushed as it is made: it comes before the end
-    else:
-        said = b""
-        time.sleep(1.5)
+    feed(tmp_path / "prompt", "Once upon a time")
+    said = process.stdout.read(5) if mode == "text" else b""  # flushed as it is made: it comes before the end
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=300)
     assert process.returncode == 130
@@ -490,17 +487,19 @@ class TestSessions:
 class TestSpeculation:
     REPEATING = ("--logit-bias", "65=100", "--temperature", "0", "-n", "30")
 
-    def test_guesses_change_no_text_and_are_counted(self, edgegen: Edgegen, model: str) -> None:
+    def test_proposals_change_no_text_and_are_counted(self, edgegen: Edgegen, model: str) -> None:
         plain = edgegen("generate", "-m", model, *self.REPEATING, "Zoë")
-        guessed = edgegen("generate", "-m", model, *self.REPEATING, "--prompt-lookup-num-tokens", "6", "--stats", "Zoë")
-        assert guessed.stdout == plain.stdout == b"A" * 30 + b"\n"
-        found = re.search(rb"([0-9]+) of ([0-9]+) proposed tokens accepted", guessed.stderr)
+        speculative = edgegen(
+            "generate", "-m", model, *self.REPEATING, "--prompt-lookup-num-tokens", "6", "--stats", "Zoë"
+        )
+        assert speculative.stdout == plain.stdout == b"A" * 30 + b"\n"
+        found = re.search(rb"([0-9]+) of ([0-9]+) proposed tokens accepted", speculative.stderr)
         assert found
         assert int(found[1]) == int(found[2]) > 15
 
     def test_json_says_what_was_proposed_where_something_was(self, edgegen: Edgegen, model: str) -> None:
-        guess = ("--prompt-lookup-num-tokens", "6", "--max-matching-ngram-size", "3")
-        done = edgegen("generate", "-m", model, *self.REPEATING, *guess, "--json", "Zoë")
+        lookup = ("--prompt-lookup-num-tokens", "6", "--max-matching-ngram-size", "3")
+        done = edgegen("generate", "-m", model, *self.REPEATING, *lookup, "--json", "Zoë")
         said = json.loads(done.stdout)["speculation"]
         assert set(said) == {"runs", "proposed", "accepted"}
         assert said["proposed"] == said["accepted"] >= said["runs"] > 0

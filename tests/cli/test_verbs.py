@@ -81,7 +81,7 @@ class TestShared:
             (["generate", "a", "--kv", "int4"], "'int4' is not one of 'float32', 'int8'."),
         ],
     )
-    def test_a_command_that_cannot_be_right_is_told_and_ends_with_2(
+    def test_invalid_arguments_are_told_and_end_with_2(
         self, capsys: Capture, arguments: list[str], message: str
     ) -> None:
         assert run(arguments) == 2

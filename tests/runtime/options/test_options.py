@@ -221,7 +221,7 @@ def test_what_only_transformers_has_is_refused_by_name(name: str, instead: str) 
     ],
     ids=str,
 )
-def test_wrong_guesses_are_refused(given: dict[str, Any], told: str) -> None:
+def test_wrong_options_of_speculative_decoding_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         DEFAULTS.override(given)
 
