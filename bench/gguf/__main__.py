@@ -30,7 +30,7 @@ from bench.studies.quantization import MODELS, compare, plant_outliers, windows
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import EMBEDDINGS, KVDtype
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.calibration.bit_budget import ladder
 from edgegen_export.pipeline import export
 from edgegen_export.quantization import MOST_BUDGET

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnkn
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme

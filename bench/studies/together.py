@@ -21,7 +21,7 @@ from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 
 PROMPT, NEW, TURNS, SAID, ANSWER = 32, 64, 10, 70, 30
 

@@ -17,7 +17,7 @@ from edgegen.model.interfaces import make_runner
 from edgegen.model.loading import open_graphs
 from edgegen.model.ort_session import runtime_version
 from edgegen.model.sliding_window import bytes_needed, windows_of
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.system import peak_memory, physical_cores, proportional_memory, second_level_cache
 from edgegen.tokenizer import Tokenizer
 

@@ -25,7 +25,8 @@ from edgegen.errors import ConstraintError, OptionError, PromptTooLongError, Usa
 from edgegen.generation.beam_stops import BeamStops
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.session import Session
-from edgegen.options.generation import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE, GenerationOptions
+from edgegen.options.generation import GenerationOptions
+from edgegen.options.table import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.sampling.sampler import Sampler

@@ -77,7 +77,7 @@ class Session:
         if self._model and self._model != model:
             raise SessionError(
                 "the session was begun with another model, or with its keys and values kept otherwise (--kv, "
-                "--fast-prefill): use the same bundle and options again, or begin a new session."
+                "fast_prefill): use the same bundle and options again, or begin a new session."
             )
 
     def beginning(self, ids: Ids[int], *, sure: bool) -> KVPrefix | None:

@@ -11,7 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.model.interfaces import Cache, Runner
 from edgegen.model.loading import open_runner, open_tokenizer
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling.history import History
 
 Logits = NDArray[np.float32]

@@ -12,7 +12,7 @@ from bench.compare.checkpoints import Shape, Sizes, write_checkpoint
 from bench.compare.numpy_model import NumpyModel
 from bench.compare.shapes import SHAPES, LlamaShape, read_shape
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.oracle import import_torch, import_transformers
 

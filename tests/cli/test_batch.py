@@ -149,7 +149,7 @@ class TestRefusals:
             "  - threads: must be between 1 and 1024, found 0",
             "  - --ray reads its lines from a file, in any order: give one.",
         ]
-        assert run(["batch", "nowhere", "-o", "out", "-m", "storys", "--fast-prefill"]) == 2
+        assert run(["batch", "nowhere", "-o", "out", "-m", "storys"]) == 2
         err = capsys.readouterr().err
         assert "  - cannot read nowhere: No such file or directory." in err
         assert "  - no bundle named or at 'storys'" in err

@@ -18,7 +18,7 @@ from typing import Any
 from bench.compare.peers.protocol import status_bytes
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 
 READERS = 6
 PROMPTS = 40

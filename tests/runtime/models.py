@@ -34,7 +34,7 @@ from edgegen.bundle.manifest import (
 from edgegen.llm import LLM
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.ort_session import Binding, Buffer, RunSwitch
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.parity.report import ParityReport, VariantParity
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.checkpoint.layouts import write_gpt2

@@ -20,7 +20,7 @@ SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "
 class EdgegenModel(Model):
     def __init__(self, bundle: Path, threads: int, variant: str) -> None:
         from edgegen.llm import LLM
-        from edgegen.options.generation import EngineOptions
+        from edgegen.options.engine import EngineOptions
 
         kv = "int8" if variant == "int8-kv" else "float32"
         self._options = EngineOptions(threads=threads, kv=kv, fast_prefill=variant == "fast-prefill")

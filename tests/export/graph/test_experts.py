@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.parity.report import ParityReport
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors

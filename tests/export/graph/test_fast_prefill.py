@@ -13,7 +13,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import OptionError, UsageError
 from edgegen.llm import LLM
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_per_row
 from tests.export.bundles import random_ids
@@ -98,7 +98,7 @@ def test_only_layers_are_there_twice_and_each_once(bundle: Bundle) -> None:
 
 def test_a_model_without_one_says_how_to_get_one(checkpoint: Path, tmp_path: Path) -> None:
     bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="int8", fast=True)
-    with pytest.raises(UsageError, match=r"has no fast prefill: export the model with --fast-prefill\."):
+    with pytest.raises(UsageError, match=r"has no fast prefill: export the model with fast_prefill=True\."):
         LLM.load(bundle.path, options=EngineOptions(fast_prefill=True))
 
 

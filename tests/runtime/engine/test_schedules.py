@@ -19,7 +19,8 @@ from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.model.interfaces import Runner
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions, GenerationOptions
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions
 from edgegen.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.llm import LLM
 from edgegen.model.in_place_runner import Logits
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import random_ids

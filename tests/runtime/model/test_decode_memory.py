@@ -15,7 +15,7 @@ from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import OneSession
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import LogitsPipeline, LogitsSettings
 from edgegen.sampling.sampler import Sampler
 from edgegen.stopping.text_watcher import TextWatcher

@@ -15,7 +15,7 @@ from edgegen.model.in_place_runner import InPlaceRunner, Logits
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
 from tests.runtime.models import FakeGraphs, after_prompt, fake_runner, fake_variant, random_ids

@@ -18,7 +18,7 @@ from edgegen.model.packed_weights import (
     packed_graph,
     remove_packed,
 )
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from tests.export.bundles import export_to
 from tests.export.checkpoint.layouts import write_gpt2
 

@@ -20,7 +20,7 @@ from edgegen.generation.cancellation import CancelToken
 from edgegen.llm import LLM
 from edgegen.model.concat_runner import ConcatRunner
 from edgegen.model.in_place_runner import Logits
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.scoring.scored_sequence import ScoredGroup, ScoredSequence
 from edgegen.scoring.scores import Score
 from tests.runtime.models import (

@@ -16,7 +16,7 @@ from edgegen.engine.engine import Engine
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.errors import LogitsError, UsageError
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.draft_model import DraftModel

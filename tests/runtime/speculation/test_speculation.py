@@ -20,7 +20,8 @@ from edgegen.errors import ConstraintError, LogitsError
 from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions, GenerationOptions
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.ngram_proposer import NGramProposer
