@@ -1,0 +1,44 @@
+"""The layout of the house: few entries, a short engine, one direction of imports, no circle."""
+
+import configparser
+
+import grimp
+import pytest
+
+from tests.root import ROOT
+
+MOST_ENTRIES = 26
+MOST_ENGINE_LINES = 3000
+MOST_LAYERS = 16
+
+
+def layers(contract: str) -> list[str]:
+    """The layers of a contract of ``.importlinter``, the highest first."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter", "utf-8")
+    return contracts[f"importlinter:contract:{contract}"]["layers"].split("\n")[1:]
+
+
+def test_the_runtime_has_few_entries() -> None:
+    entries = [path.name for path in (ROOT / "edgegen").iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= MOST_ENTRIES, sorted(entries)
+
+
+def test_engine_and_model_are_short() -> None:
+    files = [file for wing in ("engine", "model") for file in (ROOT / "edgegen" / wing).rglob("*.py")]
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= MOST_ENGINE_LINES
+
+
+def test_the_runtime_has_few_layers() -> None:
+    assert 1 < len(layers("runtime-layers")) <= MOST_LAYERS
+
+
+@pytest.mark.parametrize("package", ["edgegen", "edgegen_export"])
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    """Imports inside of functions count: a lazy import may save time, but not hide a circle."""
+    graph = grimp.build_graph(package, cache_dir=None)
+    circles: list[str] = []
+    for module in graph.modules:
+        chains = [graph.find_shortest_chain(one, module) for one in graph.find_modules_directly_imported_by(module)]
+        circles += [" → ".join((module, *chain)) for chain in chains if chain]
+    assert circles == []
