@@ -38,9 +38,9 @@ Tokens that the constraint forces are [verified several at a time](performance.m
 ## JSON Schema
 
 This page is made by `python docs/make_constrained_output.py` from the required part of the
-[JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) (drafts 7, 2019-09 and 2020-12);
-a test compares it with the code. A schema that cannot be enforced is refused by keyword and place. Each instance of the suite
-is fed token by token, as `json.dumps` writes it:
+[JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) (drafts 7, 2019-09 and 2020-12); a
+test compares it with the code. A schema that cannot be enforced is refused by keyword and place. Each instance of the
+suite is fed token by token, as `json.dumps` writes it:
 
 - **right**: a valid instance can be generated, an invalid one cannot;
 - **too strict**: a valid instance cannot be generated; everything that can be generated is valid;
@@ -62,8 +62,8 @@ is fed token by token, as `json.dumps` writes it:
 - Numbers in a schema are at most 2**53.
 - Nothing is fetched: `$ref` must point into the schema.
 
-White space is `flexible` by default: one space between tokens, or a line break and up to 20 spaces or tabs, and none around
-the whole. `compact` has none at all, `any` what JSON allows.
+White space is `flexible` by default: one space between tokens, or a line break and up to 20 spaces or tabs, and none
+around the whole. `compact` has none at all, `any` what JSON allows.
 """
 
 _REASONS = (

@@ -16,11 +16,11 @@ SCANNED: tuple[str, ...] = ()
 
 TERMS = {
     "README.md": """
-        continuous batching; chunked prefill; prefix caching; speculative decoding; prompt lookup; draft model; KV cache;
-        constrained output; JSON Schema; GBNF; sampling; top-k; top-p; min-p; mirostat; DRY; logit bias; stop strings;
-        beam search; classifier-free guidance; log-probabilities; chat template; perplexity; quantization; int8; int4;
-        SmoothQuant; GPTQ; GGUF; AWQ; LoRA; KL divergence; parity report; latency; throughput; bit-exact; preemption;
-        sliding window attention; sessions; asyncio; lm-evaluation-harness
+        continuous batching; chunked prefill; prefix caching; speculative decoding; prompt lookup; draft model; KV
+        cache; constrained output; JSON Schema; GBNF; sampling; top-k; top-p; min-p; mirostat; DRY; logit bias; stop
+        strings; beam search; classifier-free guidance; log-probabilities; chat template; perplexity; quantization;
+        int8; int4; SmoothQuant; GPTQ; GGUF; AWQ; LoRA; KL divergence; parity report; latency; throughput; bit-exact;
+        preemption; sliding window attention; sessions; asyncio; lm-evaluation-harness
         """,
     "CONTRIBUTING.md": "commit titles; test levels; logits processor",
     "docs/architecture.md": "continuous batching; prefix caching; speculative decoding; constrained decoding; KV cache",
@@ -30,42 +30,53 @@ TERMS = {
     "docs/cli.md": "KV cache; temperature; beam",
     "docs/constrained-output.md": "constrained decoding; JSON Schema; regular expression; Lark; GBNF",
     "docs/continuous-batching.md": """
-        continuous batching; chunked prefill; admission; first come, first served; preemption; priority; throughput; latency;
-        KV cache; bit-exact; prefix caching
+        continuous batching; chunked prefill; admission; first come, first served; preemption; priority; throughput;
+        latency; KV cache; bit-exact; prefix caching
         """,
     "docs/evaluating.md": "perplexity; standard error; lm-evaluation-harness; log-probabilities",
-    "docs/exporting.md": "checkpoint; safetensors; GGUF; GPTQ; AWQ; LoRA; RoPE; parity report; KV cache; SentencePiece",
+    "docs/exporting.md": """
+        checkpoint; safetensors; GGUF; GPTQ; AWQ; LoRA; RoPE; parity report; KV cache; SentencePiece
+        """,
     "docs/generating.md": """
-        sampling; greedy; top-k; top-p; nucleus; min-p; typical; mirostat; XTC; DRY; penalties; logit bias; stop string;
-        beam search; classifier-free guidance; log-probabilities; constrained decoding; chat template; perplexity
+        sampling; greedy; top-k; top-p; nucleus; min-p; typical; mirostat; XTC; DRY; penalties; logit bias; stop
+        string; beam search; classifier-free guidance; log-probabilities; constrained decoding; chat template;
+        perplexity
         """,
     "docs/glossary.md": """
-        acceptance rate; batch; beam search; bit-exact; block size; bundle; calibration; chat template; chunked prefill;
-        classifier-free guidance; constrained decoding; continuous batching; decode; decode graph; draft model; DRY; GGUF;
-        GPTQ; GQA; grammar; int4; int8; KL divergence; KV cache; latency; logits processor; LoRA; manifest; min-p; mirostat;
-        mixture of experts; parity report; perplexity; preemption; prefill; prefill graph; prefix caching; prompt; prompt lookup;
-        proposal; quantization; request; RoPE; sampling; self-sampling; sequence; session; sliding window attention; slot;
-        SmoothQuant; speculative decoding; step; stop string; temperature; throughput; tied embedding; time to first token;
-        token; top-1 agreement; top-k; top-p; typical-p; XTC
+        acceptance rate; batch; beam search; bit-exact; block size; bundle; calibration; chat template; chunked
+        prefill; classifier-free guidance; constrained decoding; continuous batching; decode; decode graph; draft
+        model; DRY; GGUF; GPTQ; GQA; grammar; int4; int8; KL divergence; KV cache; latency; logits processor; LoRA;
+        manifest; min-p; mirostat; mixture of experts; parity report; perplexity; preemption; prefill; prefill graph;
+        prefix caching; prompt; prompt lookup; proposal; quantization; request; RoPE; sampling; self-sampling;
+        sequence; session; sliding window attention; slot; SmoothQuant; speculative decoding; step; stop string;
+        temperature; throughput; tied embedding; time to first token; token; top-1 agreement; top-k; top-p; typical-p;
+        XTC
         """,
     "docs/life-of-a-request.md": """
-        continuous batching; chunked prefill; prefix caching; speculative decoding; KV cache; logits processors; slot; proposer
+        continuous batching; chunked prefill; prefix caching; speculative decoding; KV cache; logits processors; slot;
+        proposer
         """,
     "docs/life-of-an-export.md": """
-        calibration; self-sampling; SmoothQuant; GPTQ; int4 allocation; int8 refinement; KV cache; resume; parity report
+        calibration; self-sampling; SmoothQuant; GPTQ; int4 allocation; int8 refinement; KV cache; resume; parity
+        report
         """,
     "docs/parity.md": "KL divergence; top-1 agreement; perplexity; standard error; KV cache; hidden states",
     "docs/performance.md": """
-        prefill; decode; latency; throughput; memory bandwidth; chunked prefill; KV cache; bit-exact; sliding window attention;
-        prefill graph; decode graph; speculative decoding; load time
+        prefill; decode; latency; throughput; memory bandwidth; chunked prefill; KV cache; bit-exact; sliding window
+        attention; prefill graph; decode graph; speculative decoding; load time
         """,
     "docs/prefix-caching.md": "prefix caching; prefix; KV cache; time to first token; slot",
-    "docs/python.md": "continuous batching; asyncio; logits processor; stopping criteria; KV cache; log-probabilities",
+    "docs/python.md": """
+        continuous batching; asyncio; logits processor; stopping criteria; KV cache; log-probabilities
+        """,
     "docs/quantization.md": """
-        quantization; int8; int4; calibration; self-sampling; SmoothQuant; GPTQ; KV cache; GGUF; KL divergence; perplexity
+        quantization; int8; int4; calibration; self-sampling; SmoothQuant; GPTQ; KV cache; GGUF; KL divergence;
+        perplexity
         """,
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
-    "docs/speculative-decoding.md": "speculative decoding; prompt lookup; draft model; proposals; accepted; acceptance rate; n-gram",
+    "docs/speculative-decoding.md": """
+        speculative decoding; prompt lookup; draft model; proposals; accepted; acceptance rate; n-gram
+        """,
 }
 """What each page must say, whatever the case of its letters."""
 
@@ -75,7 +86,7 @@ PRIVATE = {
     r"(the|a|its|their|same|shared|common|longest) beginnings?(?! of)|beginnings(?! of)": "prefix",
     r"beg[ia]ns? alike": "prefix caching",
     r"guess(es|ed|ing)?": "propose, proposal",
-    r"(the|its|their|of|float32|int8|keeps?|kept|past) keys and values (in|of|take|stay|are|as|that|lie|for|at)": "KV cache",
+    r"(its|their|float32|int8|keeps?|kept|past) keys and values|keys and values (take|stay|lie|of a row)": "KV cache",
     r"how (a|the) prompt is cut|how the work (is|was) cut|how it is cut|under any cut|another cut": "chunking",
     r"cannot be right": "invalid arguments",
     r"short cuts?": "bit-exact",
@@ -91,7 +102,7 @@ PRIVATE = {
 }
 """Words that only this project used, as expressions, and what to write instead."""
 
-_PRIVATE = {re.compile(rf"(?<![\w.]){words}(?![\w-])", re.IGNORECASE): instead for words, instead in PRIVATE.items()}
+_PRIVATE = {re.compile(rf"(?<![\w.])(?:{words})(?![\w-])", re.IGNORECASE): instead for words, instead in PRIVATE.items()}
 _EXEMPT = {"CHANGELOG.md", "cli.md"}
 """Old entries stay as they are; the command line's page is made from the sources, and is scanned with them."""
 
