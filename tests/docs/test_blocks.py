@@ -34,7 +34,8 @@ RUN = {"edgegen", "echo"}
 """Commands that are run."""
 
 TEXTS = {
-    ("README.md", "tree"): "test_tree.py",
+    ("architecture.md", "tree"): "test_tree.py",
+    ("architecture.md", "layers"): "test_tree.py",
     ("bundle-format.md", "bundle"): "test_bundle_format.py",
     ("cli.md", "help"): "test_cli.py",
 }

@@ -1,6 +1,6 @@
-"""Write docs/constrained-json.md: which JSON schemas are enforced, keyword by keyword of the JSON-Schema-Test-Suite.
+"""Write docs/constrained-output.md: which JSON schemas are enforced, keyword by keyword of the JSON-Schema-Test-Suite.
 
-EDGEGEN_TEST_DATA=… python docs/make_constrained_json.py
+EDGEGEN_TEST_DATA=… python docs/make_constrained_output.py
 """
 
 import os
@@ -13,41 +13,57 @@ from pathlib import Path
 from tests.runtime.constraint.json_schema_suite import DRAFTS, Instance, Outcome, instances, outcome
 from tests.runtime.constraint.vocabulary import Vocabulary
 
-PAGE = Path(__file__).with_name("constrained-json.md")
+PAGE = Path(__file__).with_name("constrained-output.md")
 
 HEAD = """\
-# Constrained JSON
+# Constrained output
 
-Which JSON schemas can be enforced while a text is generated. This page is made by
-`python docs/make_constrained_json.py` from the required part of the
-[JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) (drafts 7, 2019-09 and 2020-12);
-a test holds it against the code.
+**Constrained decoding** masks every token that would leave a grammar, so that the output is valid whenever it ends with
+`stop`. Four kinds of constraints are compiled before the model runs:
 
-A schema is compiled before any model runs. What cannot be enforced is refused there, by keyword and place. Then each
-instance of the suite goes in token by token, as `json.dumps` writes it:
+| constraint | command line | Python |
+|---|---|---|
+| JSON Schema, a pydantic model, any JSON object | `--json-schema FILE` | `response_format` |
+| regular expression | `--regex PATTERN` | `response_format` |
+| one of several choices | `--choice TEXT`, repeated | `response_format` |
+| Lark or GBNF grammar | `--grammar FILE` | `grammar` |
 
-- **right**: a valid instance may be generated, an invalid one may not;
-- **too strict**: a valid instance cannot be generated; what can be is valid all the same;
-- **refused**: the schema is, so that none of its instances counts;
-- **let through**: an invalid instance could be generated. There is none, and a test sees to it.
+```sh
+edgegen generate "Call " --regex "[0-9]{3}-[0-9]{4}"
+edgegen generate "I feel" --choice " happy" --choice " sad"
+```
 
-## What is stricter than the standard
+Tokens that the constraint forces are [verified several at a time](performance.md#forced-tokens).
+
+## JSON Schema
+
+This page is made by `python docs/make_constrained_output.py` from the required part of the
+[JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) (drafts 7, 2019-09 and 2020-12); a
+test compares it with the code. A schema that cannot be enforced is refused by keyword and place. Each instance of the
+suite is fed token by token, as `json.dumps` writes it:
+
+- **right**: a valid instance can be generated, an invalid one cannot;
+- **too strict**: a valid instance cannot be generated; everything that can be generated is valid;
+- **refused**: the schema is refused, so none of its instances counts;
+- **let through**: an invalid instance can be generated. There is none, and a test checks it.
+
+## Stricter than the standard
 
 - Properties come in the schema's order: those of `properties`, then those that only `required` names, then others.
-- A string is spelled in one way: letters as themselves, `\\u` never, so that a name cannot come twice in two spellings.
+- A string has one spelling: letters as themselves, never `\\u`, so that a name cannot come twice in two spellings.
   Control characters other than tab, line breaks, backspace and form feed therefore never come, and a schema that asks
   for one is refused.
 - Whole numbers are written whole: `1`, not `1.0` or `1e0`.
 - `format` is enforced where it is known (date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri) and
-  refused elsewhere; the standard takes it for a comment. Dates are those of the calendar, without leap seconds; host
-  names are not looked into.
-- Patterns have no look-around and no back-references; dot, classes and anchors are ECMA-262's.
+  refused otherwise; in the standard it is a comment. Dates are calendar dates, without leap seconds; host names are not
+  resolved.
+- Patterns have no lookaround and no backreferences; dot, classes and anchors are ECMA-262's.
 - `minProperties` counts names that `required` lists, and one more: other names may come twice.
 - Numbers in a schema are at most 2**53.
-- Nothing is fetched: what `$ref` names is in the schema.
+- Nothing is fetched: `$ref` must point into the schema.
 
-Space is `flexible` by default: between tokens one space, or a line break and up to 20 spaces or tabs, and none around
-the whole. `compact` has none at all, `any` what JSON allows.
+White space is `flexible` by default: one space between tokens, or a line break and up to 20 spaces or tabs, and none
+around the whole. `compact` has none at all, `any` what JSON allows.
 """
 
 _REASONS = (
