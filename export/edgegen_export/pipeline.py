@@ -273,13 +273,8 @@ def _parameters(tensors: Mapping[str, LazyTensor]) -> int:
 
 def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights."""
-    if not checkpoint.path.is_dir():
-        return {}
-    return {
-        path.name: path.read_bytes()
-        for path in sorted(checkpoint.path.iterdir())
-        if is_paper(path.name) and path.is_file() and is_safe_path(path.name)
-    }
+    names = sorted(name for name in checkpoint.listing.files if is_paper(name) and is_safe_path(name))
+    return {name: (checkpoint.path / name).read_bytes() for name in names}
 
 
 def _json(checkpoint: Checkpoint, name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.groups import Groups
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.packed_modules import unpacked
 from edgegen_export.checkpoint.packing import read_packing
 from edgegen_export.checkpoint.sum import Sum
@@ -22,6 +23,7 @@ __all__ = [
     "Checkpoint",
     "Groups",
     "LazyTensor",
+    "Listing",
     "Source",
     "Sum",
     "merge_adapter",

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -14,9 +13,10 @@ from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.adapter_config import LoraConfig, read_lora_config
 from edgegen_export.checkpoint.adapter_tensors import module_updates
 from edgegen_export.checkpoint.base_names import BaseNames
-from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place, names_in
+from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place
 from edgegen_export.checkpoint.companions import TOKENIZER_FILES, TOKENIZERS
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.merging import SHOWN, merge_tensors
 from edgegen_export.checkpoint.refusal import no_adapter_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
@@ -27,7 +27,7 @@ from edgegen_export.checkpoint.weight_files import ADAPTER_CONFIG, ADAPTER_WEIGH
 class Adapter:
     """A LoRA adapter in a local folder (fetched there, when it came from the hub)."""
 
-    path: Path
+    listing: Listing = field(repr=False)
     source: AdapterSource
     config: LoraConfig
     tensors: Mapping[str, LazyTensor] = field(repr=False)
@@ -44,15 +44,16 @@ class Adapter:
             raise CheckpointError(f"{source} is a file: an adapter is a folder as PEFT saves it, or a hub id")
         if folder is None:
             snapshot = hub.fetch_adapter(source, progress, lambda raw: read_lora_config(raw, source))
-            return cls._in(snapshot.path, AdapterSource("hub", source, snapshot.revision))
-        return cls._in(folder, AdapterSource("folder", folder.resolve().name))
+            return cls._in(snapshot.listing, AdapterSource("hub", source, snapshot.revision))
+        return cls._in(Listing.read(folder), AdapterSource("folder", folder.resolve().name))
 
     @classmethod
-    def _in(cls, folder: Path, source: AdapterSource) -> "Adapter":
-        if refusal := no_adapter_refusal(names_in(folder), str(folder), hub=False):
+    def _in(cls, listing: Listing, source: AdapterSource) -> "Adapter":
+        folder = listing.folder
+        if refusal := no_adapter_refusal(listing.names, str(folder), hub=False):
             raise CheckpointError(refusal)
         config = read_lora_config(read_json_object(folder / ADAPTER_CONFIG), str(folder))
-        return cls(folder, source, config, MappingProxyType(open_safetensors(folder / ADAPTER_WEIGHTS)))
+        return cls(listing, source, config, MappingProxyType(open_safetensors(folder / ADAPTER_WEIGHTS)))
 
 
 def merge_adapter(
@@ -86,7 +87,7 @@ def merge_adapter(
         config["tie_word_embeddings"] = False
     if merged.vocabulary is not None:
         config["vocab_size"] = merged.vocabulary
-    found = {name: path for name in sorted(TOKENIZER_FILES) if (path := adapter.path / name).is_file()}
+    found = {name: path for name in sorted(TOKENIZER_FILES) if (path := adapter.listing.file(name))}
     is_whole = bool(found.keys() & TOKENIZERS)  # then none of the base's files belongs to it
     return replace(
         checkpoint,
