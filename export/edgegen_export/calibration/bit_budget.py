@@ -12,7 +12,7 @@ from edgegen.errors import UsageError
 from edgegen_export.calibration.sensitivity import Change
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.parameters import fused_weight, parts
-from edgegen_export.quantize.allocation import Rung, bought
+from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import FOUR_BITS
 
@@ -33,22 +33,22 @@ class BitBudget:
     """The matrices of the layers, of the experts and about the embedding, and the bits they may take."""
 
     def __init__(
-        self, tensors: Mapping[str, LazyTensor], climbing: list[str], recipe: Quantization, per_weight: float | None
+        self, tensors: Mapping[str, LazyTensor], allocated: list[str], recipe: Quantization, per_weight: float | None
     ) -> None:
-        """``climbing``: those that have a ladder, by (fused) module; the others are as ``recipe`` has them.
+        """``allocated``: those that have a ladder, by (fused) module; the others are as ``recipe`` has them.
         ``per_weight``: bits for each weight of them all.
 
         Raises:
             UsageError: the matrices cannot be had for so few.
         """
-        others = [name for name in EMBEDDINGS if f"{name}.weight" in tensors and name not in climbing]
+        others = [name for name in EMBEDDINGS if f"{name}.weight" in tensors and name not in allocated]
         others += recipe.exceptions
-        self._shapes = {name: fused_weight(tensors, parts(name)).shape for name in (*climbing, *others)}
-        least = {name: ladder(recipe.embedding)[0] for name in climbing}
+        self._shapes = {name: fused_weight(tensors, parts(name)).shape for name in (*allocated, *others)}
+        least = {name: ladder(recipe.embedding)[0] for name in allocated}
         fixed = self._bits({name: recipe.format_of(name) for name in others})
         weights, used = self._weights(self._shapes), fixed + self._bits(least)
-        embeddings = self._weights(name for name in climbing if name in EMBEDDINGS)
-        default = fixed + LAYER_BITS * (self._weights(climbing) - embeddings) + EMBEDDING_BITS * embeddings
+        embeddings = self._weights(name for name in allocated if name in EMBEDDINGS)
+        default = fixed + LAYER_BITS * (self._weights(allocated) - embeddings) + EMBEDDING_BITS * embeddings
         self._total = round(default if per_weight is None else per_weight * weights)
         if per_weight is not None and self._total < used:
             raise UsageError(
@@ -66,7 +66,7 @@ class BitBudget:
             for name, forms in ladders.items()
         }
         lowest = {name: ladders[name][0] if name in ladders else recipe.format_of(name) for name in self._shapes}
-        reached = bought(rungs, self._total - self._bits(lowest))
+        reached = upgraded_within(rungs, self._total - self._bits(lowest))
         return {name: forms[reached[name]] for name, forms in ladders.items()}
 
     def _bits(self, formats: Mapping[str, MatrixFormat]) -> int:

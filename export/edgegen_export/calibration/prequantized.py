@@ -10,13 +10,28 @@ from dataclasses import dataclass
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.calibration.calibrate import layer_matrices
+from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
+from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.layerwise_reference import LayerRun
 from edgegen_export.graph.parameters import expert_weights
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
 
 _BITS = {"int4": 4, "int8": 8}
+
+
+class KeepPrequantized:
+    """The strategy of a repacked recipe: nothing is decided but what the inputs of matrices bear."""
+
+    hessians = False
+
+    def enter(self, run: LayerRun) -> None: ...
+
+    def add(self, matrix: LayerMatrix) -> None: ...
+
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+        return Decision()
 
 
 @dataclass(frozen=True, slots=True)

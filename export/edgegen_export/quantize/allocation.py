@@ -19,7 +19,7 @@ class Rung:
     bits: int
 
 
-def climbed(ladders: Mapping[str, Sequence[Rung]], goal: float) -> dict[str, int]:
+def upgraded_until(ladders: Mapping[str, Sequence[Rung]], goal: float) -> dict[str, int]:
     """The rung of every ladder that is left for a higher one: those steps that save most for their size, until all
     divergences together are no more than ``goal``."""
     reached, total = dict.fromkeys(ladders, 0), sum(rungs[0].divergence for rungs in ladders.values())
@@ -40,7 +40,7 @@ def climbed(ladders: Mapping[str, Sequence[Rung]], goal: float) -> dict[str, int
     return {name: k for name, k in reached.items() if k}
 
 
-def bought(ladders: Mapping[str, Sequence[Rung]], spare_bits: int) -> dict[str, int]:
+def upgraded_within(ladders: Mapping[str, Sequence[Rung]], spare_bits: int) -> dict[str, int]:
     """The rung of every ladder where all together, above their first ones, take no more than ``spare_bits`` and save
     most: the multiple-choice knapsack, by dynamic programming over the bits given out."""
     more = {name: [rung.bits - rungs[0].bits for rung in rungs] for name, rungs in ladders.items()}

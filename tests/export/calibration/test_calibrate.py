@@ -14,7 +14,8 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, UsageError
 from edgegen_export.architecture.config import DecoderConfig, Layer, Norm
 from edgegen_export.calibration.bit_budget import ladder
-from edgegen_export.calibration.calibrate import Calibrated, calibrate, layer_matrices
+from edgegen_export.calibration.calibrate import Calibrated, calibrate
+from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_reference import LayerwiseReference
