@@ -1,8 +1,8 @@
-"""What a bundle computes, against what its checkpoint computes: the last thing that an export looks at.
+"""compare(): the parity report of an export, a bundle's outputs measured against its checkpoint's in float32.
 
-:func:`listen` runs the checkpoint in float32 (layer by layer, without torch, where a family is known: :mod:`reference`)
-over a short text, and keeps what it says as a :class:`ParityReference`. With that, :func:`compare` measures the bundle;
-so does :mod:`edgegen.parity.verify`, on any other machine later.
+:func:`record_reference` runs the checkpoint over a short text (layer by layer, without torch, where a family is known),
+and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` measures the bundle; so does
+:mod:`edgegen.parity.verify`, on any other machine later.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,8 +33,8 @@ Hidden = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
 
-class Reference(Protocol):
-    """What a bundle is compared with: the model, unquantized, in two steps, for logits of all positions take room."""
+class UnquantizedModel(Protocol):
+    """The checkpoint in float32, to compare a bundle with. In two steps, for logits of all positions take room."""
 
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
         """ids [b, t] without past → what ``logits`` takes, float32 [b, t, d]."""
@@ -45,7 +45,9 @@ class Reference(Protocol):
         ...
 
 
-def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
+def record_reference(
+    model: UnquantizedModel, ids: Ids, max_context: int, open_drafter: Callable[[], Runner[Any]]
+) -> ParityReference:
     """What ``model`` says about ids [windows, t], and how it continues prompts cut out of them.
 
     ``open_drafter`` opens the bundle: see :func:`continuations`.
@@ -74,7 +76,7 @@ def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[
     )
 
 
-def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
+def _positions(model: UnquantizedModel, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
     """Window, position and logits [vocab], one after the other: those of all positions would take room."""
     for window, states in enumerate(model.hidden(ids)):
         for start in range(0, len(states), _BLOCK):
@@ -82,7 +84,7 @@ def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
                 yield window, at, logits
 
 
-def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
+def continuations(model: UnquantizedModel, open_drafter: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
     """What ``model`` says greedily behind prompts [n, p]: ids [n, tokens], ``UNKNOWN`` behind what it was asked.
 
     Speculative decoding: the bundle says it first, the model reads all of it in one pass, and keeps what it would have
@@ -112,7 +114,7 @@ def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], pro
     return answers
 
 
-def _choices(model: Reference, texts: Ids, begin: int) -> Iterator[Ids]:
+def _choices(model: UnquantizedModel, texts: Ids, begin: int) -> Iterator[Ids]:
     """For each of texts [n, t]: what ``model`` finds likeliest in the place of each id from ``begin`` on."""
     for states in model.hidden(texts):
         yield _finite(model.logits(states[begin - 1 : -1])).argmax(axis=-1)

@@ -1,8 +1,7 @@
-"""layer_errors(): how far a bundle's hidden states have come away from its model's, layer by layer.
+"""layer_errors(): the relative error of a bundle's hidden states after each layer, against its checkpoint's.
 
-The bundle's graphs give logits only. So one more is made of the same blocks over the same weights file
-(:func:`decoder.build_states`), which gives the residual stream behind each layer; it runs once, beside the unquantized
-layers, and no bundle keeps it.
+The bundle's graphs give logits only. One more graph, of the same blocks over the same weights file
+(:func:`decoder.build_states`), gives the residual stream after each layer. It runs once, and no bundle keeps it.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.model.interfaces import make_runner
-from edgegen.model.ort_session import Binding, Buffer, RunSwitch, open_session
+from edgegen.model.ort_session import Binding, Buffer, OneSession
 from edgegen.parity.measure import rounded
 from edgegen.system import trim_memory
 from edgegen_export.graph.decoder import state_name
@@ -72,16 +71,16 @@ def _states(
 
 
 class _StatesGraph:
-    """The graph in the place of a pair's prefill graph; what it gives besides logits is in ``buffers``, by layer."""
+    """A graph pair of the one graph; its hidden states are in ``buffers``, by layer."""
 
     def __init__(self, path: Path, layers: int, shape: tuple[int, int]) -> None:
-        self.switch = RunSwitch()
-        self._session = open_session(path)
+        self._session = OneSession(path)
+        self.switch = self._session.switch
         self.buffers = [Buffer(np.zeros((1, *shape), np.float32)) for _ in range(layers)]
 
     def binding(self, phase: Phase) -> Binding:
         assert phase == "prefill"
-        binding = Binding(self._session)
+        binding = self._session.binding(phase)
         for layer, buffer in enumerate(self.buffers):
             binding.output(state_name(layer), buffer)
         return binding

@@ -1,4 +1,4 @@
-"""shortfalls(): what a parity report shows that its user should know, and what to do about it."""
+"""parity_warnings(): what a bundle costs beyond its scheme's limits, and what to do about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ INT8_KV = 0.01
 """Divergence in nats that an int8 cache may add unmentioned."""
 
 
-def shortfalls(report: ParityReport, manifest: Manifest, *, can_be_calibrated: bool) -> list[str]:
+def parity_warnings(report: ParityReport, manifest: Manifest, *, can_be_calibrated: bool) -> list[str]:
     """What the bundle costs beyond its limits, one sentence for each, with what to do.
 
     ``can_be_calibrated``: whether the model can be run before its weights are stored.

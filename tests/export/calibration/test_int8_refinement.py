@@ -1,4 +1,4 @@
-"""Int8 refinement, on small models whose matrices were made to matter: which get better formats, and what that gains."""
+"""Int8 refinement on small models whose matrices were made to matter: which get better formats, and what that gains."""
 
 from collections.abc import Mapping
 from dataclasses import replace

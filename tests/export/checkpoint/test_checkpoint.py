@@ -87,7 +87,7 @@ print(len(listed))
 
 
 def test_a_whole_export_lists_the_folder_once(tmp_path: Path) -> None:
-    folder = write_gpt2(tmp_path / "a", layout="trainer", shards=2, **(SMALL | {"n_embd": 16}))
+    folder = write_gpt2(tmp_path / "a", layout="trainer", shards=2, n_embd=16, n_head=2, vocab_size=11, n_positions=6)
     (folder / "LICENSE").write_text("free")
     assert run_python(LISTINGS, folder, tmp_path / "bundle").strip() == "1"
 
