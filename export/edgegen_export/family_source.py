@@ -23,7 +23,7 @@ from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_ada
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.requirements import MINIMUM_FOR_EXPERTS, MINIMUM_FOR_WINDOWS, MINIMUM_ONNXRUNTIME
 from edgegen_export.model_source import ModelFacts, Plan
@@ -40,7 +40,7 @@ class FamilySource:
     facts: ModelFacts
     config: DecoderConfig
     tensors: Mapping[str, LazyTensor]
-    reference: LayerwiseReference
+    reference: LayerwiseModel
     warnings: tuple[str, ...]
     can_calibrate: bool = True
 
@@ -154,7 +154,7 @@ class FamilyLoader:
             ModelFacts(model, kv, _minimum_onnxruntime(config), rotary),
             config,
             tensors,
-            LayerwiseReference(tensors, config, kv),
+            LayerwiseModel(tensors, config, kv),
             (longer,) if self._max_context is None and config.longest_context > config.max_positions else (),
         )
 

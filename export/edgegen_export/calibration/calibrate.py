@@ -15,7 +15,7 @@ from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
 from edgegen_export.calibration.prequantized import KeepPrequantized
 from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 
 PROBE_ROWS = 2
@@ -34,7 +34,7 @@ class Calibrated:
 def calibrate(
     tensors: Mapping[str, LazyTensor],
     config: DecoderConfig,
-    reference: LayerwiseReference,
+    reference: LayerwiseModel,
     ids: NDArray[np.int64],
     recipe: Quantization,
     store: BlockStore,

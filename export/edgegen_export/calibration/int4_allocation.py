@@ -16,7 +16,7 @@ from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
@@ -33,7 +33,7 @@ class Int4Allocation:
 
     def __init__(
         self,
-        reference: LayerwiseReference,
+        reference: LayerwiseModel,
         ids: NDArray[np.int64],
         store: BlockStore,
         budget: BitBudget,

@@ -19,7 +19,7 @@ from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_mat
 from edgegen_export.calibration.sensitivity import Change, Sensitivity
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.graph.parameters import fused_weight, parts
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
@@ -55,7 +55,7 @@ class Trial:
     ``matrices`` of its layers; ``ids`` [b, t] to judge it on."""
 
     tensors: Mapping[str, LazyTensor]
-    reference: LayerwiseReference
+    reference: LayerwiseModel
     matrices: LayerMatrices
     ids: Ids
     recipe: Quantization
@@ -81,7 +81,7 @@ class Int8Refinement:
 
     hessians = False
 
-    def __init__(self, reference: LayerwiseReference, config: DecoderConfig, ids: Ids) -> None:
+    def __init__(self, reference: LayerwiseModel, config: DecoderConfig, ids: Ids) -> None:
         """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model."""
         self._reference = reference
         self._config = config

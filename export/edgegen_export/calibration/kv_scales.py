@@ -19,7 +19,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import kv_scale_names
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 
 MARGIN = 1.25
@@ -46,7 +46,7 @@ def kv_scales(
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
     """
     require_version(MINIMUM_FOR_INT8_KV, "an int8 cache")
-    reference = LayerwiseReference(tensors, config, kv)
+    reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
     states = [reference.embed(ids[k : k + _ROWS], first[k : k + _ROWS]) for k in range(0, windows, _ROWS)]
@@ -66,7 +66,7 @@ def kv_scales(
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
             scales[name] = LazyTensor.from_array(_scales(greatest))
         if cache.cache_class not in tried:
-            _try(LayerwiseReference({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
+            _try(LayerwiseModel({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
     return scales
 
@@ -84,7 +84,7 @@ def _scales(most: Array) -> Array:
     return np.where(usable, scales, np.float32(1))
 
 
-def _try(model: LayerwiseReference, layer: int, x: Array) -> None:
+def _try(model: LayerwiseModel, layer: int, x: Array) -> None:
     try:
         with model.layer(layer, x.shape[1]) as run:
             run(x)

@@ -16,7 +16,7 @@ from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.graph.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.recipe import FLOATS
@@ -64,7 +64,7 @@ class LayerWalk:
         self,
         tensors: Mapping[str, LazyTensor],
         config: DecoderConfig,
-        reference: LayerwiseReference,
+        reference: LayerwiseModel,
         recipe: Quantization,
         *,
         hessians: bool,

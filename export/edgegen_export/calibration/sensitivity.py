@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat
-from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference, Stored
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel, Stored
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
 
@@ -26,7 +26,7 @@ _LOGITS = 4 << 20
 class Sensitivity:
     """The hidden states [b, t, d] of ids [b, t] in the model as it is (``exact``), and in one for each change."""
 
-    def __init__(self, reference: LayerwiseReference, ids: NDArray[np.int64]) -> None:
+    def __init__(self, reference: LayerwiseModel, ids: NDArray[np.int64]) -> None:
         self._reference = reference
         self._ids = ids
         self.exact = reference.embed(ids)
@@ -110,7 +110,7 @@ class _Softmax:
 
 
 def embedding_costs(
-    reference: LayerwiseReference, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
+    reference: LayerwiseModel, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
 ) -> dict[Change, float]:
     """The divergence on ids [b, t] for each way in which ``blocks`` store the token embedding ("embed") or the head."""
     probe = Sensitivity(reference, ids)

@@ -7,7 +7,7 @@ from typing import Protocol
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerRun
+from edgegen_export.graph.layerwise_model import LayerRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ def merge_adapter(
     Raises ``TensorError``, with everything at once, when the adapter's tensors do not fit the base or are not finite.
     """
     base, trained_on = checkpoint.source.id, adapter.config.base
-    updates, faults = module_updates(adapter.tensors, adapter.config.modules_to_save)
+    updates, misnamed = module_updates(adapter.tensors, adapter.config.modules_to_save)
     merged, misfits = merge_tensors(checkpoint.tensors, updates, adapter.config, names, tied_head=tied_head)
-    if problems := [*faults, *misfits] or ([] if updates else ["it has no tensors of any module"]):
+    if problems := [*misnamed, *misfits] or ([] if updates else ["it has no tensors of any module"]):
         listed = problems[:SHOWN] + [f"and {len(problems) - SHOWN} more"] * (len(problems) > SHOWN)
         other = f", trained on {trained_on}," if trained_on else ""
         raise TensorError(f"the adapter {adapter.source.id}{other} does not fit {base}: {one_or_list(listed)}")
@@ -106,8 +106,8 @@ def _check_finite(adapter: Adapter) -> None:
     """
     broken = [name for name, tensor in sorted(adapter.tensors.items()) if not _is_finite(tensor)]
     if broken:
-        faults = [f"{name}: has values that are NaN or infinite" for name in broken]
-        raise TensorError(f"the adapter {adapter.source.id} is broken: {one_or_list(faults)}")
+        found = [f"{name}: has values that are NaN or infinite" for name in broken]
+        raise TensorError(f"the adapter {adapter.source.id} is broken: {one_or_list(found)}")
 
 
 def _is_finite(tensor: LazyTensor) -> bool:

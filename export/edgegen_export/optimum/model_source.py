@@ -46,7 +46,7 @@ class TracedSource:
 
     facts: ModelFacts
     traced: TracedGraph
-    reference: "TracedReference"
+    reference: "TracedModel"
     warnings: tuple[str, ...]
     identity: str = ""
     can_calibrate: bool = False
@@ -110,7 +110,7 @@ class TraceLoader:
         self.progress.stage("tracing with optimum")
         path = loaded.trace(scratch)
         traced = TracedGraph.read(path)
-        reference = TracedReference(path, traced.kv)
+        reference = TracedModel(path, traced.kv)
         reference.check(loaded.logits, traced.vocab_size, config.max_context)
         model = Model(
             family=checkpoint.config["model_type"],
@@ -139,7 +139,7 @@ def _left_in_floats(traced: TracedGraph, recipe: Quantization) -> str | None:
     return f"{share:.0%} of the weights lie in tensors that cannot be quantized here, and stay 32-bit floats"
 
 
-class TracedReference:
+class TracedModel:
     """Optimum's own graph, as it wrote it, in float32."""
 
     def __init__(self, path: Path, kv: KVSpec) -> None:

@@ -131,19 +131,19 @@ def check_traceable(config: Mapping[str, Any]) -> None:
             f"{', '.join(known)}."
         )
     found = cast(list[str], config.get("architectures") or [])
-    faults = [
-        fault
-        for fault in (
+    problems = [
+        problem
+        for problem in (
             f"it is a {' / '.join(found)}, and not a {classes[model_type]}"
             if found and classes[model_type] not in found
             else None,
             "it is an encoder and a decoder, not a decoder only" if config.get("is_encoder_decoder") else None,
             "it is already quantized: export the original checkpoint" if config.get("quantization_config") else None,
         )
-        if fault
+        if problem
     ]
-    if faults:
-        raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(faults)}")
+    if problems:
+        raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(problems)}")
 
 
 def read_config(folder: Path, max_context: int | None) -> TracedConfig:

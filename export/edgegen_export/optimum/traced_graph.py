@@ -74,18 +74,18 @@ class TracedGraph:
         model = cast(ModelProto, cast(Any, onnx).load(str(path)))
         graph = model.graph
         stored = {tensor.name for tensor in graph.initializer}
-        faults = [
+        problems = [
             f"its node {node.name} is a {node.op_type} with graphs of its own"
             for node in graph.node
             if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
         ]
         outputs = {value.name: value for value in graph.output}
-        kv = _kv_spec({x.name: x for x in graph.input if x.name not in stored}, outputs, faults)
+        kv = _kv_spec({x.name: x for x in graph.input if x.name not in stored}, outputs, problems)
         vocabulary = _shape(outputs[LOGITS])[-1:] if LOGITS in outputs else []
         if not vocabulary or not isinstance(vocabulary[0], int):
-            faults.append("it has no logits over a vocabulary of known size")
-        if faults:
-            raise UnsupportedModelError(f"the graph that optimum traced cannot be used: {one_or_list(faults)}")
+            problems.append("it has no logits over a vocabulary of known size")
+        if problems:
+            raise UnsupportedModelError(f"the graph that optimum traced cannot be used: {one_or_list(problems)}")
 
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         nodes: list[NodeProto] = []
@@ -217,10 +217,12 @@ def _head(nodes: list[NodeProto], linear: set[int], arrays: Mapping[str, NDArray
     return None
 
 
-def _kv_spec(inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueInfoProto], faults: list[str]) -> KVSpec:
-    """The cache that the graph's inputs and outputs speak of; what is unknown or missing is added to ``faults``."""
+def _kv_spec(
+    inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueInfoProto], problems: list[str]
+) -> KVSpec:
+    """The cache that the graph's inputs and outputs speak of; what is unknown or missing is added to ``problems``."""
     known = {IDS, MASK, POSITIONS}
-    faults += [f"it asks for an input {name!r}" for name in inputs if name not in known and not _PAST.fullmatch(name)]
+    problems += [f"it asks for an input {name!r}" for name in inputs if name not in known and not _PAST.fullmatch(name)]
     shapes = {name: _shape(value) for name, value in inputs.items()}
     layers: list[KVLayer] = []
     for i in range(sum(map(bool, map(_PAST.fullmatch, inputs))) // 2):
@@ -228,15 +230,17 @@ def _kv_spec(inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueIn
         key, value = (shapes.get(name, []) for name in names[:2])
         missing = [name for name in names if name not in inputs and name not in outputs]
         if missing:
-            faults.append(f"it has no {', '.join(missing)}")
+            problems.append(f"it has no {', '.join(missing)}")
         elif len(key) != 4 or key[1::2] != value[1::2]:
-            faults.append(f"layer {i} keeps keys {key} and values {value}, not [rows, heads, positions, size] of both")
+            problems.append(
+                f"layer {i} keeps keys {key} and values {value}, not [rows, heads, positions, size] of both"
+            )
         elif not isinstance(key[1], int) or not isinstance(key[3], int):
-            faults.append(f"layer {i} keeps keys {key}: number and size of its heads are not known")
+            problems.append(f"layer {i} keeps keys {key}: number and size of its heads are not known")
         else:
             layers.append(KVLayer(FULL, key[1], key[3], *names))
-    if not layers and not faults:
-        faults.append("it keeps no keys and values")
+    if not layers and not problems:
+        problems.append("it keeps no keys and values")
     return KVSpec("float32", "concat", {FULL: CacheClass(None, None, None)}, tuple(layers))
 
 

@@ -17,7 +17,7 @@ from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters, fused_name, parts
 from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.block_store import BlockStore
@@ -129,7 +129,7 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     """4.5 bits leave no zeros, 4.625 some: either way the logits are those of the dequantized tables in NumPy."""
     config = replace(PLAIN, tied_head=tied)
     tensors = random_tensors(config)
-    reference, store = LayerwiseReference(tensors, config, kv_spec(config)), BlockStore(tmp_path)
+    reference, store = LayerwiseModel(tensors, config, kv_spec(config)), BlockStore(tmp_path)
     made = calibrate(tensors, config, reference, IDS, RECIPE, store, per_weight, lambda done, total: None)
     matrices = [name for layer in range(3) for name in layer_matrices(config, layer)]
     names = [*matrices, "embed"] if tied else [*matrices, "embed", "head"]
@@ -141,7 +141,7 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     runner = runner_over(config, params, weights, kv_spec(config), tmp_path)
     assert params.bits_per_weight <= per_weight
     found = decoded(runner, runner.new_cache(), IDS[0].tolist())
-    as_stored = LayerwiseReference({**made.tensors, **dequantized(names, made, store)}, config, kv_spec(config))
+    as_stored = LayerwiseModel({**made.tensors, **dequantized(names, made, store)}, config, kv_spec(config))
     expected = as_stored.logits(as_stored.hidden(IDS[:1])[0])
     # What is left is the rounding of what the matrices take; 4 bits themselves change these logits by far more.
     exact = reference.logits(reference.hidden(IDS[:1])[0])

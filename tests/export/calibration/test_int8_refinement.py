@@ -13,7 +13,7 @@ from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Refinement, 
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.allocation import Rung, upgraded_until
@@ -34,7 +34,7 @@ def refined(
     config: DecoderConfig, changes: Mapping[str, Array], exceptions: Mapping[str, object] | None = None
 ) -> Refinement:
     tensors = random_tensors(config) | {name: LazyTensor.from_array(x) for name, x in changes.items()}
-    reference = LayerwiseReference(tensors, config, kv_spec(config))
+    reference = LayerwiseModel(tensors, config, kv_spec(config))
     matrices = [layer_matrices(config, layer) for layer in range(config.num_layers)]
     recipe = replace(INT8, exceptions=dict(exceptions or {}))
     return refine(Trial(tensors, reference, matrices, IDS, recipe, config.tied_head))
@@ -101,7 +101,7 @@ def test_a_matrix_in_floats_is_left_alone() -> None:
 def test_a_quantized_layer_rounds_what_it_multiplies() -> None:
     """As the bundle will: the operator does so only with matrices that are part of the graph."""
     tensors = random_tensors(PLAIN)
-    reference = LayerwiseReference(tensors, PLAIN, kv_spec(PLAIN))
+    reference = LayerwiseModel(tensors, PLAIN, kv_spec(PLAIN))
     name, x = "layers.0.mlp.down", reference.embed(IDS)
     blocks = round_rows(tensors[f"{name}.weight"].read(), 8, 64)
     with reference.layer(0, IDS.shape[1], [name]) as run:

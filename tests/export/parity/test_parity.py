@@ -18,7 +18,7 @@ from edgegen.parity.measure import log_probabilities, parity_of
 from edgegen.parity.reference import LIKELIEST, UNKNOWN
 from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.parity.compare import continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
@@ -157,7 +157,7 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     bundle.file("weights.data").write_bytes(weights.data)
     rotary = tuple(rotary_tables(config).values())
     variant = replace(fake_variant(), kv=kv, contract=GraphContract(), rotary=rotary)
-    reference = LayerwiseReference(tensors, config, kv)
+    reference = LayerwiseModel(tensors, config, kv)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 30))
 
     def grown(ids: Ids) -> Iterator[Array]:

@@ -1,4 +1,4 @@
-"""LayerwiseReference: the unquantized model, run layer by layer in the memory of its largest layer.
+"""LayerwiseModel: the unquantized model, run layer by layer in the memory of its largest layer.
 
 The same blocks that make the bundle's graphs make one small graph per layer, whose weights are inputs fed straight
 from the mapped checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
@@ -32,7 +32,7 @@ Stored = MatrixFormat | Blocks
 """How a matrix is stored: rounded plainly to a format, or in codes that are known."""
 
 
-class LayerwiseReference:
+class LayerwiseModel:
     """Runs our tensors (by our names) in float32."""
 
     def __init__(self, tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec) -> None:
@@ -62,9 +62,9 @@ class LayerwiseReference:
                 x = run(x)
             yield x
 
-    def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseReference":
+    def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseModel":
         """The same model made of other tensors."""
-        return LayerwiseReference(tensors, self._config, self._kv)
+        return LayerwiseModel(tensors, self._config, self._kv)
 
     def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
         """hidden [n, d] → logits float32 [n, vocab].
