@@ -1,4 +1,4 @@
-"""export(): a checkpoint becomes a bundle. The whole pipeline on one page."""
+"""export(): converts a checkpoint to a bundle: the whole pipeline on one page."""
 
 import json
 import math
@@ -68,9 +68,9 @@ def export(
     """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
     ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
-    ``calibration``: a text file to run it on; by default the model's own words.
+    ``calibration``: a text file to run it on; by default text sampled from the model.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
-    ``fast_prefill``: variants besides that read prompts faster, with the layers' matrices once more, rounded per row.
+    ``fast_prefill``: add variants that prefill faster, with the layers' matrices stored once more, rounded per row.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.

@@ -1,9 +1,9 @@
-"""What keys and values are divided by to become int8: one scale per layer, head and channel, calibrated on text.
+"""kv_scales(): static scales of an int8 KV cache, one per layer, head and channel, calibrated on text.
 
-A scale is fixed for good, and what exceeds 127 of it is cut off, which costs far more than coarser steps do. So a scale
-leaves room above the largest value in the text. Keys depend on their positions too, of which a text has but the first:
-what rotates a key is known, and the largest is taken over all positions of the context; where positions are learned,
-the windows of the text are laid out over all of them.
+A scale is fixed at export, and values beyond 127 steps are clipped, which costs far more than coarser steps. So each
+scale leaves room above the largest value in the text. Keys depend on their positions, of which a text has only the
+first. The rotation of a key is known, so its largest value is taken over all positions of the context; where positions
+are learned, the windows of the text are spread over all of them.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 MARGIN = 1.25
 """Room above the largest value of the calibration text."""
 ROTATED_MARGIN = 1.1
-"""Room above the largest value that the text's keys take at any position."""
+"""The same for rotated keys, whose largest value at any position is known."""
 
 _LARGEST = 127
 _ROWS = 2
-"""Windows of the text that are run together."""
+"""Windows of the text in one batch."""
 
 Array = NDArray[np.float32]
 
 
-@np.errstate(all="ignore")  # a broken checkpoint is judged where it is named
+@np.errstate(all="ignore")  # not finite: reported by the parity check
 def kv_scales(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec, ids: NDArray[np.int64]
 ) -> dict[str, LazyTensor]:
@@ -78,7 +78,7 @@ def _largest(x: Array) -> Array:
 
 
 def _scales(most: Array) -> Array:
-    """[1, kv_heads, 1, head_dim] of the largest magnitudes to expect; one where the text tells none, zero or NaN."""
+    """[1, kv_heads, 1, head_dim] from the largest magnitudes; 1 where they are zero or not finite."""
     scales = (most / _LARGEST).astype(np.float32)[None, :, None]
     usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
     return np.where(usable, scales, np.float32(1))

@@ -1,7 +1,7 @@
-"""repacking(): the recipe of a checkpoint whose matrices are quantized already, and are to stay as they are.
+"""Prequantized checkpoints (GPTQ, AWQ, GGUF): the recipe that keeps their quantized matrices as they are.
 
-Nothing is smoothed and nothing calibrated that could change their values: a factor of a single column cannot be put
-into the scale of a whole block. What is not quantized as it is wanted is rounded to 8 bits.
+Nothing is smoothed: a factor of a single column cannot go into the scale of a whole block. Matrices that are stored
+otherwise than the scheme asks for are rounded to 8 bits.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ _BITS = {"int4": 4, "int8": 8}
 
 
 class KeepPrequantized:
-    """The strategy of a repacked recipe: nothing is decided but what the inputs of matrices bear."""
+    """The strategy of a repacked recipe: it decides nothing beyond the formats that inputs bear."""
 
     hessians = False
 
@@ -47,7 +47,7 @@ def repacking(
 ) -> Repacking:
     """``recipe`` for ``tensors`` (by our names), some of which may be quantized already.
 
-    Matrices of the bits that the recipe's scheme asks for are repacked; where none is, the recipe stays as it was.
+    Matrices with the bits of the recipe's scheme are repacked; without any, the recipe stays as it is.
     ``experts``: modules of matrices of experts.
     """
     bits, weights = _BITS.get(recipe.scheme), _matrices(tensors, config, experts)

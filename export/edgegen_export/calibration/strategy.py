@@ -1,4 +1,4 @@
-"""Strategy: how one recipe chooses the formats of matrices while the model is calibrated layer by layer."""
+"""Strategy: how a recipe (int8, int4, prequantized) chooses matrix formats while the model is calibrated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Checkpoints: where the weights of a model lie, opened without reading them.
+"""Checkpoints: a model's config and weights in a folder, a GGUF file or a hub repository, opened without reading them.
 
 ``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
 Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a

@@ -1,4 +1,4 @@
-"""The model hub: the files that an export needs, and no other, through huggingface_hub and its cache.
+"""Hugging Face hub: the files that an export needs, and no other, fetched through huggingface_hub and its cache.
 
 huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, when it is first needed.
 """

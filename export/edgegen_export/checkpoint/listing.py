@@ -1,4 +1,4 @@
-"""Listing: the names in a checkpoint's folder, read once; whatever asks for a file later asks the listing."""
+"""Listing: the file names in a checkpoint's folder, read once and handed on to every step of an export."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

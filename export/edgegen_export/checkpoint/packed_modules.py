@@ -1,4 +1,4 @@
-"""unpacked(): a quantized checkpoint under the names and shapes that it had before it was quantized."""
+"""unpacked(): a GPTQ or AWQ checkpoint under the tensor names and shapes that it had before it was quantized."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -32,7 +32,7 @@ Codes = NDArray[np.uint8]
 class Packing:
     """``group_size``: how many columns share a scale and a zero; None stands for all of a row.
 
-    ``zeros_less_one``: so they are stored. ``symmetric``: whoever quantized it says that all zeros are in the middle.
+    ``zeros_less_one``: so they are stored. ``symmetric``: the config says that all zeros are in the middle.
     """
 
     method: Literal["gptq", "awq"]

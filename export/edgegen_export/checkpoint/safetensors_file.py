@@ -1,4 +1,4 @@
-"""A safetensors file: its header, believed as far as it is checked, and its tensors, mapped and not read."""
+"""Safetensors files: the header parsed and checked, the tensors memory-mapped and not read."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Which files of a checkpoint hold the weights, by name alone: one rule for a folder and a hub repository."""
+"""Weight files of a checkpoint, found by name alone: one rule for a folder and a hub repository."""
 
 import json
 import re

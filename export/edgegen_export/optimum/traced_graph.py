@@ -1,9 +1,9 @@
-"""TracedGraph: a decoder as optimum's exporter writes it, read and understood.
+"""TracedGraph: a decoder graph as optimum's exporter writes it, with its matrices, token embedding and head found.
 
 One graph that takes any past, none included: ``input_ids``, ``attention_mask``, perhaps ``position_ids`` and
 ``past_key_values.{i}.key|value`` in, ``logits`` of every position and ``present.{i}.key|value`` out. What its nodes
-compute is not looked into, but for three things: which of them multiply by a matrix, which look up token embeddings,
-and which is the head.
+compute is looked at in three points only: which of them multiply by a matrix, which look up token embeddings, and
+which is the head.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from edgegen_export.checkpoint import LazyTensor
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 ALL_LOGITS = "logits of all"
-"""What ``nodes`` call the logits, which need not be those that a graph made of them returns."""
+"""The name of the logits in ``nodes``; a graph that is built of them may return fewer positions."""
 
 FULL = "full"
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
@@ -39,7 +39,7 @@ _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Tanh", "Cast", "Identity"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedGraph:
-    """What there is to know of a traced decoder.
+    """A traced decoder.
 
     Attributes:
         nodes: in an order in which they can run, constants left out.
@@ -220,7 +220,7 @@ def _head(nodes: list[NodeProto], linear: set[int], arrays: Mapping[str, NDArray
 def _kv_spec(
     inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueInfoProto], problems: list[str]
 ) -> KVSpec:
-    """The cache that the graph's inputs and outputs speak of; what is unknown or missing is added to ``problems``."""
+    """The KV cache of the graph's inputs and outputs; what is unknown or missing is added to ``problems``."""
     known = {IDS, MASK, POSITIONS}
     problems += [f"it asks for an input {name!r}" for name in inputs if name not in known and not _PAST.fullmatch(name)]
     shapes = {name: _shape(value) for name, value in inputs.items()}
@@ -240,7 +240,7 @@ def _kv_spec(
         else:
             layers.append(KVLayer(FULL, key[1], key[3], *names))
     if not layers and not problems:
-        problems.append("it keeps no keys and values")
+        problems.append("it has no KV cache")
     return KVSpec("float32", "concat", {FULL: CacheClass(None, None, None)}, tuple(layers))
 
 

@@ -1,4 +1,4 @@
-"""BundleWriter: a bundle appears whole or not at all.
+"""BundleWriter: atomic writes, so that a bundle appears whole or not at all.
 
 Everything is written into a hidden folder inside the target, synced, renamed to the next version folder (``v1``,
 ``v2``, …); replacing ``edgegen.json``, which names that folder, is the one step that makes it the bundle. A reader sees

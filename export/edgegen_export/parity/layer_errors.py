@@ -31,12 +31,12 @@ StatesOfModel = Callable[[NDArray[np.int64]], Iterator[States]]
 def layer_errors(
     bundle: Bundle, variant: GraphVariant, graph: bytes, of_model: StatesOfModel, ids: NDArray[np.int64]
 ) -> tuple[float, ...]:
-    """For each layer the relative error of the hidden states behind it, those of all layers before included.
+    """For each layer the relative error of the hidden states after it, the errors of earlier layers included.
 
-    At each position it is the L2 norm of the difference, divided by that of the model's states; the mean over positions
-    counts a first token, whose states are often a hundred times as large as the others', no more than these.
-    ``graph``: the one that gives the states of ``variant``, serialized. ``of_model(ids)``: the unquantized model's,
-    layer by layer. ``ids`` [windows, t]: the text.
+    At each position it is the L2 norm of the difference, divided by that of the model's states. Its mean over positions
+    weighs the first token, whose states are often a hundred times larger than all later ones, like any other token.
+    ``graph``: gives the states of ``variant``, serialized. ``of_model(ids)``: the unquantized model's states, layer by
+    layer. ``ids`` [windows, t]: the text.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph.
@@ -57,7 +57,7 @@ def layer_errors(
 def _states(
     bundle: Bundle, variant: GraphVariant, graph: bytes, ids: list[int], shape: tuple[int, int]
 ) -> list[States]:
-    """The residual stream behind each layer, of ``shape`` [t, d], in the quantized model."""
+    """The residual stream after each layer, of ``shape`` [t, d], in the quantized model."""
     path = bundle.file(_GRAPH)
     path.write_bytes(graph)  # beside the weights, for ONNX Runtime looks for them nowhere else
     try:
