@@ -1,6 +1,7 @@
 """``edgegen eval``: the table and the JSON, what is refused before a model is loaded, how it ends."""
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -13,9 +14,9 @@ from edgegen.cli import run
 from edgegen.evaluation.items import read_pairs, read_questions
 from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
 from edgegen.llm import LLM
-from tests.cli.conftest import COMMAND, Edgegen
+from tests.cli.conftest import COMMAND, Edgegen, feed
 from tests.runtime.models import write_fake_bundle
-from tests.waiting import PATIENCE_S, until_it_used
+from tests.waiting import PATIENCE_S
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 12
 QUESTIONS = [
@@ -120,10 +121,10 @@ class TestAnswers:
         assert piped.stdout == edgegen("eval", "--text", files["--text"]).stdout
 
     def test_an_interrupt_ends_it_at_once(self, model: str, tmp_path: Path) -> None:
-        (tmp_path / "long.txt").write_text(TEXT * 300)
+        os.mkfifo(tmp_path / "long.txt")
         command = [*COMMAND, "eval", model, "--text", str(tmp_path / "long.txt")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        until_it_used(process, 1.5)
+        feed(tmp_path / "long.txt", TEXT * 300)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")

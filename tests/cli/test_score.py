@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from edgegen.cli.score import perplexity_record, score_record
 from edgegen.llm import LLM
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.scoring.scores import Perplexity, Score
-from tests.cli.conftest import COMMAND, Edgegen
-from tests.waiting import PATIENCE_S, until_it_used
+from tests.cli.conftest import COMMAND, Edgegen, feed
+from tests.waiting import PATIENCE_S
 
 TEXT = "Zoë asked: “Why?”\n" * 60
 
@@ -69,10 +70,10 @@ class TestFiles:
         ]
 
     def test_an_interrupt_ends_it_at_once(self, model: str, tmp_path: Path) -> None:
-        (tmp_path / "long.txt").write_text(TEXT * 300)
+        os.mkfifo(tmp_path / "long.txt")
         command = [*COMMAND, "score", "-m", model, "-f", str(tmp_path / "long.txt"), "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        until_it_used(process, 1.2)
+        feed(tmp_path / "long.txt", TEXT * 300)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")

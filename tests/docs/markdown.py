@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.root import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+_ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+PAGES = [*(ROOT / name for name in _ROOT_PAGES), *sorted((ROOT / "docs").glob("*.md"))]
 """The pages that tests/docs answers for."""
 
 _FENCE = re.compile(r" {0,3}(`{3,})(.*)")

@@ -1,46 +1,62 @@
-"""The tree in the README is the tree of the repository, and names in the prose are names in the code."""
+"""docs/architecture.md has the repository's tree, layers and numbers, and names in prose are names in the code."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.docs.markdown import PAGES, ROOT, blocks, code_spans
+from tests.docs.markdown import PAGES, ROOT, Block, blocks, code_spans
+from tests.test_layout import MOST_ENGINE_LINES, MOST_ENTRIES, MOST_LAYERS, layers
 
+PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("edgegen", "export/edgegen_export")
-UNLISTED = {"__init__.py", "py.typed"}
+UNLISTED = {"__init__.py", "py.typed", "__pycache__"}
 
 
 @pytest.fixture(scope="module")
-def listed() -> set[str]:
-    """The paths that the tree in the README names."""
-    (tree,) = (block for block in blocks(ROOT / "README.md") if block.kind == "tree")
-    found: set[str] = set()
+def listed() -> list[str]:
+    """The paths that the tree names, in order."""
+    found: list[str] = []
     parent = ""
-    for line in tree.code.split("\n"):
+    for line in _block("tree").code.split("\n"):
         match = re.fullmatch(r"( *)([\w./]+) {2,}\S.*", line)
         assert match, f"not 'path  what it is': {line!r}"
         if match[1]:
-            found.add(f"{parent}/{match[2].rstrip('/')}")
+            found.append(f"{parent}/{match[2].rstrip('/')}")
         else:
             parent = match[2].rstrip("/")
-            found.add(parent)
+            found.append(parent)
     return found
 
 
-def test_everything_listed_exists(listed: set[str]) -> None:
-    assert [path for path in sorted(listed) if not (ROOT / path).exists()] == []
+def test_everything_listed_exists(listed: list[str]) -> None:
+    assert [path for path in listed if not (ROOT / path).exists()] == []
 
 
-def test_every_package_file_is_listed_or_in_a_listed_folder(listed: set[str]) -> None:
-    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-    missing: list[str] = []
-    for path in (file.relative_to(ROOT) for file in files if file.name not in UNLISTED):
-        # A package itself is no answer: its files are listed one by one.
-        folders = {str(folder) for folder in path.parents} - set(PACKAGES)
-        if str(path) not in listed and not folders & listed:
-            missing.append(str(path))
-    assert missing == []
+def test_nothing_is_listed_twice(listed: list[str]) -> None:
+    assert sorted(listed) == sorted(set(listed))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_wing_is_listed(package: str, listed: list[str]) -> None:
+    entries = {f"{package}/{path.name}" for path in (ROOT / package).iterdir() if path.name not in UNLISTED}
+    assert sorted(entries - set(listed)) == []
+
+
+def test_layers_are_those_of_the_contract() -> None:
+    assert _block("layers").code.split("\n") == layers("runtime-layers")
+
+
+def test_numbers_are_current() -> None:
+    """To a hundred lines; ``tests/test_layout.py`` holds the limits."""
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d,]+) \| `.*` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    limits, stated = ([int(cell.replace(",", "")) for cell in column] for column in zip(*rows, strict=True))
+    assert limits == [MOST_ENTRIES, MOST_ENGINE_LINES, MOST_LAYERS]
+    sources = [file for wing in ("engine", "model") for file in (ROOT / "edgegen" / wing).glob("*.py")]
+    lines = sum(file.read_text("utf-8").count("\n") for file in sources)
+    entries = {path.name for path in (ROOT / "edgegen").iterdir()} - {"__pycache__"}
+    assert (stated[0], stated[2]) == (len(entries), len(layers("runtime-layers")))
+    assert abs(stated[1] - lines) < 100, f"docs/architecture.md: {lines} lines"
 
 
 @pytest.mark.parametrize("path", [*PAGES], ids=lambda path: path.name)
@@ -49,7 +65,7 @@ def test_names_in_code_spans_exist(path: Path) -> None:
     folders = ("edgegen", "export", "bench", "models")
     sources = [file.read_text("utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py")]
     words = {word for source in sources for word in re.findall(r"\w+", source)}
-    invented = {"families/toy.py", "TOY", "toy", "read_toy"} | {"v1", "v2"}
+    invented = {"families/toy.py", "TOY", "toy", "read_toy"} | {"v1", "v2"} | {"answers.jsonl", "answers.jsonl.part"}
     unknown: list[str] = []
     for span in sorted(code_spans(path) - invented):
         if re.fullmatch(r"(edgegen|export|bench|models)/[\w./]+", span):
@@ -57,3 +73,8 @@ def test_names_in_code_spans_exist(path: Path) -> None:
         elif re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?", span):
             unknown += [span] if set(re.findall(r"\w+", span)) - words else []
     assert unknown == []
+
+
+def _block(kind: str) -> Block:
+    (block,) = (block for block in blocks(PAGE) if block.kind == kind)
+    return block

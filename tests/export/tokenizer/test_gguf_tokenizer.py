@@ -1,4 +1,4 @@
-"""Tokenizers out of GGUF metadata: the ids of the original tokenizers, llama.cpp's own, and clear refusals."""
+"""Tokenizers from GGUF metadata: same ids as the original tokenizers and llama.cpp, and clear errors."""
 
 import json
 from functools import cache
@@ -13,7 +13,7 @@ import tokenizers
 from edgegen.bundle.manifest import Source
 from edgegen.errors import CheckpointError
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.checkpoint import Checkpoint, Listing
 from edgegen_export.tokenizer.files import tokenizer_files
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
@@ -76,7 +76,7 @@ def test_sentencepiece_vocabularies_have_the_golden_ids(test_data: Path, tmp_pat
         assert made.encode(text) == [1, *ids], text
         assert made.decode(ids) == text
     for text in texts(test_data):
-        if folder == "phi-3" or "<" not in text:  # Llama 2's special tokens are looked for behind the first space
+        if folder == "phi-3" or "<" not in text:  # Llama 2's special tokens are matched after the first space
             ids = original.encode(text, add_special_tokens=False)
             assert made.encode(text, add_special_tokens=False) == ids, text
             assert made.decode(ids, skip_special_tokens=False) == original.decode(ids, skip_special_tokens=False)
@@ -87,7 +87,7 @@ def test_the_file_of_stories260k(test_data: Path, tmp_path: Path) -> None:
     folder = test_data / "models" / "stories260K"
     fields = gguf.GGUFReader(str(folder / "stories260K-f32.gguf")).fields
     metadata = {name: field.contents() for name, field in fields.items()}
-    checkpoint = Checkpoint(folder, Source("folder", "stories260K"), {}, {}, metadata=metadata)
+    checkpoint = Checkpoint(Listing.read(folder), Source("folder", "stories260K"), {}, {}, metadata=metadata)
     files = tokenizer_files(checkpoint)
     made, original = load(files, tmp_path), Tokenizer.from_file(folder / "tokenizer.json")
     for text in texts(test_data):
@@ -161,7 +161,7 @@ TOKENS_OF_OTHERS = [
 
 @pytest.mark.parametrize(("name", "file", "model"), TOKENS_OF_OTHERS)
 def test_no_golden_token_crosses_a_word(test_data: Path, name: str, file: str, model: str) -> None:
-    """Without their vocabularies: the tokens that others found end where the words end."""
+    """Without vocabularies: tokens from other libraries end where words end."""
     seen = 0
     for case in transformersjs_cases(test_data, file, model):
         tokens = case["tokens"]
@@ -263,7 +263,7 @@ def test_chat_templates_are_carried(templates: dict[str, str], carried: Any) -> 
 @pytest.mark.parametrize("metadata", [{}, {f"{GGML}.model": "none"}, {f"{GGML}.model": "no_vocab"}])
 def test_a_file_may_have_none(metadata: dict[str, Any]) -> None:
     assert not has_tokenizer(metadata)
-    assert tokenizer_files(Checkpoint(Path("nowhere"), Source("folder", "x"), {}, {}, metadata=metadata)) == {}
+    assert tokenizer_files(Checkpoint(Listing(Path("nowhere")), Source("folder", "x"), {}, {}, metadata=metadata)) == {}
 
 
 def test_a_whole_tokenizer_is_used_as_it_is(test_data: Path) -> None:

@@ -10,7 +10,7 @@ from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.model.concat_cache import ConcatCache
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import Buffer
-from edgegen.model.sliding_window import CHUNK, Window
+from edgegen.model.sliding_window import CHUNK, SlidingWindow
 
 
 def spec_of(*shapes: tuple[int, int]) -> KVSpec:
@@ -52,7 +52,7 @@ def read(cache: KVCache, slot: int) -> list[float]:
 
 # Windows.
 
-WINDOW = Window(size=20, step=8)
+WINDOW = SlidingWindow(size=20, step=8)
 ROOM = WINDOW.room(CHUNK)
 NEAR_BYTES, FAR_BYTES = 2 * 2 * 3 * 4, 2 * 1 * 4 * 4
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.model.concat_runner import ConcatRunner
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
@@ -25,7 +25,8 @@ def graphs() -> ToyGraphs:
 
 def sequence(prompt: list[int], new: int, *, use_cache: bool = True) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    return Sequence(list(prompt), params)
 
 
 def greedy(prompt: list[int], new: int) -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.model.in_place_runner import Logits, ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner, Logits
 from edgegen.model.interfaces import Runner, make_runner
 from tests.runtime.models import FailAt, FakeGraphs, RandomGraphs, digest_of, fake_variant
 from tests.toy_decoder import POSITIONS, VOCABULARY, ToyGraphs, toy_logits, toy_variant, toy_weights
@@ -31,7 +31,7 @@ class Subject:
 
 def in_place() -> Subject:
     graphs = RandomGraphs(vocab_size=VOCABULARY)
-    return Subject(ModelRunner(graphs, fake_variant(), VOCABULARY, POSITIONS), graphs, graphs.logits)
+    return Subject(InPlaceRunner(graphs, fake_variant(), VOCABULARY, POSITIONS), graphs, graphs.logits)
 
 
 def concat() -> Subject:
@@ -123,4 +123,4 @@ def test_the_kind_of_cache_chooses_the_runner() -> None:
     concat = make_runner(ToyGraphs(WEIGHTS), toy_variant(), VOCABULARY, POSITIONS)
     in_place = make_runner(FakeGraphs(digest_of), fake_variant(), VOCABULARY, POSITIONS)
     assert (type(concat), concat.cache_kind) == (ConcatRunner, "concat")
-    assert (type(in_place), in_place.cache_kind) == (ModelRunner, "in_place")
+    assert (type(in_place), in_place.cache_kind) == (InPlaceRunner, "in_place")

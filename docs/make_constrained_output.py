@@ -1,0 +1,142 @@
+"""Write docs/constrained-output.md: which JSON schemas are enforced, keyword by keyword of the JSON-Schema-Test-Suite.
+
+EDGEGEN_TEST_DATA=… python docs/make_constrained_output.py
+"""
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.runtime.constraint.json_schema_suite import DRAFTS, Instance, Outcome, instances, outcome
+from tests.runtime.constraint.vocabulary import Vocabulary
+
+PAGE = Path(__file__).with_name("constrained-output.md")
+
+HEAD = """\
+# Constrained output
+
+**Constrained decoding** masks every token that would leave a grammar, so that the output is valid whenever it ends with
+`stop`. Four kinds of constraints are compiled before the model runs:
+
+| constraint | command line | Python |
+|---|---|---|
+| JSON Schema, a pydantic model, any JSON object | `--json-schema FILE` | `response_format` |
+| regular expression | `--regex PATTERN` | `response_format` |
+| one of several choices | `--choice TEXT`, repeated | `response_format` |
+| Lark or GBNF grammar | `--grammar FILE` | `grammar` |
+
+```sh
+edgegen generate "Call " --regex "[0-9]{3}-[0-9]{4}"
+edgegen generate "I feel" --choice " happy" --choice " sad"
+```
+
+Tokens that the constraint forces are [verified several at a time](performance.md#forced-tokens).
+
+## JSON Schema
+
+This page is made by `python docs/make_constrained_output.py` from the required part of the
+[JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) (drafts 7, 2019-09 and 2020-12); a
+test compares it with the code. A schema that cannot be enforced is refused by keyword and place. Each instance of the
+suite is fed token by token, as `json.dumps` writes it:
+
+- **right**: a valid instance can be generated, an invalid one cannot;
+- **too strict**: a valid instance cannot be generated; everything that can be generated is valid;
+- **refused**: the schema is refused, so none of its instances counts;
+- **let through**: an invalid instance can be generated. There is none, and a test checks it.
+
+## Stricter than the standard
+
+- Properties come in the schema's order: those of `properties`, then those that only `required` names, then others.
+- A string has one spelling: letters as themselves, never `\\u`, so that a name cannot come twice in two spellings.
+  Control characters other than tab, line breaks, backspace and form feed therefore never come, and a schema that asks
+  for one is refused.
+- Whole numbers are written whole: `1`, not `1.0` or `1e0`.
+- `format` is enforced where it is known (date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri) and
+  refused otherwise; in the standard it is a comment. Dates are calendar dates, without leap seconds; host names are not
+  resolved.
+- Patterns have no lookaround and no backreferences; dot, classes and anchors are ECMA-262's.
+- `minProperties` counts names that `required` lists, and one more: other names may come twice.
+- Numbers in a schema are at most 2**53.
+- Nothing is fetched: `$ref` must point into the schema.
+
+White space is `flexible` by default: one space between tokens, or a line break and up to 20 spaces or tabs, and none
+around the whole. `compact` has none at all, `any` what JSON allows.
+"""
+
+_REASONS = (
+    (r"'oneOf' at .* may overlap", "oneOf: the branches may overlap"),
+    (r"format '(.*?)' at", "format: not known"),
+    (r"'([$\w]+)' at \S* cannot be enforced", r"\1 is not implemented"),
+    (r"is not in the schema, and nothing is fetched", "$ref or $schema leads out of the schema"),
+    (r"nothing satisfies it", "nothing satisfies the schema"),
+    (r"control character", "a control character"),
+    (r"'minProperties' of more", "minProperties over names that may come twice"),
+    (r"beyond 2\*\*53|too many digits", "a number with too many digits"),
+    (r"not disjoint", "patternProperties: two patterns for one name"),
+    (r"regex parse error|lookarounds", "pattern: not ECMA-262's, or with look-around"),
+    (r"min/maxProperties only", "minProperties, maxProperties: with optional properties"),
+    (r"circular references", "$ref: circular beside other keywords"),
+    (r".*", "other"),
+)
+
+
+def page(results: Iterable[tuple[Instance, Outcome, str]]) -> str:
+    """The page about what became of each instance."""
+    counts: Counter[tuple[str, str, Outcome]] = Counter()
+    reasons: Counter[str] = Counter()
+    for instance, what, why in results:
+        counts[instance.keyword, instance.draft, what] += 1
+        if what == "refused":
+            reasons[_reason(why)] += 1
+    return "\n".join([HEAD, _totals(counts), _keywords(counts), _refusals(reasons)])
+
+
+def measure(test_data: Path) -> list[tuple[Instance, Outcome, str]]:
+    """What becomes of each instance with GPT-2's vocabulary."""
+    file = test_data / "tokenizers" / "gpt2" / "tokenizer.json"
+    vocabulary = Vocabulary.read(file, 50257, "<|endoftext|>")
+    return [(instance, *outcome(instance, vocabulary)) for instance in instances(test_data)]
+
+
+def _totals(counts: Counter[tuple[str, str, Outcome]]) -> str:
+    lines = ["## Drafts", "", "| draft | right | too strict | refused | let through |", "|---|---:|---:|---:|---:|"]
+    lines += [f"| {draft} | {_cells(lambda what, d=draft: _sum(counts, None, d, what))} |" for draft in DRAFTS]
+    return "\n".join([*lines, ""])
+
+
+def _keywords(counts: Counter[tuple[str, str, Outcome]]) -> str:
+    lines = ["## Keywords", "", "Named after the files of the suite; all drafts together.", ""]
+    lines += ["| keyword | right | too strict | refused | let through |", "|---|---:|---:|---:|---:|"]
+    keywords = sorted({keyword for keyword, _, _ in counts})
+    lines += [f"| {keyword} | {_cells(lambda what, k=keyword: _sum(counts, k, None, what))} |" for keyword in keywords]
+    return "\n".join([*lines, ""])
+
+
+def _refusals(reasons: Counter[str]) -> str:
+    lines = ["## Why schemas are refused", "", "| reason, the first of several | instances |", "|---|---:|"]
+    lines += [f"| {reason} | {count} |" for reason, count in sorted(reasons.items(), key=lambda r: (-r[1], r[0]))]
+    return "\n".join([*lines, ""])
+
+
+def _cells(count: Callable[[Outcome], int]) -> str:
+    outcomes: tuple[Outcome, ...] = ("right", "too strict", "refused", "let through")
+    return " | ".join(str(count(what)) for what in outcomes)
+
+
+def _sum(counts: Counter[tuple[str, str, Outcome]], keyword: str | None, draft: str | None, what: Outcome) -> int:
+    return sum(n for (k, d, w), n in counts.items() if w == what and keyword in (None, k) and draft in (None, d))
+
+
+def _reason(error: str) -> str:
+    for pattern, reason in _REASONS:
+        if match := re.search(pattern, error):
+            return match.expand(reason)
+    raise AssertionError("the last pattern matches everything")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(measure(Path(os.environ["EDGEGEN_TEST_DATA"]))), encoding="utf-8")
+    sys.stdout.write(f"{PAGE}\n")

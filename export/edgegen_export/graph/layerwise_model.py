@@ -1,0 +1,266 @@
+"""LayerwiseModel: the unquantized model in float32, run layer by layer in the memory of its largest layer.
+
+The blocks of the bundle's graphs build one small graph per layer, whose weights are inputs fed straight from the mapped
+checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, numpy_helper
+
+from edgegen.bundle.manifest import GraphContract, KVSpec, MatrixFormat
+from edgegen.model.ort_session import open_session
+from edgegen.model.rotary import rotary_table
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.blocks import Stream, added, decoder_block, embedding, final_hidden, linear
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.decoder import rotary_tables, step_inputs
+from edgegen_export.graph.parameters import FedParameters
+from edgegen_export.quantize.activations import rounded_inputs
+from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
+from edgegen_export.quantize.recipe import FLOATS
+
+Hidden = NDArray[np.float32]
+Stored = MatrixFormat | Blocks
+"""How a matrix is stored: rounded plainly to a format, or in codes that are known."""
+
+
+class LayerwiseModel:
+    """Runs our tensors (by our names) in float32."""
+
+    def __init__(self, tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec) -> None:
+        self._tensors = tensors
+        self._config = config
+        self._kv = kv
+        self._tables = rotary_tables(config)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._config.vocab_size
+
+    @property
+    def num_layers(self) -> int:
+        return self._config.num_layers
+
+    def hidden(self, ids: NDArray[np.int64]) -> Hidden:
+        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
+        (x,) = deque(self.states(ids), maxlen=1)  # only the last layer's is kept
+        return self.final(x)
+
+    def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
+        """ids [b, t] without past → the hidden states [b, t, e] after each layer, layer by layer."""
+        x = self.embed(ids)
+        for layer in range(self._config.num_layers):
+            with self.layer(layer, ids.shape[1]) as run:
+                x = run(x)
+            yield x
+
+    def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseModel":
+        """The same model made of other tensors."""
+        return LayerwiseModel(tensors, self._config, self._kv)
+
+    def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
+        """hidden [n, d] → logits float32 [n, vocab].
+
+        ``stored``: how the head's matrix is, and with it what is multiplied.
+        """
+        logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
+        for slab in self.head_slabs():
+            logits[:, slab.ids] = slab.logits(hidden, stored)
+        return logits
+
+    def head_slabs(self) -> Iterator["HeadSlab"]:
+        """The head, read slab by slab."""
+        head = self._tensors["embed.weight" if self._config.tied_head else "head.weight"]
+        bias = self._tensors.get("head.bias")
+        for start, stop, rows in head.slabs():
+            part = None if bias is None else bias.rows(start, stop)
+            yield HeadSlab(slice(start, stop), rows, part, self._config.logit_softcap)
+
+    def embed(
+        self,
+        ids: NDArray[np.int64],
+        first: NDArray[np.int64] | None = None,
+        stored: Mapping[str, Stored] | None = None,
+    ) -> Hidden:
+        """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
+
+        ``stored``: how the tables "embed" and "positions" are stored, where they differ from the model's.
+        """
+        tables, stored = dict(self._tensors), stored or {}
+        # Only the rows in use, so that the table is never read whole.
+        used, renumbered = np.unique(ids, return_inverse=True)
+        table = self._tensors["embed.weight"]
+        rows = np.empty((len(used), table.shape[1]), np.float32)
+        for n, i in enumerate(used.tolist()):
+            rows[n] = table.rows(i, i + 1)[0]
+            table.release()  # each row mapped its neighbours too
+        rows = _as_stored(rows, stored.get("embed", FLOATS), used)
+        tables["embed.weight"] = LazyTensor.from_array(rows)
+        if "positions" in stored:
+            values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
+            tables["positions.weight"] = LazyTensor.from_array(values)
+        params = FedParameters(tables)
+        g = GraphBuilder("embed")
+        shape = ["batch", "tokens"]
+        stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
+        start = np.zeros(len(ids), np.int64) if first is None else first
+        positions = start[:, None] + np.arange(ids.shape[1], dtype=np.int64)
+        return _run(g, added(g, stream), params, {"ids": renumbered.reshape(ids.shape), "at": positions})
+
+    @contextmanager
+    def layer(
+        self,
+        layer: int,
+        tokens: int,
+        taps: Sequence[str] = (),
+        changed: Mapping[str, LazyTensor] | None = None,
+        blocks: Mapping[str, Blocks] | None = None,
+    ) -> Generator["LayerRun"]:
+        """One layer over sequences of ``tokens``, its weights read; tensors of ``changed`` replace the model's.
+
+        ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
+        fused name that are quantized, and multiplied as in the bundle.
+        """
+        params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
+        cache = self._kv.layers[layer]
+        kv_class = self._kv.classes[cache.cache_class]
+        g = GraphBuilder(f"layer {layer}")
+        rope = self._config.layers[layer].rope
+        tables = {rope: self._tables[rope]} if rope else {}
+        stream = _inputs(g)
+        classes = {cache.cache_class: kv_class}
+        step = step_inputs(g, self._config, self._kv.dtype, classes, tables, stream.residual)
+        stream = decoder_block(g, params, self._config, layer, stream, cache, step)
+        g.output(_RESULT, added(g, stream), "float32", _SHAPE)
+        for tap in taps:
+            g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
+        rotary: dict[str, NDArray[Any]] = {}
+        for table in tables.values():
+            rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
+        yield LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
+        for name, tensor in self._tensors.items():
+            if name.startswith(f"layers.{layer}."):
+                tensor.release()
+
+    def final(self, x: Hidden, *, projected: bool = True) -> Hidden:
+        """What the last layer gives → what the head's matrix multiplies, or what is projected to that first."""
+        params = FedParameters(self._tensors)
+        g = GraphBuilder("final norm")
+        hidden = final_hidden(g, params, self._config, _inputs(g))
+        if projected and self._config.embedding_size not in (None, self._config.hidden_size):
+            hidden = linear(g, params.matrix("head_in"), hidden)
+        return x if hidden == "x" else _run(g, hidden, params, {"x": x})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadSlab:
+    """What gives the logits of ``ids``: rows [ids, d] of the head's matrix, their bias [ids], the softcap."""
+
+    ids: slice
+    rows: Hidden
+    bias: NDArray[np.float32] | None
+    softcap: float | None
+
+    def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
+        """hidden [n, d] → logits float32 [n, ids].
+
+        ``stored``: how the head's matrix is, and with it what is multiplied.
+        """
+        if stored != FLOATS:
+            hidden = rounded_inputs(hidden, _block_size(stored, hidden.shape[1]))
+        with np.errstate(all="ignore"):  # the caller checks the logits
+            logits: NDArray[np.float32] = hidden @ _as_stored(self.rows, stored, self.ids).T
+            if self.bias is not None:
+                logits += self.bias
+            if self.softcap is not None:
+                np.multiply(np.tanh(logits / np.float32(self.softcap)), np.float32(self.softcap), out=logits)
+        return logits
+
+
+class LayerRun:
+    """One layer of the model, ready to run over hidden states."""
+
+    def __init__(
+        self,
+        model: ModelProto,
+        kv: KVSpec,
+        layer: int,
+        fixed: Mapping[str, NDArray[Any]],
+        taps: Sequence[str],
+    ) -> None:
+        self._session = open_session(model.SerializeToString(), keep_spinning=False)
+        self._dtype, self._cache = kv.dtype, kv.layers[layer]
+        self._lengths = kv.classes[self._cache.cache_class].length_inputs
+        self._fixed = fixed
+        self._taps = taps
+
+    def __call__(self, x: Hidden) -> Hidden:
+        """Hidden states [b, t, d] before the layer → after it."""
+        return self._run(x, [_RESULT])[0]
+
+    def tapped(self, x: Hidden) -> tuple[Hidden, dict[str, Hidden]]:
+        """The hidden states after the layer, and the inputs [b · t, columns] of the tapped modules, by fused name."""
+        result, *inputs = self._run(x, [_RESULT, *(f"{_TAP}{tap}" for tap in self._taps)])
+        flat = (array.reshape(-1, array.shape[-1]) for array in inputs)
+        return result, dict(zip(self._taps, flat, strict=True))
+
+    def cached(self, x: Hidden) -> tuple[Hidden, NDArray[Any], NDArray[Any]]:
+        """The hidden states after the layer, and keys and values as in the KV cache, [b, kv_heads, t, head_dim]."""
+        result, keys, values = self._run(x, [_RESULT, self._cache.present_key, self._cache.present_value])
+        return result, keys, values
+
+    def _run(self, x: Hidden, outputs: list[str]) -> list[NDArray[Any]]:
+        batch, tokens, _ = x.shape
+        past = np.zeros((batch, self._cache.kv_heads, tokens, self._cache.head_dim), self._dtype)
+        seqlens, total = self._lengths
+        feeds: dict[str, NDArray[Any]] = {
+            "x": x,
+            self._cache.past_key: past,
+            self._cache.past_value: past,
+            seqlens: np.full(batch, tokens - 1, np.int32),
+            total: np.array(tokens, np.int32),
+            GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1)),
+        }
+        return self._session.run(outputs, {**feeds, **self._fixed})
+
+
+_SHAPE = ("batch", "tokens", "hidden")
+_RESULT, _TAP = "result", "input of "
+
+
+def _inputs(g: GraphBuilder) -> Stream:
+    return Stream(g.input("x", "float32", _SHAPE))
+
+
+def _as_stored(rows: Hidden, stored: Stored, which: slice | NDArray[np.int64]) -> Hidden:
+    """The rows ``which`` of a matrix, as its codes have them."""
+    if isinstance(stored, Blocks):
+        return stored.rows(which).values()
+    return rows if stored == FLOATS else round_rows(rows, stored.bits, _block_size(stored, rows.shape[1])).values()
+
+
+def _block_size(stored: Stored, columns: int) -> int:
+    return stored.codes.shape[2] if isinstance(stored, Blocks) else block_size_for(columns, stored.block_size)
+
+
+def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generic]]) -> ModelProto:
+    """``model``, the inputs of these names initializers instead."""
+    inputs = [each for each in model.graph.input if each.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
+
+
+def _run(g: GraphBuilder, result: Value, params: FedParameters, feeds: Mapping[str, NDArray[Any]]) -> Hidden:
+    g.output(_RESULT, result, "float32", _SHAPE)
+    session = open_session(g.model().SerializeToString(), keep_spinning=False)
+    return session.run([_RESULT], {**feeds, **params.feeds()})[0]

@@ -1,9 +1,0 @@
-"""docs/constrained-json.md says what becomes of every instance of the JSON-Schema-Test-Suite."""
-
-from pathlib import Path
-
-from docs.make_constrained_json import PAGE, measure, page
-
-
-def test_page_is_current(test_data: Path) -> None:
-    assert PAGE.read_text("utf-8") == page(measure(test_data)), "run python docs/make_constrained_json.py"
