@@ -153,7 +153,8 @@ class Engine:
         """Report the updates; the KV cache of a sequence that has ended is saved before its end is reported."""
         try:
             for update in updates:
-                self._executor.keep(update.sequence)
+                if update.sequence.params.keep:
+                    self._executor.save(update.sequence)
                 group.emit(update)
         except BaseException as error:
             updates = group.fail(error)

@@ -67,13 +67,9 @@ class BatchExecutor:
             self._running = work
             self.interrupt_abandoned()
         try:
-            match work:
-                case Decode():
-                    return self._decode(work)
-                case Verify():
-                    return self._verify(work)
-                case Prefill():
-                    return self._prefill(work, demand)
+            if isinstance(work, Decode):
+                return self._decode(work)
+            return self._verify(work) if isinstance(work, Verify) else self._prefill(work, demand)
         finally:
             with self._guard:
                 self._running = None
@@ -97,9 +93,9 @@ class BatchExecutor:
         if not target.params.use_cache:
             self._replay.fork(source, target)
 
-    def keep(self, row: Sequence) -> None:
-        """Save the KV cache of a sequence that has ended, if its parameters ask for that."""
-        if row.params.keep and row.finish not in (None, CANCELLED) and row.kv.slot >= 0:
+    def save(self, row: Sequence) -> None:
+        """Save the KV cache of a sequence that has ended, unless it was cancelled or never ran."""
+        if row.finish not in (None, CANCELLED) and row.kv.slot >= 0:
             self._cache.truncate(row.kv.slot, row.kv.cached)
             row.kv.kept = self._cache.save(row.kv.slot)
 
@@ -154,18 +150,16 @@ class BatchExecutor:
     def _decode(self, work: Decode) -> Mapping[Sequence, Logits]:
         self._slots.pack(work.rows)
         for row in work.rows:
-            self._rebuild(row)
+            if not row.params.use_cache:
+                self._replay.rebuild(row, self)
         rows = sorted(work.rows, key=lambda row: row.kv.slot)
         return dict(zip(rows, self.decode(rows), strict=True))
 
     def _verify(self, work: Verify) -> Mapping[Sequence, Logits]:
         row = work.row
-        self._rebuild(row)
-        return {row: self.feed(row, (row.ids[row.kv.cached], *work.proposal))}
-
-    def _rebuild(self, row: Sequence) -> None:
         if not row.params.use_cache:
             self._replay.rebuild(row, self)
+        return {row: self.feed(row, (row.ids[row.kv.cached], *work.proposal))}
 
     def _room(self, row: Sequence, demand: Demand) -> tuple[int, int]:
         """How many sequences to make room for, and of how many positions."""

@@ -15,12 +15,15 @@ class Forward(Protocol):
 
     def prefill(self, row: Sequence) -> Logits:
         """The next chunk of the prompt."""
+        ...
 
     def decode(self, rows: Ids[Sequence]) -> Logits:
         """One token of each sequence."""
+        ...
 
     def feed(self, row: Sequence, ids: Ids[int]) -> Logits:
         """Several tokens; ``row.kv.cached`` stays as it is."""
+        ...
 
 
 class Replay:

@@ -76,8 +76,8 @@ class Step:
     failure: Failure | None = None
 
     @property
-    def works(self) -> tuple[Work | Failure, ...]:
-        return tuple(work for work in (self.decode, self.multi_token, self.failure) if work is not None)
+    def works(self) -> list[Work | Failure]:
+        return [work for work in (self.decode, self.multi_token, self.failure) if work is not None]
 
 
 Fits = Callable[[int, int], bool]

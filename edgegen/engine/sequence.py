@@ -138,7 +138,8 @@ class Sequence:
     @property
     def room(self) -> int:
         """How many ids may still be generated."""
-        return self.params.prompt_length + self.params.max_new_tokens - len(self.ids)
+        params = self.params
+        return params.prompt_length + params.max_new_tokens - len(self.ids)
 
     @property
     def longest(self) -> int:
@@ -205,7 +206,7 @@ class Sequence:
         match = self.params.watch((token_id,))
         if match is None and self.room <= 0:
             match = self.params.limit
-        if match is None and self.is_late(self.times.last_token):
+        if match is None and self.params.deadline is not None and self.is_late(self.times.last_token):
             match = OUT_OF_TIME
         self.finish = self.finish or match  # another thread may have cancelled meanwhile
 

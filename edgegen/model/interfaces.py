@@ -32,36 +32,47 @@ class Cache(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes that the KV cache takes."""
+        ...
 
     def reserve(self, slots: int, length: int) -> None:
         """Have at least ``slots`` slots, with room for ``length`` positions in each if the cache is preallocated."""
+        ...
 
     def bytes_for(self, slots: int, length: int) -> int:
         """Bytes of ``slots`` slots with ``length`` positions in each."""
+        ...
 
     def fork(self, source: int, target: int) -> None:
         """Make slot ``target`` a copy of slot ``source``."""
+        ...
 
     def swap(self, a: int, b: int) -> None:
         """Exchange two slots."""
+        ...
 
     def save(self, slot: int) -> KVSnapshot:
         """A snapshot of ``slot``."""
+        ...
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
         """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this."""
+        ...
 
     def can_truncate(self, slot: int, length: int) -> bool:
         """Whether ``slot`` still has every position that attention at ``length`` reads."""
+        ...
 
     def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
         """Whether ``snapshot`` has every position that attention at ``length`` reads."""
+        ...
 
     def compact(self, leaver: int, live: int) -> int:
         """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
+        ...
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on."""
+        ...
 
 
 C = TypeVar("C", bound=Cache)
@@ -88,12 +99,15 @@ class Runner(Protocol[C]):
 
     def new_cache(self, budget: int | None = None) -> C:
         """An empty cache, which grows to ``budget`` bytes at most."""
+        ...
 
     def prefill(self, cache: C, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
+        ...
 
     def decode(self, cache: C, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab]."""
+        ...
 
 
 def make_runner(graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> Runner[Any]:

@@ -18,9 +18,12 @@ class Proposer(Protocol):
     @property
     def always_accepted(self) -> bool:
         """Whether proposals are always accepted, such as tokens that a grammar forces: they run in any batch."""
+        ...
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """The tokens that may follow ``token_ids`` (prompt and answer); none if there is no proposal."""
+        ...
 
     def verified(self, proposed: int, accepted: int) -> None:
         """Of the last proposal, ``proposed`` tokens were run, and the first ``accepted`` were accepted."""
+        ...

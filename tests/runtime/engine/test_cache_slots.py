@@ -1,4 +1,4 @@
-"""Slots and the prefix cache: a text that begins like one before is computed from where they part."""
+"""CacheSlots and prefix caching: a prompt that shares a prefix with an earlier sequence reuses its KV cache."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,20 +1,21 @@
 """BatchExecutor over a fake model: what each kind of work runs, and what it leaves in the KV cache."""
 
+import numpy as np
 import pytest
 
 from edgegen.engine.executor import BatchExecutor
 from edgegen.engine.finish import CANCELLED, LIMIT
 from edgegen.engine.scheduler import Decode, Prefill, Verify
-from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
+from edgegen.engine.sequence import Logits, Sequence, SequenceGroup, SequenceParams
 from edgegen.model.ort_session import RunSwitch
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import FailAt, FakeGraphs, digest_of, fake_runner, random_ids
 
 
-def sequence(prompt: list[int], *, use_cache: bool = True, keep: bool = False) -> Sequence:
+def sequence(prompt: list[int], *, use_cache: bool = True) -> Sequence:
     greedy = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(prompt), 20, LogitsPipeline(), greedy, lambda ids: None, use_cache, keep=keep)
+    params = SequenceParams(len(prompt), 20, LogitsPipeline(), greedy, lambda ids: None, use_cache)
     return Sequence(list(prompt), params)
 
 
@@ -35,9 +36,13 @@ def prefill(executor: BatchExecutor, *rows: Sequence) -> None:
     """Each in a group of its own, up to its first token."""
     for row in rows:
         work = Prefill(SequenceGroup([row]), row)
-        while not row.prefilled:
-            logits = executor.run(work, demand)
-        row.append(int(logits[row].argmax()))
+        while not row.generated:
+            for logits in executor.run(work, demand).values():
+                row.append(best(logits))
+
+
+def best(logits: Logits) -> int:
+    return int(np.argmax(logits))
 
 
 def test_a_prompt_is_prefilled_in_chunks_and_the_last_gives_logits(graphs: FakeGraphs) -> None:
@@ -46,7 +51,7 @@ def test_a_prompt_is_prefilled_in_chunks_and_the_last_gives_logits(graphs: FakeG
     assert [executor.run(work, demand) for _ in range(2)] == [{}, {}]
     assert row.kv.cached == 16
     logits = executor.run(work, demand)
-    assert logits[row].argmax() == digest_of(row.ids)
+    assert best(logits[row]) == digest_of(row.ids)
     assert [tokens for _, tokens in graphs.runs] == [8, 8, 4]
 
 
@@ -66,7 +71,7 @@ def test_a_decode_batch_adds_one_token_to_each_sequence(graphs: FakeGraphs) -> N
     chosen = (rows[2], rows[0])
     logits = executor.run(Decode((), chosen), demand)
     assert {row.kv.slot for row in chosen} == {0, 1}
-    assert all(logits[row].argmax() == digest_of(row.ids) for row in chosen)
+    assert all(best(logits[row]) == digest_of(row.ids) for row in chosen)
     assert [row.kv.cached for row in rows] == [6, 7, 4]
 
 
@@ -76,12 +81,12 @@ def test_of_a_proposal_only_what_is_accepted_stays(graphs: FakeGraphs) -> None:
     right = digest_of(row.ids)
     work = Verify(SequenceGroup([row]), row, (right, right + 1))
     logits = executor.run(work, demand)[row]
-    assert [int(position.argmax()) for position in logits[:2]] == [right, digest_of([*row.ids, right])]
+    assert [best(position) for position in logits[:2]] == [right, digest_of([*row.ids, right])]
     assert row.kv.cached == 6
     executor.accept(work, 2)
     assert row.kv.cached == 8
     row.ids += [right, digest_of([*row.ids, right])]
-    assert executor.run(Decode((), (row,)), demand)[row].argmax() == digest_of(row.ids)
+    assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
 
 
 def test_what_a_failed_run_has_appended_is_computed_again(graphs: FakeGraphs) -> None:
@@ -91,7 +96,7 @@ def test_what_a_failed_run_has_appended_is_computed_again(graphs: FakeGraphs) ->
     with pytest.raises(RuntimeError, match="the graph failed"):
         executor.run(Decode((), (row,)), demand)
     assert row.kv.cached == 6
-    assert executor.run(Decode((), (row,)), demand)[row].argmax() == digest_of(row.ids)
+    assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
 
 
 class CountingSwitch(RunSwitch):
@@ -121,15 +126,13 @@ def test_a_run_is_interrupted_once_nobody_waits_for_it(graphs: FakeGraphs, ended
     assert not switch.run_options.terminate  # the next run goes through
 
 
-def test_the_cache_of_a_sequence_that_has_ended_is_saved_if_asked_for(graphs: FakeGraphs) -> None:
-    executor, rows = executor_of(graphs), [sequence(random_ids(5), keep=n > 0) for n in range(4)]
+def test_the_cache_of_a_sequence_that_has_ended_is_saved_unless_it_was_cancelled(graphs: FakeGraphs) -> None:
+    executor, rows = executor_of(graphs), [sequence(random_ids(5)) for _ in range(3)]
     prefill(executor, *rows)
-    for row, finish in zip(rows, (LIMIT, LIMIT, CANCELLED, None), strict=True):
+    for row, finish in zip(rows, (LIMIT, CANCELLED, None), strict=True):
         row.finish = finish
-        executor.keep(row)
-    assert [row.kv.kept is not None for row in rows] == [False, True, False, False]
-    assert rows[1].kv.kept is not None
-    assert rows[1].kv.kept.length == 5
+        executor.save(row)
+    assert [row.kv.kept and row.kv.kept.length for row in rows] == [5, None, None]
 
 
 def test_the_slot_of_a_sequence_that_has_ended_is_free(graphs: FakeGraphs) -> None:
@@ -138,7 +141,7 @@ def test_the_slot_of_a_sequence_that_has_ended_is_free(graphs: FakeGraphs) -> No
     rows[0].finish = LIMIT
     executor.retire()
     assert rows[1].kv.slot == 0
-    assert executor.run(Decode((), (rows[1],)), demand)[rows[1]].argmax() == digest_of(rows[1].ids)
+    assert best(executor.run(Decode((), (rows[1],)), demand)[rows[1]]) == digest_of(rows[1].ids)
 
 
 def test_without_a_budget_anything_fits(graphs: FakeGraphs) -> None:
@@ -157,5 +160,5 @@ def test_without_the_cache_the_same_chunks_run_again(graphs: FakeGraphs) -> None
     executor.accept(work, 2)
     row.ids += [right, digest_of([*row.ids, right])]
     graphs.runs.clear()
-    assert executor.run(Decode((), (row,)), demand)[row].argmax() == digest_of(row.ids)
+    assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
     assert graphs.runs == [("prefill", 8), ("prefill", 2), ("decode", 3), ("decode", 1)]

@@ -1,4 +1,4 @@
-"""SlidingWindow: where a cache may begin, and how much it keeps."""
+"""SlidingWindow: where a cache may start, and how much it keeps."""
 
 import math
 from dataclasses import replace
