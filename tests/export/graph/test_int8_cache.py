@@ -11,7 +11,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.kv_cache import KVCache
-from edgegen_export import pipeline
+from edgegen_export import family_source
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.checkpoint import LazyTensor
@@ -119,7 +119,7 @@ def test_without_an_operator_for_it_the_bundle_does_without(tmp_path: Path, monk
     def refuse(*_: Any) -> Any:
         raise BundleError("its heads are odd")
 
-    monkeypatch.setattr(pipeline, "kv_scales", refuse)  # no shape is known that only float32 takes
+    monkeypatch.setattr(family_source, "kv_scales", refuse)  # no shape is known that only float32 takes
     listener = Listener()
     source = write_gpt2(tmp_path / "checkpoint", layout="original")
     bundle, report = export(str(source), tmp_path / "bundle", progress=listener)
