@@ -1,1 +1,1 @@
-"""Benchmarks: run them by hand (`python -m bench.compare`), they are never collected as tests."""
+"""Benchmarks, run by hand: comparisons with other runtimes (compare, gguf) and studies of single parts."""

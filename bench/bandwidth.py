@@ -1,4 +1,4 @@
-"""How fast this machine reads memory, measured as `edgegen bench` does (`edgegen/benchmark/bandwidth.py`).
+"""Memory read bandwidth of this machine, measured as `edgegen bench` does (`edgegen/benchmark/bandwidth.py`).
 
 python -m bench.bandwidth --threads 2
 """
@@ -9,7 +9,7 @@ from edgegen.benchmark import bandwidth
 
 
 def read_bandwidth(threads: int, megabytes: int = 140) -> float:
-    """GB/s of the best pass in a second."""
+    """Read bandwidth in GB/s: the best pass within a second."""
     return bandwidth.read_bandwidth(threads, megabytes) / 1e9
 
 

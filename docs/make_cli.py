@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the command line's own help.
+"""Write docs/cli.md from the command line's own help, and docs/options.md from the table of options.
 
 python docs/make_cli.py
 """
@@ -7,40 +7,103 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
+
+import click
 
 from edgegen.cli import VERBS, app
+from edgegen.cli.option_flags import default_of, flag_of
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions
+from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Group, Option
 
 PAGE = Path(__file__).with_name("cli.md")
+OPTIONS_PAGE = Path(__file__).with_name("options.md")
 WIDTH = 100
 
 HEAD = """\
 # The command line
 
-This page is made by `python docs/make_cli.py` from `--help`; a test compares the two.
+This page is made by `python docs/make_cli.py` from `--help`, or `--help-all` where a verb has it; a test compares the
+two. What each option takes is in [options](options.md).
 
-Exit codes: 0 done, 1 it failed, 2 the command cannot be right, 130 interrupted. Results go to standard output,
-everything else to standard error. Errors are one line, or one line and a list.
+Exit codes: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. Results go to standard output, everything else to
+standard error. Errors are one line, or one line and a list.
+"""
+
+OPTIONS_HEAD = """\
+# Options
+
+This page is made by `python docs/make_cli.py` from the table of options (`edgegen/options/table.py`), which also checks
+the values and makes the flags; a test compares the two.
+
+Names are the same in Python, in a bundle's `generation_config.json` and in the lines of a batch. `None` leaves an
+option out: `llm.generate(prompt, temperature=None)` is `llm.generate(prompt)`.
+"""
+
+REQUEST_HEAD = """\
+## Options of a request
+
+Keyword arguments of `llm.generate`, `llm.stream`, `llm.chat` and `llm.stream_chat`, and fields of `GenerationOptions`.
+Any sampling option turns sampling on; `temperature=0` is greedy.
+"""
+
+ENGINE_HEAD = """\
+## Options of the engine
+
+Fields of `EngineOptions`, for `LLM.load(…, options=EngineOptions(…))`.
 """
 
 
 def page() -> str:
-    """The page as it should be."""
-    sections = [HEAD, _section("edgegen", []), *(_section(f"edgegen {verb}", [verb]) for verb in VERBS)]
-    return "\n".join(sections)
+    """docs/cli.md as it should be."""
+    return "\n".join(
+        [HEAD, _section("edgegen", app, []), *(_section(f"edgegen {verb}", _command(verb), [verb]) for verb in VERBS)]
+    )
 
 
-def help_of(arguments: Iterable[str]) -> str:
+def options_page() -> str:
+    """docs/options.md as it should be."""
+    groups = [
+        f"### {group}\n\n{_table(rows, GenerationOptions())}"
+        for group in get_args(Group)
+        if (rows := [option for option in GENERATION_OPTIONS if option.group == group])
+    ]
+    return "\n".join([OPTIONS_HEAD, REQUEST_HEAD, *groups, ENGINE_HEAD, _table(ENGINE_OPTIONS, EngineOptions())])
+
+
+def help_of(arguments: Iterable[str], option: str = "--help") -> str:
     """What ``edgegen ARGUMENTS --help`` prints on a terminal of ``WIDTH`` columns."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        app.main([*arguments, "--help"], prog_name="edgegen", standalone_mode=False, terminal_width=WIDTH)
+        app.main([*arguments, option], prog_name="edgegen", standalone_mode=False, terminal_width=WIDTH)
     return said.getvalue()
 
 
-def _section(title: str, arguments: list[str]) -> str:
-    return f"## {title}\n\n```text help\n{help_of(arguments).strip()}\n```\n"
+def _command(verb: str) -> click.Command:
+    return import_module(f"edgegen.cli.{verb}").command
+
+
+def _section(title: str, command: click.Command, arguments: list[str]) -> str:
+    has_more = any(parameter.name == "help_all" for parameter in command.params)
+    return f"## {title}\n\n```text help\n{help_of(arguments, '--help-all' if has_more else '--help').strip()}\n```\n"
+
+
+def _table(options: Iterable[Option], defaults: object) -> str:
+    rows = [_row(option, getattr(defaults, option.name)) for option in options]
+    head = ["| option | flag | type | default | what it does |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _row(option: Option, default: object) -> str:
+    flags = f"`{flag_of(option)}`" if option.verbs else ""
+    without = default_of(option, default) or ("off" if default is False else "on" if default is True else "none")
+    about = f"{option.help} {option.note}".strip()
+    return f"| `{option.name}` | {flags} | {option.kind.spelled} | {without} | {about} |"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    sys.stdout.write(f"{PAGE}\n")
+    for path, text in ((PAGE, page()), (OPTIONS_PAGE, options_page())):
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")

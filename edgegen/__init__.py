@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from edgegen.generation.session import Session
     from edgegen.generation.stream import TextStream
     from edgegen.llm import LLM
-    from edgegen.options.generation import EngineOptions, GenerationOptions
+    from edgegen.options.engine import EngineOptions
+    from edgegen.options.generation import GenerationOptions
     from edgegen.sampling.logprobs import TokenLogprob
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.stats import Speculation
@@ -53,7 +54,7 @@ _HOME = {
     "CancelToken": "generation.cancellation",
     "ChatTemplate": "chat",
     "Conversation": "chat",
-    "EngineOptions": "options.generation",
+    "EngineOptions": "options.engine",
     "GenerationChunk": "generation.results",
     "GenerationOptions": "options.generation",
     "GenerationResult": "generation.results",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeGuard, Unpack, cast, overload
+from typing import Any, Never, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
@@ -19,7 +19,9 @@ from edgegen.generation.session import Session
 from edgegen.generation.stream import TextStream
 from edgegen.model.interfaces import Runner
 from edgegen.model.loading import Background, open_runner, open_tokenizer
-from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
+from edgegen.options.hints import refuse_unknown
 from edgegen.scoring.perplexity import PerplexityMeter, Progress
 from edgegen.scoring.scorer import Scorer, is_several
 from edgegen.scoring.scores import Perplexity, Score
@@ -64,7 +66,7 @@ class LLM:
             self.max_context,
             eos_token_ids=self.generation_options.eos_token_id or (),
             bos_token_id=bos if known else None,
-            sure=options.deterministic and runner.cuts != "any",
+            sure=options.deterministic and runner.chunk_invariance != "any",
             draft=draft,
         )
         variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
@@ -83,7 +85,12 @@ class LLM:
 
     @classmethod
     def load(
-        cls, model: str | Path = DEFAULT_MODEL, *, options: EngineOptions | None = None, verify: bool = True
+        cls,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        options: EngineOptions | None = None,
+        verify: bool = True,
+        **misplaced: Never,
     ) -> Self:
         """Open a bundle by path or name; without one, the embedded default model.
 
@@ -92,7 +99,9 @@ class LLM:
             ManifestError: its ``edgegen.json`` is malformed.
             VerificationError: a file is missing or damaged; ONNX Runtime never sees it.
             UsageError: the bundle has no variant as ``options`` ask for, or the draft model another vocabulary.
+            OptionError: an argument is unknown; it says where it belongs.
         """
+        refuse_unknown(misplaced, ("model", "options", "verify"))
         options = options or EngineOptions()
         bundle = _open(model, verify=verify)
         draft = None if options.draft is None else open_draft(_open(options.draft, verify=verify), bundle, options)
@@ -303,10 +312,10 @@ class LLM:
         (row,) = request.group.sequences
 
         def take() -> None:
-            if row.kept is not None and row.finish is not None:
+            if row.kv.kept is not None and row.finish is not None:
                 said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
-                begin, why, state = row.answer_begin, row.finish.reason, row.pipeline.state(row.ids)
-                session.take(self._identity, row.ids, begin, why, request.seed, state, row.kept, said)
+                begin, why, state = row.answer_start, row.finish.reason, row.params.pipeline.state(row.ids)
+                session.take(self._identity, row.ids, begin, why, request.seed, state, row.kv.kept, said)
 
         request.on_success = take
         return request

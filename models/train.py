@@ -54,7 +54,7 @@ def train_tokenizer(stories: list[str], size: int) -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(stories, trainer)
-    # A prompt is the beginning of a story, and every story was seen behind the mark.
+    # A prompt is the start of a story, and in training every story follows the mark.
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, END_ID)])
     return tokenizer
 
@@ -130,7 +130,7 @@ def batches(stories: list[list[int]], length: int, budget: int, seed: int) -> It
 
 @torch.no_grad()
 def evaluate(model: GPT, stories: list[list[int]], amp: torch.autocast | None = None) -> float:
-    """Mean cross-entropy per token over whole stories, each read from its beginning."""
+    """Mean cross-entropy per token over whole stories, each read from its start."""
     training = model.training
     model.eval()
     device = next(model.parameters()).device

@@ -5,7 +5,7 @@ format.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from reprlib import repr as shortened
 from typing import Any, Literal, cast
@@ -164,7 +164,7 @@ class _Reader:
         options, defaults = self._defaults, self._defaults
         # Of what a text must be, the line's word takes the place of everyone's.
         if ("grammar" in asked) != ("response_format" in asked):
-            defaults = defaults.override({"grammar": None, "response_format": None})
+            defaults = replace(defaults, grammar=None, response_format=None)
         known = {name: value for name, value in asked.items() if name in _OPTIONS}
         for part in ({name: value for name, value in asked.items() if name not in _OPTIONS}, known):
             try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling.random_numbers import philox4x64
 
 _STREAM = 0x6261746368

@@ -11,13 +11,13 @@ from edgegen.benchmark.round import Batch, Decode, Prefill, Round
 from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import bytes_read
 from edgegen.bundle.manifest import GraphVariant
-from edgegen.model.external_data import bytes_read
 from edgegen.model.interfaces import make_runner
 from edgegen.model.loading import open_graphs
 from edgegen.model.ort_session import runtime_version
 from edgegen.model.sliding_window import bytes_needed, windows_of
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.system import peak_memory, physical_cores, proportional_memory, second_level_cache
 from edgegen.tokenizer import Tokenizer
 

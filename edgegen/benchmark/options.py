@@ -1,11 +1,11 @@
-"""BenchmarkOptions: what is measured, and how; a Plan: what of it a model has room for."""
+"""BenchmarkOptions: what a benchmark measures; Plan: the part of it that fits a model's context."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError, one_or_list
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number
 
 STEPS = 32
@@ -18,8 +18,8 @@ class Plan:
 
     Attributes:
         prefill: lengths of prompts, in tokens.
-        contexts: tokens of context that decoding begins with.
-        batches: numbers of rows that are decoded together, each with a context of its own of ``contexts[0]`` tokens.
+        contexts: tokens of context before the first decode step.
+        batches: numbers of sequences that are decoded together, each with its own context of ``contexts[0]`` tokens.
         steps: decode steps of each context and batch.
         left_out: prompts and contexts that were asked for and that the model has no room for, in words.
     """
@@ -32,7 +32,7 @@ class Plan:
 
     @property
     def parts(self) -> int:
-        """How many parts a round has, for those who show progress: the start, each measurement, the bandwidth."""
+        """How many parts a round has, to show progress: the start, each measurement, the bandwidth."""
         return 2 + len(self.prefill) + len(self.contexts) + len(self.batches)
 
 
@@ -42,7 +42,7 @@ class BenchmarkOptions:
     Attributes:
         prefill: lengths of prompts to measure prefill with, in tokens.
         contexts: tokens of context to measure decoding at.
-        batches: numbers of rows to decode together.
+        batches: numbers of sequences to decode together.
         repeats: rounds, each in a fresh process for each model.
         threads, kv, prefill_chunk, fast_prefill: as in :class:`~edgegen.EngineOptions`.
     """
@@ -57,17 +57,17 @@ class BenchmarkOptions:
     fast_prefill: bool = False
 
     def __post_init__(self) -> None:
-        faults = [
+        problems = [
             *_counts("prefill", self.prefill),
             *_counts("context", self.contexts),
             *_counts("batch", self.batches),
             *number("repeats", self.repeats, int, 1),
-            *_engine_faults(
+            *_engine_problems(
                 threads=self.threads, prefill_chunk=self.prefill_chunk, kv=self.kv, fast_prefill=self.fast_prefill
             ),
         ]
-        if faults:
-            raise OptionError(one_or_list(faults))
+        if problems:
+            raise OptionError(one_or_list(problems))
 
     def plan(self, max_context: int) -> Plan:
         """What a model of ``max_context`` tokens has room for; where it has none for any of them, the longest it has.
@@ -92,19 +92,19 @@ class BenchmarkOptions:
 
 
 def _counts(name: str, values: tuple[int, ...]) -> list[str]:
-    faults = [fault for value in values for fault in number(name, value, int, 1)]
-    return faults if values else [f"{name}: at least one number expected, found none"]
+    problems = [problem for value in values for problem in number(name, value, int, 1)]
+    return problems if values else [f"{name}: at least one number expected, found none"]
 
 
-def _engine_faults(**given: Any) -> list[str]:
+def _engine_problems(**given: Any) -> list[str]:
     """Each by itself, so that a message is about one of them."""
-    faults = list[str]()
+    problems = list[str]()
     for name, value in given.items():
         try:
             EngineOptions(**{name: value})
         except OptionError as error:
-            faults.append(str(error))
-    return faults
+            problems.append(str(error))
+    return problems
 
 
 def _fitting(lengths: tuple[int, ...], longest: int) -> tuple[int, ...]:

@@ -54,7 +54,7 @@ class Bundle:
             if variant.fast_prefill == fast_prefill:
                 return variant
         if alike:
-            raise UsageError(f"{self.path} has no fast prefill: export the model with --fast-prefill.")
+            raise UsageError(f"{self.path} has no fast prefill: export the model with fast_prefill=True.")
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"

@@ -1,6 +1,6 @@
-"""The command line: one file per verb; errors become one line and an exit code here, and only here.
+"""Command line of edgegen: one file per verb; only here do errors become one line and an exit code.
 
-Exit codes: 0 done, 1 it failed, 2 the command cannot be right, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 invalid arguments, 130 interrupted.
 """
 
 import os
@@ -18,19 +18,19 @@ from edgegen.errors import EdgegenError, UsageError, did_you_mean
 VERBS = {
     "batch": "Answer a file of prompts.",
     "bench": "Measure speed and memory on this machine.",
-    "eval": "Put bundles to the same tests.",
+    "eval": "Compare bundles on the same tests.",
     "export": "Export a checkpoint to a bundle.",
     "generate": "Continue a prompt.",
     "info": "Show what a bundle is.",
-    "list": "List the bundles you can name.",
+    "list": "List the bundles that have a name.",
     "rm": "Delete a bundle from the store.",
-    "score": "Say how likely a model finds a text.",
+    "score": "Score texts by their log-probability.",
     "verify": "Check a bundle's files against its manifest.",
 }
 
 
 class _Verbs(click.Group):
-    """Imports a verb's file when it is run: listing the others costs nothing.
+    """Imports a verb's file when the verb is run: listing all verbs costs nothing.
 
     Once ``edgegen.cli.list`` is imported, ``list`` is that module in this file.
     """
@@ -103,11 +103,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _say_warning(message: Warning | str, *about: object) -> None:
-    """A sentence for whoever runs a command; where in the code it was said is not for them."""
+    """Print a warning as one line, without its place in the code."""
     click.echo(f"edgegen: warning: {message}", err=True)
 
 
 def _reader_has_gone() -> int:
-    """`| head` has read enough: nothing more to say, and nothing to flush at exit."""
+    """`| head` has closed the pipe: print nothing more, and flush nothing at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -1,4 +1,4 @@
-"""``edgegen batch``: a file of prompts, answered line by line; resumable."""
+"""``edgegen batch``: answer a file of prompts line by line, resumable."""
 
 import os
 import sys
@@ -16,95 +16,71 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
-from edgegen.cli.sampling_flags import given_flags, sampling_flags
-from edgegen.cli.stopping_flags import given_stops, stopping_flags
+from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.errors import UsageError
-from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.system import expand_user
 
 if TYPE_CHECKING:
     from edgegen.batch.output import BatchOutput
     from edgegen.batch.record import Entry
     from edgegen.batch.settings import BatchSettings
-    from edgegen.bundle.manifest import KVDtype
-
-_DEFAULTS = GenerationOptions()
 
 _BAR = "{bar:24} {n_fmt}/{total_fmt} lines  {desc}  {remaining} left"
 _COUNT = "{n_fmt} lines  {desc}  {elapsed}"
 
 
-@click.command("batch")
+@click.command("batch", cls=GroupedCommand)
 @click.argument("prompts", metavar="FILE")
-@click.option("-o", "--output", required=True, help="Where the answers go; - is standard output.")
-@click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
-@click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
-@click.option("--seed", type=int, help="Every line draws with a seed of its own, made of this one.  [random]")
-@sampling_flags
+@click.option(
+    "-m",
+    "--model",
+    metavar="BUNDLE",
+    default=DEFAULT_MODEL,
+    show_default=True,
+    cls=in_group("Prompt"),
+    help="A name or a path.",
+)
+@option_flags("batch")
 @constraint_flags
-@stopping_flags
-@click.option("--threads", type=int, help="Threads to compute with, of each worker.  [physical cores]")
 @click.option(
-    "--packed-weights/--no-packed-weights", default=None, help="Weights packed once, as in edgegen generate.  [no]"
+    "--ray",
+    metavar="ADDRESS",
+    cls=in_group("Speed and memory"),
+    help="Run on a Ray cluster: HOST:PORT, auto, or local for a new one here.",
 )
 @click.option(
-    "--fast-prefill/--no-fast-prefill", default=None, help="Prompts read faster, as in edgegen generate.  [no]"
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    cls=in_group("Output"),
+    help="Where the answers go; - is standard output.",
 )
-@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
-@click.option("--max-batch-size", type=int, help=f"Most answers at work at once.  [{EngineOptions().max_batch_size}]")
 @click.option(
-    "--deterministic/--no-deterministic",
-    default=None,
-    help="No short cuts, as in edgegen generate.  [no]",
+    "--force", is_flag=True, cls=in_group("Output"), help="Replace OUTPUT, and a partial OUTPUT of another batch."
 )
-@click.option("--ray", metavar="ADDRESS", help="Run on a Ray cluster: HOST:PORT, auto, or local for a new one here.")
-@click.option("--force", is_flag=True, help="Replace OUTPUT, and unfinished answers that are of something else.")
-def command(
-    prompts: str,
-    output: str,
-    model: str,
-    max_new_tokens: int | None,
-    seed: int | None,
-    threads: int | None,
-    packed_weights: bool | None,
-    fast_prefill: bool | None,
-    kv: "KVDtype | None",
-    max_batch_size: int | None,
-    deterministic: bool | None,
-    ray: str | None,
-    force: bool,
-) -> int:
-    """Answer every line of FILE (- is standard input), in order.
+@help_all
+def command(prompts: str, output: str, model: str, ray: str | None, force: bool) -> int:
+    """Answer every line of FILE (- is standard input), in order: resumable, and with continuous batching.
 
     A line is a JSON object with a "prompt" or "messages", and any generation option beside it, or a request in OpenAI's
-    batch format. The options of this command are for lines that do not say otherwise. A line that cannot be answered
-    gets an error in its place; if there are any, the exit code is 1 in the end.
+    batch format. The options of this command are for lines that do not say otherwise. Every line samples with a seed of
+    its own, made of --seed. A line that cannot be answered gets an error in its place; if there are any, the exit code
+    is 1 in the end.
 
     Until the last line is answered, the answers are in OUTPUT.part. The same command goes on there after it was
     interrupted or killed.
     """
     check = Check()
-    options = {
-        **given_flags(),
-        **given_stops(),
-        "grammar": check.attempt(given_constraint),
-        "max_new_tokens": max_new_tokens,
-        "seed": seed,
-    }
+    options = given_options() | {"grammar": check.attempt(given_constraint)}
     given = {name: value for name, value in options.items() if value is not None}
     check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))
-    engine = check.attempt(
-        lambda: EngineOptions(
-            threads=threads,
-            packed_weights=bool(packed_weights),
-            fast_prefill=bool(fast_prefill),
-            kv=kv,
-            max_batch_size=EngineOptions().max_batch_size if max_batch_size is None else max_batch_size,
-            deterministic=bool(deterministic),
-        )
-    )
+    engine = check.attempt(lambda: EngineOptions(**given_engine_options()))
     if ray is not None and prompts == "-":
-        check.faults.append("--ray reads its lines from a file, in any order: give one.")
+        check.problems.append("--ray reads its lines from a file, in any order: give one.")
     file = check.attempt(lambda: _opened(prompts, output))
     bundle = check.attempt(lambda: Bundle.open(BundleStore().resolve(model)))
     if bundle is not None and engine is not None:
@@ -171,7 +147,7 @@ def _entries(
 
 
 def _write(entries: "Iterator[Entry]", target: "BatchOutput", path: Path | None) -> int:
-    """All entries into their place; how many tokens they have. ``path`` is the input's, if it can be read twice."""
+    """Write all entries; returns how many tokens they have. ``path`` is the input's, if it can be read twice."""
     tokens = 0
     with _bar(path, target.answered) as show:
         for entry in entries:
@@ -183,7 +159,7 @@ def _write(entries: "Iterator[Entry]", target: "BatchOutput", path: Path | None)
 
 @contextmanager
 def _bar(path: Path | None, answered: int) -> Generator[Callable[[int], None]]:
-    """Gives what is to hear after each line how many tokens there are; it shows them where somebody looks."""
+    """Gives a function to call after each line with the number of tokens; on a terminal, it moves a bar."""
     if not sys.stderr.isatty():
         yield lambda tokens: None
         return

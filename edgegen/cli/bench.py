@@ -1,4 +1,4 @@
-"""``edgegen bench``: how fast bundles run on this machine, and in how much memory."""
+"""``edgegen bench``: measure throughput, latency and memory of bundles on this machine."""
 
 import json
 import platform
@@ -13,46 +13,88 @@ import click
 import edgegen
 from edgegen.benchmark import Benchmark, BenchmarkOptions, Spread, run_benchmark
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.bench_plot import check_plot, plot_decode
 from edgegen.cli.bench_table import bench_table
 from edgegen.cli.check import Check
+from edgegen.cli.grouped_help import GroupedCommand, in_group
+from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import UsageError
 from edgegen.system import processor
 
 _DEFAULTS = BenchmarkOptions()
+_TESTS = in_group("Tests")
 
 
 def _listed(values: Sequence[int]) -> str:
     return ",".join(map(str, values))
 
 
-@click.command("bench")
+@click.command("bench", cls=GroupedCommand)
 @click.option(
-    "-m", "--model", "models", multiple=True, help=f"A bundle's name or path; may be repeated.  [{DEFAULT_MODEL}]"
+    "-m",
+    "--model",
+    "models",
+    metavar="BUNDLE",
+    multiple=True,
+    cls=_TESTS,
+    help=f"A name or a path; may be repeated.  [{DEFAULT_MODEL}]",
 )
-@click.option("--prefill", default=_listed(_DEFAULTS.prefill), show_default=True, help="Lengths of prompts.")
-@click.option("--context", default=_listed(_DEFAULTS.contexts), show_default=True, help="Contexts to decode at.")
-@click.option("--batch", default=_listed(_DEFAULTS.batches), show_default=True, help="Rows to decode together.")
-@click.option("--repeats", type=int, default=_DEFAULTS.repeats, show_default=True, help="Rounds to measure.")
-@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
-@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
-@click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{_DEFAULTS.prefill_chunk}]")
-@click.option("--fast-prefill", is_flag=True, help="As in edgegen generate.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw tokens/s over context, a PNG.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every single measurement.")
+@click.option(
+    "--prefill",
+    metavar="N,…",
+    default=_listed(_DEFAULTS.prefill),
+    show_default=True,
+    cls=_TESTS,
+    help="Lengths of prompts.",
+)
+@click.option(
+    "--context",
+    metavar="N,…",
+    default=_listed(_DEFAULTS.contexts),
+    show_default=True,
+    cls=_TESTS,
+    help="Contexts to decode at.",
+)
+@click.option(
+    "--batch",
+    metavar="N,…",
+    default=_listed(_DEFAULTS.batches),
+    show_default=True,
+    cls=_TESTS,
+    help="Sequences to decode together.",
+)
+@click.option(
+    "--repeats",
+    type=int,
+    metavar="N",
+    default=_DEFAULTS.repeats,
+    show_default=True,
+    cls=_TESTS,
+    help="Rounds to measure.",
+)
+@option_flags("bench")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    cls=in_group("Output"),
+    help="Draw tokens/s over context, a PNG.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    cls=in_group("Output"),
+    help="Print one JSON object, with every single measurement.",
+)
 def command(
     models: tuple[str, ...],
     prefill: str,
     context: str,
     batch: str,
     repeats: int,
-    threads: int | None,
-    kv: KVDtype | None,
-    prefill_chunk: int | None,
-    fast_prefill: bool,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -69,14 +111,11 @@ def command(
         "contexts": check.counts("context", context),
         "batches": check.counts("batch", batch),
         "repeats": repeats,
-        "threads": threads,
-        "kv": kv,
-        "prefill_chunk": prefill_chunk,
-        "fast_prefill": fast_prefill,
+        **given_engine_options(),
     }
     options = check.options({name: value for name, value in numbers.items() if value is not None})
     if plot is not None:
-        check.faults += check_plot(plot)
+        check.problems += check_plot(plot)
     for name in names:
         check.bundle(name, options)
     check.finish()
@@ -93,13 +132,13 @@ def command(
 
 
 class _Check(Check):
-    """Of numbers, options and bundles."""
+    """Validates numbers, options and bundles."""
 
     def counts(self, name: str, text: str) -> tuple[int, ...] | None:
         """The numbers of a list."""
         if re.fullmatch(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", text):
             return tuple(map(int, text.split(",")))
-        self.faults.append(f"{name}: whole numbers with commas between them expected, found {text!r}")
+        self.problems.append(f"{name}: whole numbers with commas between them expected, found {text!r}")
         return None
 
     def options(self, given: dict[str, Any]) -> BenchmarkOptions:
@@ -107,7 +146,7 @@ class _Check(Check):
             return BenchmarkOptions(**given)
         except UsageError as error:
             _, *problems = str(error).split("\n  - ")  # a list of them is to be a part of this one
-            self.faults += problems or [str(error)]
+            self.problems += problems or [str(error)]
             return BenchmarkOptions(kv=given.get("kv"))  # by which bundles are looked at
 
     def bundle(self, name: str, options: BenchmarkOptions) -> None:

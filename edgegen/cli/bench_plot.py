@@ -1,4 +1,4 @@
-"""Tokens per second over context as a picture; needs matplotlib, which nothing else of the runtime does."""
+"""Plot of decode throughput over context; needs matplotlib, which nothing else in the runtime does."""
 
 import importlib
 import importlib.util
@@ -12,14 +12,14 @@ from edgegen.errors import EdgegenError
 
 def check_plot(path: Path) -> list[str]:
     """Why :func:`plot_decode` could not draw to ``path``, found before the long part."""
-    faults = list[str]()
+    problems = list[str]()
     if path.suffix.lower() != ".png":
-        faults.append(f"the plot is a PNG picture: give it a name that ends with .png, not {path.name!r}")
+        problems.append(f"the plot is a PNG picture: give it a name that ends with .png, not {path.name!r}")
     if not path.absolute().parent.is_dir():
-        faults.append(f"the plot {path} cannot be written: its folder does not exist")
+        problems.append(f"the plot {path} cannot be written: its folder does not exist")
     if importlib.util.find_spec("matplotlib") is None:
-        faults.append('a plot needs matplotlib: run `pip install "edgegen[plot]"`, or leave --plot out')
-    return faults
+        problems.append('a plot needs matplotlib: run `pip install "edgegen[plot]"`, or leave --plot out')
+    return problems
 
 
 def plot_decode(found: Sequence[Benchmark], path: Path) -> None:
@@ -37,7 +37,7 @@ def plot_decode(found: Sequence[Benchmark], path: Path) -> None:
         (line,) = axes.plot(contexts, [speed.median for speed in speeds], marker="o", markersize=3, label=one.model)
         lows, highs = [speed.low for speed in speeds], [speed.high for speed in speeds]
         axes.fill_between(contexts, lows, highs, color=line.get_color(), alpha=0.2)
-    axes.set_title("decoding one row")
+    axes.set_title("decoding one sequence")
     axes.set_xlabel("context, tokens")
     axes.set_ylabel("tokens/s")
     axes.set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""Benchmarks as a table: a line for each figure, a column for each model."""
+"""Table of benchmark results: a line for each figure, a column for each model."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -34,7 +34,7 @@ def bench_table(found: Sequence[Benchmark]) -> str:
         line("memory, MB", lambda one: _spelled(one.memory_bytes, 1e-6)),
         line("peak memory, MB", lambda one: _spelled(one.peak_bytes, 1e-6)),
         line("weights, MB", lambda one: _figure(one.weights_bytes / 1e6)),
-        line("keys and values, MB", lambda one: _figure(one.kv_bytes / 1e6)),
+        line("KV cache, MB", lambda one: _figure(one.kv_bytes / 1e6)),
         *lines("read per token at {}, MB", lambda one: one.decode, lambda speed: _figure(speed.bytes_per_token / 1e6)),
         line("memory bandwidth, GB/s", lambda one: _spelled(one.bandwidth, 1e-9)),
         *lines("share of it at {}, %", lambda one: one.decode, lambda speed: _spelled(speed.bandwidth_share, 100)),
@@ -56,7 +56,7 @@ def _left_out(found: Iterable[Benchmark]) -> list[str]:
 
 
 def _spelled(spread: Spread | None, unit: float = 1.0) -> str:
-    """The median, and in brackets where the others lie; what the system does not tell is a dash."""
+    """The median, and in brackets the least and the greatest; what the system does not tell is a dash."""
     if spread is None:
         return "-"
     median, low, high = (_figure(value * unit) for value in (spread.median, spread.low, spread.high))

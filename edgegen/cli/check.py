@@ -1,4 +1,4 @@
-"""Check: what is wrong with a command, found out before its long part, to say it all at once."""
+"""Check: validates a command's arguments before its long part, and reports all problems at once."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,18 +9,18 @@ Item = TypeVar("Item")
 
 
 class Check:
-    """Gathers faults; ``finish`` tells them."""
+    """Gathers problems; ``finish`` tells them."""
 
     def __init__(self) -> None:
-        self.faults: list[str] = []
+        self.problems: list[str] = []
         self._unusable: list[BundleError] = []
 
     def attempt(self, make: Callable[[], Item]) -> Item | None:
-        """What ``make`` gives; None, and a fault more, where it cannot."""
+        """What ``make`` gives; None, and a problem more, where it cannot."""
         try:
             return make()
         except UsageError as error:
-            self.faults.append(str(error))
+            self.problems.append(str(error))
         except BundleError as error:
             self._unusable.append(error)
         return None
@@ -28,11 +28,11 @@ class Check:
     def finish(self) -> None:
         """
         Raises:
-            UsageError: the command cannot be right.
-            BundleError: it can, but a bundle is not there or unreadable.
+            UsageError: the arguments are invalid.
+            BundleError: they are valid, but a bundle is not there or unreadable.
         """
-        messages = [*self.faults, *map(str, self._unusable)]
-        if self.faults:
+        messages = [*self.problems, *map(str, self._unusable)]
+        if self.problems:
             raise UsageError(one_or_list(messages))
         if messages:
             raise BundleError(one_or_list(messages))

@@ -1,28 +1,40 @@
-"""The flags of ``edgegen generate`` that say what the text must be."""
+"""Constrained-output flags of ``edgegen generate`` and ``edgegen batch``: schema, regex, grammar, choices."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgegen.cli.collected_flags import CollectedFlags, F, Flag
+import click
+
+from edgegen.cli.grouped_help import in_group
+from edgegen.cli.option_flags import F
 from edgegen.errors import UsageError
 
 if TYPE_CHECKING:
     from edgegen.constraint import Constraint
 
-_COLLECTED = CollectedFlags("edgegen.constraint_flags")
+_GIVEN = "edgegen.constraint"
+_IN_GROUP = in_group("Constrained output")
 
-FLAGS: tuple[Flag, ...] = (
-    ("json_schema", {"metavar": "FILE"}, "The text is JSON that this schema accepts."),
-    ("regex", {"metavar": "PATTERN"}, "The text matches this regular expression."),
-    ("grammar", {"metavar": "FILE"}, "The text keeps to this Lark or GBNF grammar."),
-    ("choice", {"metavar": "TEXT", "multiple": True}, "The text is this or another --choice."),
-)
+
+def _collect(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None and value != ():
+        context.meta.setdefault(_GIVEN, {})[parameter.name] = value
+
+
+def _flag(name: str, metavar: str, text: str, *, multiple: bool = False) -> Callable[[F], F]:
+    return click.option(
+        name, cls=_IN_GROUP, metavar=metavar, help=text, multiple=multiple, callback=_collect, expose_value=False
+    )
 
 
 def constraint_flags(command: F) -> F:
     """Give ``command`` the flags; what they ask for is :func:`given_constraint`."""
-    return _COLLECTED.add_to(command, FLAGS)
+    command = _flag("--choice", "TEXT", "One of these texts; may be repeated.", multiple=True)(command)
+    command = _flag("--grammar", "FILE", "Text of this Lark or GBNF grammar.")(command)
+    command = _flag("--regex", "PATTERN", "Text that matches this regular expression.")(command)
+    return _flag("--json-schema", "FILE", "JSON that this schema accepts.")(command)
 
 
 def given_constraint() -> "Constraint | None":
@@ -32,7 +44,7 @@ def given_constraint() -> "Constraint | None":
         UsageError: two kinds were given, or a file cannot be read.
         ConstraintError: it is broken.
     """
-    given = _COLLECTED.given()
+    given: dict[str, Any] = click.get_current_context().meta.get(_GIVEN, {})
     if not given:
         return None
     if len(given) > 1:

@@ -1,4 +1,4 @@
-"""``edgegen eval``: bundles put to the same tests, side by side."""
+"""``edgegen eval``: compare bundles on perplexity, multiple choice and minimal pairs."""
 
 import json
 import math
@@ -11,12 +11,14 @@ import click
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.check import Check
+from edgegen.cli.grouped_help import GroupedCommand, in_group
+from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import EdgegenError
 from edgegen.evaluation.items import Records, read_pairs, read_questions
 from edgegen.generation.result_json import finite_or_null
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ Item = TypeVar("Item")
 
 _COLUMNS = ("test", "figure", "bundle", "items", "value", "error", "difference", "error", "verdict")
 _WORDS = ("test", "figure", "bundle", "verdict")
+
+_TESTS = in_group("Tests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +43,30 @@ class Row:
     first: "Figure | None" = None
 
 
-@click.command("eval")
+@click.command("eval", cls=GroupedCommand)
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
-@click.option("--text", "text_file", metavar="FILE", help="Perplexity of a file's text; - is standard input.")
-@click.option("--choices", "choices_file", metavar="FILE", help="Multiple choice: ctx, endings and label in each line.")
-@click.option("--pairs", "pairs_file", metavar="FILE", help="Pairs: sentence_good and sentence_bad in each line.")
-@click.option("--limit", type=int, help="Only the first so many questions and pairs.  [all]")
-@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
-@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--text", "text_file", metavar="FILE", cls=_TESTS, help="Perplexity of a file's text; - is standard input."
+)
+@click.option(
+    "--choices",
+    "choices_file",
+    metavar="FILE",
+    cls=_TESTS,
+    help="Multiple choice: ctx, endings and label in each line.",
+)
+@click.option(
+    "--pairs", "pairs_file", metavar="FILE", cls=_TESTS, help="Pairs: sentence_good and sentence_bad in each line."
+)
+@click.option("--limit", type=int, metavar="N", cls=_TESTS, help="Only the first so many questions and pairs.  [all]")
+@option_flags("eval")
+@click.option("--json", "as_json", is_flag=True, cls=in_group("Output"), help="Print one JSON object.")
 def command(
     bundles: tuple[str, ...],
     text_file: str | None,
     choices_file: str | None,
     pairs_file: str | None,
     limit: int | None,
-    threads: int | None,
-    kv: "KVDtype | None",
     as_json: bool,
 ) -> None:
     """Put every BUNDLE (a name or a path) to the same tests, and show how it differs from the first.
@@ -68,18 +79,18 @@ def command(
     """
     names = tuple(dict.fromkeys(bundles)) or (DEFAULT_MODEL,)
     check = _Check()
-    options = check.attempt(lambda: EngineOptions(threads=threads, kv=kv))
+    options = check.attempt(lambda: EngineOptions(**given_engine_options()))
     text = check.text(text_file)
     questions = check.records(choices_file, "choices", read_questions)
     pairs = check.records(pairs_file, "pairs", read_pairs)
     if text_file is None and choices_file is None and pairs_file is None:
-        check.faults.append("nothing to test: give a text (--text), questions (--choices) or pairs (--pairs).")
+        check.problems.append("nothing to test: give a text (--text), questions (--choices) or pairs (--pairs).")
     if limit is not None:
-        check.faults += number("limit", limit, int, 1)
+        check.problems += number("limit", limit, int, 1)
         if choices_file is None and pairs_file is None:
-            check.faults.append("--limit goes with --choices and --pairs: leave it out.")
+            check.problems.append("--limit goes with --choices and --pairs: leave it out.")
     for name in names:
-        check.bundle(name, kv)
+        check.bundle(name, given_engine_options().get("kv"))
     check.finish()
 
     from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
@@ -97,12 +108,12 @@ def command(
 
 
 class _Check(Check):
-    """Of texts, questions and bundles."""
+    """Validates texts, questions and bundles."""
 
     def text(self, file: str | None) -> str:
         text = "" if file is None else self.attempt(lambda: read_text(file, "text"))
         if text == "" and file is not None:
-            self.faults.append(f"{_spoken(file)} is empty: there is nothing to read.")
+            self.problems.append(f"{_spoken(file)} is empty: there is nothing to read.")
         return text or ""
 
     def records(self, file: str | None, what: str, read: Callable[[str, str], Records[Item]]) -> tuple[Item, ...]:
@@ -110,13 +121,13 @@ class _Check(Check):
         if file is None or text is None:
             return ()
         records = read(text, _spoken(file))
-        self.faults += records.faults
+        self.problems += records.faults
         return records.items
 
     def bundle(self, name: str, kv: "KVDtype | None") -> None:
         bundle = self.attempt(lambda: Bundle.open(BundleStore().resolve(name)))
         if bundle is not None and bundle.manifest.tokenizer is None:
-            self.faults.append(f"{name} has no tokenizer, and what it would be tested on is text.")
+            self.problems.append(f"{name} has no tokenizer, and what it would be tested on is text.")
         if bundle is not None and kv is not None:
             self.attempt(lambda: bundle.variant_with(kv))
 
@@ -126,7 +137,7 @@ def _spoken(file: str) -> str:
 
 
 def _measured(name: str, tests: "Sequence[Evaluation]", options: EngineOptions | None) -> list[Row]:
-    """What the tests say of a bundle, which is then let go."""
+    """The figures of a bundle, which is then unloaded."""
     from edgegen.llm import LLM
 
     llm, rows = LLM.load(name, options=options), list[Row]()

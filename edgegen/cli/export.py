@@ -1,4 +1,4 @@
-"""``edgegen export``: a checkpoint becomes a bundle."""
+"""``edgegen export``: export a checkpoint to a bundle."""
 
 import sys
 import time
@@ -37,7 +37,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "--calibration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Text to calibrate on.  [what the model says by itself]",
+    help="Text to calibrate on.  [sampled from the model]",
 )
 @click.option(
     "--bits-budget",
@@ -45,12 +45,6 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     metavar="N",
     help="With --int4: bits per weight that matrices may take on average, embedding and scales included: 4.5 at "
     "least.  [4.7 for each of the layers', 7.25 of the embedding's, shared by all]",
-)
-@click.option(
-    "--fast-prefill",
-    is_flag=True,
-    help="Keep the layers' matrices once more, rounded for prompts to be read faster: see `edgegen generate "
-    "--fast-prefill`.",
 )
 @click.option(
     "--eval-text",
@@ -62,14 +56,14 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "--parity-plot",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="PNG picture to make of the errors behind each layer; needs edgegen[plot].",
+    help="PNG to plot the error behind each layer in; needs edgegen[plot].",
 )
 @click.option(
     "--via",
     type=click.Choice(["edgegen", "optimum"]),
     default="edgegen",
-    help="Who makes the graphs: edgegen (the default), or optimum, by tracing the model in torch: for architectures "
-    "that edgegen does not know.",
+    help="What builds the graphs: edgegen (the default), or optimum, which traces the model in torch, for "
+    "architectures that edgegen does not know.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
 @click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
@@ -89,7 +83,6 @@ def command(
     fast: bool,
     calibration: Path | None,
     bits_budget: float | None,
-    fast_prefill: bool,
     eval_text: Path | None,
     parity_plot: Path | None,
     via: "Via",
@@ -128,7 +121,6 @@ def command(
             fast=fast,
             calibration=calibration,
             bits_budget=bits_budget,
-            fast_prefill=fast_prefill,
             eval_text=eval_text,
             via=via,
             revision=revision,
@@ -157,7 +149,7 @@ def source_name(source: str, gguf_file: str | None = None) -> str:
 
 
 class _Terminal:
-    """Progress on standard error: a bar on a terminal, nothing where nobody looks but warnings."""
+    """Progress on standard error: a bar on a terminal, only warnings elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         from tqdm import tqdm

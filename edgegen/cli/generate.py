@@ -1,4 +1,4 @@
-"""``edgegen generate``: continue a prompt, text on stdout."""
+"""``edgegen generate``: continue a prompt and stream the text to standard output."""
 
 import json
 import sys
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from edgegen.bundle.store import DEFAULT_MODEL
-from edgegen.cli.answer_flags import answer_flags, given_answer_flags
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
-from edgegen.cli.sampling_flags import given_flags, sampling_flags
+from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.cli.session_file import SessionFile, spoken
-from edgegen.cli.speculation_flags import given_speculation, speculation_flags
-from edgegen.cli.stopping_flags import given_stops, stopping_flags
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import answer_record
-from edgegen.options.generation import EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.system import peak_memory
 
 if TYPE_CHECKING:
@@ -33,120 +32,72 @@ if TYPE_CHECKING:
 _BETWEEN = "---\n"
 """Between the answers, where there are several."""
 
-_DEFAULTS = GenerationOptions()
+_PROMPT = in_group("Prompt")
 
 
-@click.command("generate")
+@click.command("generate", cls=GroupedCommand)
 @click.argument("prompt", required=False)
-@click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
-@click.option("-f", "--file", "prompt_file", help="Read the prompt from a file; - is standard input.")
-@click.option("--chat", is_flag=True, help="PROMPT is what a user says: answer it, by the model's chat template.")
-@click.option("-s", "--system", help="With --chat: what the model is told before.")
-@click.option("-n", "--max-new-tokens", type=int, help=f"Most tokens to generate.  [{_DEFAULTS.max_new_tokens}]")
-@click.option("--seed", type=int, help="Same seed, same text.  [random]")
-@sampling_flags
-@answer_flags
-@constraint_flags
-@stopping_flags
-@speculation_flags
-@click.option("--no-use-cache", is_flag=True, help="Rebuild the KV cache at every step (slow, for debugging).")
-@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
-@click.option("--prefill-chunk", type=int, help=f"Most prompt tokens per step.  [{EngineOptions().prefill_chunk}]")
 @click.option(
-    "--sessions", type=click.Choice(["one", "two"]), help="One shared copy of the weights, or a session per graph."
+    "-m", "--model", metavar="BUNDLE", default=DEFAULT_MODEL, show_default=True, cls=_PROMPT, help="A name or a path."
 )
 @click.option(
-    "--packed-weights/--no-packed-weights",
-    default=None,
-    help="Map weights packed for this processor; the first time, make them: 2.3 times their size on disk.  [no]",
+    "-f", "--file", "prompt_file", metavar="FILE", cls=_PROMPT, help="Read the prompt from a file; - is standard input."
 )
+@click.option("--chat", is_flag=True, cls=_PROMPT, help="Answer PROMPT as a chat message.")
 @click.option(
-    "--fast-prefill/--no-fast-prefill",
-    default=None,
-    help="Read the prompt with matrices rounded for speed; for bundles exported with --fast-prefill.  [no]",
-)
-@click.option(
-    "--kv",
-    type=click.Choice(["float32", "int8"]),
-    help="Keys and values in 32-bit floats, or in a quarter of the memory.  [what the bundle prefers: float32]",
-)
-@click.option(
-    "--draft", metavar="BUNDLE", help="A smaller model with the same tokenizer, which guesses what comes next."
-)
-@click.option(
-    "--deterministic/--no-deterministic",
-    default=None,
-    help="Take no short cut that changes a bit; with --kv int8 none does.  [no]",
+    "-s", "--system", metavar="TEXT", cls=in_group("Prompt", is_common=False), help="With --chat: the system message."
 )
 @click.option(
     "--session",
     "session_path",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Go on from FILE, if there is one, and leave the text there, with all that was computed.",
+    cls=_PROMPT,
+    help="Continue from FILE and save the session there.",
 )
-@click.option("--print-options", is_flag=True, help="Print the options in effect, as JSON, and generate nothing.")
-@click.option("--echo", is_flag=True, help="Print the prompt before its continuation.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of streaming text.")
-@click.option("--stats", is_flag=True, help="Print tokens, times and memory on standard error.")
+@option_flags("generate")
+@constraint_flags
+@click.option(
+    "--echo", is_flag=True, cls=in_group("Output", is_common=False), help="Print the prompt before its continuation."
+)
+@click.option(
+    "--print-options",
+    is_flag=True,
+    cls=in_group("Output", is_common=False),
+    help="Print the options in effect, as JSON, and generate nothing.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, cls=in_group("Output"), help="Print one JSON object instead of streaming."
+)
+@click.option("--stats", is_flag=True, cls=in_group("Output"), help="Print tokens, times and memory to stderr.")
+@help_all
 def command(
     prompt: str | None,
     model: str,
     prompt_file: str | None,
     chat: bool,
     system: str | None,
-    max_new_tokens: int | None,
-    seed: int | None,
-    no_use_cache: bool,
-    threads: int | None,
-    prefill_chunk: int | None,
-    sessions: str | None,
-    packed_weights: bool | None,
-    fast_prefill: bool | None,
-    kv: str | None,
-    deterministic: bool | None,
     session_path: Path | None,
-    draft: str | None,
     print_options: bool,
     echo: bool,
     as_json: bool,
     stats: bool,
 ) -> None:
-    """Continue PROMPT with a language model and stream the text to standard output.
+    """Continue PROMPT, a file (-f) or standard input, and stream the text.
 
-    The prompt is the argument, a file (-f), or standard input (- or a pipe). Defaults in brackets hold where the
-    bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
+    Defaults in brackets hold where the bundle's generation_config.json says nothing else. Any of the sampling options
+    turns sampling on.
     """
     if system is not None and not chat:
         raise UsageError("-s is for conversations: add --chat.")
     kept = SessionFile.open(session_path, chat=chat, system=system) if session_path else None
     goes_on = kept is not None and kept.session.can_continue and not chat
     text = "" if print_options else read_prompt(prompt, prompt_file, needed=not goes_on)
-    overrides = {
-        **given_flags(),
-        **given_answer_flags(),
-        **given_stops(),
-        **given_speculation(),
-        "grammar": given_constraint(),
-        "max_new_tokens": max_new_tokens,
-        "seed": seed,
-        "use_cache": False if no_use_cache else None,
-    }
-    engine = {
-        "threads": threads,
-        "prefill_chunk": prefill_chunk,
-        "sessions": sessions,
-        "packed_weights": packed_weights,
-        "fast_prefill": fast_prefill,
-        "kv": kv,
-        "deterministic": deterministic,
-        "draft": draft,
-    }
     # Wrong values are told before the model is loaded.
-    given = cast(GenerationOverrides, _given(overrides))
+    given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
     if GenerationOptions().override(given).logprobs and not as_json and not print_options:
         raise UsageError("log-probabilities are shown with --json only: add it, or leave them out.")
-    engine_options = EngineOptions(**_given(engine))
+    engine_options = EngineOptions(**given_engine_options())
 
     from edgegen.llm import LLM
 
@@ -186,14 +137,14 @@ def _open(llm: "LLM", messages: "list[Message]", session: "Session | None", give
 
 
 def _record(result: "GenerationResult") -> dict[str, Any]:
-    """An answer, and what became of proposals, if any were made."""
-    guessed = {"speculation": asdict(result.speculation)} if result.speculation.runs else {}
-    return {**answer_record(result), **guessed}
+    """An answer, and the counts of speculative decoding if there were proposals."""
+    speculation = {"speculation": asdict(result.speculation)} if result.speculation.runs else {}
+    return {**answer_record(result), **speculation}
 
 
 def _stats(result: "GenerationResult", load_seconds: float) -> str:
     """Times, tokens, memory and the end, in one line."""
-    t, memory, guessed = result.timings, peak_memory(), result.speculation
+    t, memory, speculation = result.timings, peak_memory(), result.speculation
     known = f", {t.cached_tokens} of them known before," if t.cached_tokens else ""
     parts = [
         f"load {load_seconds:.2f} s",
@@ -202,7 +153,7 @@ def _stats(result: "GenerationResult", load_seconds: float) -> str:
             f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
             f"({t.decode_tokens_per_second:.0f} tok/s)"
         ),
-        *([f"{guessed.accepted} of {guessed.proposed} proposed tokens accepted"] if guessed.runs else []),
+        *([f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted"] if speculation.runs else []),
         *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
         f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
         *([f"seed {result.seed}"] if result.seed is not None else []),
@@ -230,7 +181,7 @@ def read_prompt(argument: str | None, file: str | None, *, needed: bool = True) 
             return ""
         raise UsageError("no prompt: give it as an argument, with -f FILE, or through a pipe.")
     text = read_text(source, "prompt")
-    # A shell's pipe ends in a newline that nobody meant; a model would go on after it as after a paragraph.
+    # A shell's pipe ends in a newline that is not part of the prompt; a model would begin a new paragraph after it.
     return text.removesuffix("\n").removesuffix("\r") if source == "-" else text
 
 
@@ -243,7 +194,3 @@ def _print_text(before: str, pieces: Iterable[str]) -> None:
         last = piece or last
     if not last.endswith("\n"):
         sys.stdout.write("\n")
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

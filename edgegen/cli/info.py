@@ -1,4 +1,4 @@
-"""``edgegen info``: what a bundle is."""
+"""``edgegen info``: show a bundle's model, quantization, memory and parity."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "quantization": facts["quantization"],
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
-        "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} keys and values "
+        "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} KV cache "
         f"at {memory['context']} tokens ({_per_token(memory)})",
         "variants": ", ".join(map(_variant, facts["variants"])),
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
@@ -53,7 +53,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
 
 
 def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
-    """The facts of a bundle; memory of one row of ``context`` tokens, or at the most the model takes.
+    """The facts of a bundle; memory of one sequence of ``context`` tokens, or at the most the model takes.
 
     Raises:
         UsageError: a context the model cannot have.
@@ -109,7 +109,7 @@ def _per_token(memory: Mapping[str, Any]) -> str:
 def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
     room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token"
-    return f"{facts['name']} ({facts['kv_dtype']} keys and values, {room})"
+    return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room})"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""``edgegen list``: the bundles that have a name."""
+"""``edgegen list``: list the bundles of the store and the embedded one."""
 
 import json
 

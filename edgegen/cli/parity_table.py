@@ -1,4 +1,4 @@
-"""The parity report as a short table: a column for each variant."""
+"""Parity report as a short table: a column for each variant."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A bar on standard error while something takes its time, if that is a terminal."""
+"""Progress bar on standard error, if that is a terminal."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(what: str = "") -> Generator[Callable[[int, int], None] | None]:
-    """Gives what is to hear how much of how much of ``what`` is done; None where nobody looks."""
+    """Gives a function to call with how much of ``what`` is done, and of how much; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""``edgegen score``: how likely a model finds a text, a file or continuations of a context."""
+"""``edgegen score``: log-probabilities of continuations, or the perplexity of a file."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -6,29 +6,47 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgegen.bundle.store import DEFAULT_MODEL
+from edgegen.cli.grouped_help import GroupedCommand, in_group
+from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import finite_or_null, logprob_record
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 
 if TYPE_CHECKING:
-    from edgegen.bundle.manifest import KVDtype
     from edgegen.llm import LLM
     from edgegen.scoring.scores import Perplexity, Score
 
+_INPUT = in_group("Prompt")
 
-@click.command("score")
+
+@click.command("score", cls=GroupedCommand)
 @click.argument("context", required=False)
-@click.option("-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A bundle's name or path.")
-@click.option("-c", "--continuation", multiple=True, help="Text that may follow CONTEXT; may be repeated.")
-@click.option("-f", "--file", help="Perplexity of a file's text; - is standard input.")
-@click.option("--window", type=int, help="With -f: tokens the model sees at once.  [its context, 2048 at most]")
-@click.option("--stride", type=int, help="With -f: tokens from a window to the next.  [half a window]")
-@click.option("--top-logprobs", type=int, help="With -c and --json: of each place's likeliest tokens, so many.")
-@click.option("--threads", type=int, help="Threads to compute with.  [physical cores]")
-@click.option("--kv", type=click.Choice(["float32", "int8"]), help="Keys and values, as in edgegen generate.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "-m", "--model", metavar="BUNDLE", default=DEFAULT_MODEL, show_default=True, cls=_INPUT, help="A name or a path."
+)
+@click.option(
+    "-c",
+    "--continuation",
+    metavar="TEXT",
+    multiple=True,
+    cls=_INPUT,
+    help="Text that may follow CONTEXT; may be repeated.",
+)
+@click.option("-f", "--file", metavar="FILE", cls=_INPUT, help="Perplexity of a file's text; - is standard input.")
+@click.option(
+    "--window",
+    type=int,
+    metavar="N",
+    cls=_INPUT,
+    help="With -f: tokens the model sees at once.  [its context, 2048 at most]",
+)
+@click.option(
+    "--stride", type=int, metavar="N", cls=_INPUT, help="With -f: tokens from a window to the next.  [half a window]"
+)
+@option_flags("score")
+@click.option("--json", "as_json", is_flag=True, cls=in_group("Output"), help="Print one JSON object.")
 def command(
     context: str | None,
     model: str,
@@ -36,9 +54,6 @@ def command(
     file: str | None,
     window: int | None,
     stride: int | None,
-    top_logprobs: int | None,
-    threads: int | None,
-    kv: "KVDtype | None",
     as_json: bool,
 ) -> None:
     """Score continuations (-c) of CONTEXT, likeliest first, or the whole text of a file (-f).
@@ -47,11 +62,12 @@ def command(
     every token but the first is scored once, in windows that slide over it.
 
     Log-probabilities are natural logarithms, and a text's is the sum over its tokens. Perplexity is e to the mean
-    negative log-probability of a token: 1 for what is certain, the vocabulary's size for blind guessing.
+    negative log-probability of a token: 1 for what is certain, the vocabulary's size for a uniform choice.
     """
-    if fault := _fault(context, continuation, file, window, stride, top_logprobs, as_json):
-        raise UsageError(fault)
-    options = EngineOptions(threads=threads, kv=kv)
+    top_logprobs: int | None = given_options().get("top_logprobs")
+    if problem := _problem(context, continuation, file, window, stride, top_logprobs, as_json):
+        raise UsageError(problem)
+    options = EngineOptions(**given_engine_options())
     text = read_text(file, "text") if file is not None else _context(context or "")
     if file is not None and not text:
         raise UsageError(f"{'standard input' if file == '-' else file} is empty: there is nothing to score.")
@@ -73,7 +89,7 @@ def command(
         click.echo(_row(one, score))
 
 
-def _fault(
+def _problem(
     context: str | None,
     continuations: tuple[str, ...],
     file: str | None,
@@ -82,7 +98,7 @@ def _fault(
     top_logprobs: int | None,
     as_json: bool,
 ) -> str:
-    """What is wrong with the command, whatever the model."""
+    """What is wrong with the arguments, whatever the model."""
     if file is not None:
         if context is not None or continuations:
             return "give a file (-f), or CONTEXT with continuations (-c), not both."
@@ -103,7 +119,7 @@ def _fault(
 def _context(argument: str) -> str:
     if argument != "-":
         return argument
-    # A shell's pipe ends in a newline that nobody meant.
+    # A shell's pipe ends in a newline that is not part of the context.
     return read_text("-", "context").removesuffix("\n").removesuffix("\r")
 
 

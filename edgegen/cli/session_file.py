@@ -1,4 +1,4 @@
-"""The file that ``edgegen generate --session`` goes on from and leaves behind."""
+"""Session file that ``edgegen generate --session`` continues from and saves to."""
 
 from pathlib import Path
 from typing import Self
@@ -9,7 +9,7 @@ from edgegen.generation.session import Session
 
 
 class SessionFile:
-    """A session, and where it is kept."""
+    """A session and the file it is saved in."""
 
     def __init__(self, path: Path, session: Session) -> None:
         self.session = session
@@ -21,8 +21,8 @@ class SessionFile:
 
         Raises:
             SessionError: the file is damaged, or no session.
-            UsageError: it holds a conversation and ``chat`` was not asked for, or the other way round; it has begun,
-                and there is a ``system`` message all the same; or there is no folder for it.
+            UsageError: it holds a conversation and ``chat`` was not asked for, or it holds a text and ``chat`` was; a
+                conversation has begun, and there is a ``system`` message; or there is no folder for it.
         """
         if not path.parent.is_dir():
             raise UsageError(f"there is no folder {path.parent} to keep the session {path.name} in: make it first.")

@@ -1,4 +1,4 @@
-"""Text that a command reads from a file or from standard input."""
+"""Reads UTF-8 text from a file or standard input."""
 
 import sys
 from pathlib import Path

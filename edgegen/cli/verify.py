@@ -1,4 +1,4 @@
-"""``edgegen verify``: a bundle's files against its manifest, and what it computes against its parity report."""
+"""``edgegen verify``: check a bundle's files against its manifest, and its outputs against its parity report."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Output that keeps to a grammar: JSON schemas, regular expressions, choices, Lark and GBNF grammars.
+"""Constrained decoding: JSON schemas, regular expressions, choices, Lark and GBNF grammars.
 
 A constraint says what a text must be; it is a value, compared and hashed by what it says::
 
@@ -11,7 +11,7 @@ logits processor, watch, proposer.
 
 **The promise.** A text that ends with ``stop`` because its grammar was complete, or at an end-of-sequence
 token, is one of the grammar's; end-of-sequence tokens are allowed there only. A text cut short (by length, by
-a stop string) is a beginning of one.
+a stop string) is a prefix of one.
 
 **The first token** continues the prompt with no space or anything else that the grammar does not have: after
 ``"Answer:"`` a vocabulary's ``" yes"`` is not the choice ``"yes"``. Where a model wants the space, write it

@@ -1,4 +1,4 @@
-"""Any JSON at all."""
+"""AnyJson: constrains the output to any JSON value."""
 
 import json
 from dataclasses import dataclass

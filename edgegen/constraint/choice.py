@@ -1,4 +1,4 @@
-"""One of several texts."""
+"""Choice: constrains the output to one of several texts."""
 
 import json
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from edgegen.errors import ConstraintError
 
 @dataclass(frozen=True)
 class Choice:
-    """One of ``texts``, whole. Where one begins another, the model decides where to end."""
+    """One of ``texts``, whole. Where one is a prefix of another, the model decides where to end."""
 
     texts: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""From a constraint to the automaton that enforces it, once per vocabulary."""
+"""ConstraintCompiler: compiles a constraint to the automaton that enforces it, once per vocabulary."""
 
 from collections import OrderedDict
 from collections.abc import Collection

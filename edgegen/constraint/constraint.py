@@ -1,4 +1,4 @@
-"""What every constraint looks like."""
+"""Constraint: the interface of every output constraint."""
 
 from typing import Literal, Protocol, get_args
 

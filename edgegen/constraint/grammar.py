@@ -1,4 +1,4 @@
-"""Context-free grammars, in llguidance's Lark or llama.cpp's GBNF."""
+"""Grammar: constrains the output to a context-free grammar, in llguidance's Lark or llama.cpp's GBNF."""
 
 import json
 import re

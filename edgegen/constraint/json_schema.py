@@ -1,4 +1,4 @@
-"""A JSON schema."""
+"""JsonSchema: constrains the output to JSON that validates against a schema."""
 
 import json
 import re

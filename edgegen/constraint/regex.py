@@ -1,4 +1,4 @@
-"""A regular expression."""
+"""Regex: constrains the output to a regular expression."""
 
 from dataclasses import dataclass
 

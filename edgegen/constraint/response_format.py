@@ -1,4 +1,4 @@
-"""What a request asks for as ``response_format``."""
+"""Reads ``response_format``, as OpenAI's API has it, as a constraint."""
 
 from collections.abc import Mapping
 from typing import Any, cast

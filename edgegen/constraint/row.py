@@ -1,4 +1,4 @@
-"""A constraint in the engine's protocols."""
+"""RowConstraint: a sequence's constraint as the engine's logits processor, proposer and watch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,13 +16,13 @@ class _Watcher(Protocol):
 
 
 class RowConstraint:
-    """The constraint of one row: a logits processor and a proposer of forced tokens.
+    """The constraint of one sequence: a logits processor and a proposer of forced tokens.
 
-    It looks at the tokens that it is shown and brings its state there, forwards or back. So nobody has to tell
-    it what was drawn, taken back or drawn again, and rows that share one stay right.
+    It brings its state to the tokens that it is shown, forwards or back. So it needs no notice when tokens are
+    sampled or rejected, and sequences that share one stay right.
     """
 
-    certain = True
+    always_accepted = True
 
     def __init__(self, state: ConstraintState, prompt_length: int) -> None:
         self.state = state
@@ -51,7 +51,7 @@ class RowConstraint:
         return self.state.is_complete
 
     def fork(self) -> "RowConstraint":
-        """For another row that has the same tokens so far."""
+        """For another sequence with the same tokens so far."""
         return RowConstraint(self.state.fork(), self._prompt_length)
 
     def _follow(self, answer: Sequence[int]) -> None:

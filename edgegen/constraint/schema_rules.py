@@ -1,4 +1,4 @@
-"""Where llguidance would promise too much: schemas that are written otherwise before it sees them, or refused.
+"""Rewrites or refuses JSON schemas that llguidance would not enforce exactly.
 
 It refuses itself what it knows that it cannot do. These are the cases in which it would let a text through
 that does not validate, found with the JSON-Schema-Test-Suite and by reading.

@@ -1,4 +1,4 @@
-"""Where one sequence stands in its grammar."""
+"""ConstraintState: a sequence's position in its grammar, and the tokens that may come next."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Which tokens may come next, as bits, applied to logits."""
+"""Token masks: applies a bit per allowed token to logits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from edgegen.sampling import Candidates
 
 _SPARSE = 16
-"""With fewer than one byte in so many set, listing tokens is cheaper than masking the others."""
+"""With fewer than one byte in so many set, listing tokens is cheaper than masking all the rest."""
 
 _ADDENDS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), np.float32(0), -np.float32("inf")

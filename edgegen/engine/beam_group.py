@@ -1,31 +1,30 @@
-"""BeamGroup: the rows of a beam search."""
+"""BeamGroup: beam search as a group of sequences, one for each beam."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
-from dataclasses import replace
 from itertools import zip_longest
 from time import perf_counter
 
 import numpy as np
 
 from edgegen.engine.beam_search import Beam, BeamSearch
-from edgegen.engine.finish import StopMatch
-from edgegen.engine.sequence import OUT_OF_TIME, Fork, Logits, Sequence, SequenceGroup, Update, ignore
+from edgegen.engine.finish import OUT_OF_TIME, StopMatch
+from edgegen.engine.sequence import Fork, Logits, Sequence, SequenceGroup, Update, ignore
 from edgegen.errors import ConstraintError, EdgegenError, LogitsError
 from edgegen.sampling import Candidates, LogitsContext, log_softmax
 
 
 class BeamGroup(SequenceGroup):
-    """A row for each beam; the answers, which are the best beams, come all at once when the search is over."""
+    """A sequence for each beam. The answers are the best beams; they come all at once when the search is over."""
 
     def __init__(
         self, rows: Ids[Sequence], search: BeamSearch, returned: int, emit: Callable[[Update], None] = ignore
     ) -> None:
         """``returned``: how many of the beams are answers."""
         super().__init__(rows, emit)
-        self.choices = tuple(replace(row, ids=list(row.ids), shares=None) for row in rows[:returned])
+        self.choices = tuple(Sequence(list(row.ids), row.params) for row in rows[:returned])
         self._search = search
-        self._by_beam = list(rows)  # the row of each running beam
+        self._by_beam = list(rows)  # the sequence of each running beam
         self._prompt = tuple(rows[0].ids)
 
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
@@ -34,35 +33,32 @@ class BeamGroup(SequenceGroup):
         except LogitsError as error:
             raise LogitsError(f"at token {self._search.length + 1} of the answer, {error}") from None
         for choice in self.choices:
-            choice.started = self.sequences[0].started
-            choice.note_time()
-        deadline = self.sequences[0].deadline
+            choice.times.started = self.sequences[0].times.started
+            choice.times.note_token()
+        first = self.sequences[0]
         if self._search.done:
-            return self._end(self.sequences[0].limit)
-        if deadline is not None and perf_counter() >= deadline:
+            return self._end(first.params.limit)
+        if first.is_late(perf_counter()):
             return self._end(OUT_OF_TIME)
         self._follow(fork)
         return []
 
     def expire(self, now: float) -> list[Update]:
-        deadline = self.sequences[0].deadline
-        if self.finished or deadline is None or now < deadline:
-            return []
-        return self._end(OUT_OF_TIME)
+        return self._end(OUT_OF_TIME) if self.sequences[0].is_late(now) and not self.finished else []
 
     def _log_probs(self, logits: Mapping[Sequence, Logits]) -> list[Logits]:
-        """Processed log-probabilities [vocab] behind each beam; where nothing may follow, minus infinity.
+        """Processed log-probabilities [vocab] of the next token of each beam; minus infinity where no token is allowed.
 
         Raises:
             LogitsError: a logit is NaN or plus infinity.
-            LogitsError, ConstraintError: nothing may follow any beam, and none has ended before.
+            LogitsError, ConstraintError: no beam has an allowed token, and none has ended before.
         """
         found, dead_ends = list[Logits](), list[EdgegenError]()
         for row, beam in zip(self._by_beam, self._search.running, strict=True):
             try:
                 found.append(_log_probs(row, logits[row]) if beam.is_there else np.full_like(logits[row], -np.inf))
             except (LogitsError, ConstraintError) as error:
-                Candidates(logits[row]).best()  # what is no number is no dead end
+                Candidates(logits[row]).best()  # NaN is an error, not a dead end
                 dead_ends.append(error)
                 found.append(np.full_like(logits[row], -np.inf))
         alive = sum(beam.is_there for beam in self._search.running) - len(dead_ends)
@@ -71,7 +67,7 @@ class BeamGroup(SequenceGroup):
         return found
 
     def _follow(self, fork: Fork) -> None:
-        """Give each running beam a row with its keys and values: its parent's, or a copy in a row of no beam."""
+        """Give each running beam a sequence with its KV cache: its parent's, or a copy in a sequence that is free."""
         parents = [self._by_beam[beam.parent] for beam in self._search.running]
         free = [row for row in self.sequences if row not in parents]
         taken = set[Sequence]()
@@ -86,7 +82,7 @@ class BeamGroup(SequenceGroup):
             row.ids = [*self._prompt, *beam.ids]
 
     def _end(self, otherwise: StopMatch) -> list[Update]:
-        """The answers; what does not end by itself was ended by ``otherwise``."""
+        """The answers; those that did not end by themselves were ended by ``otherwise``."""
         beams = self._search.best()
         updates = [self._answer(*pair, otherwise) for pair in zip_longest(self.choices, beams[: len(self.choices)])]
         for row in self.sequences:
@@ -94,14 +90,14 @@ class BeamGroup(SequenceGroup):
         return updates
 
     def _answer(self, choice: Sequence, beam: Beam | None, otherwise: StopMatch) -> Update:
-        """Make ``choice`` what ``beam`` is; without one (the time was up at once) it is empty."""
+        """Fill ``choice`` from ``beam``; without one (the deadline had passed at once) it is empty."""
         if beam is None or choice.finish is not None:  # cancelled meanwhile
             choice.finish = choice.finish or otherwise
             return Update(choice, ())
         choice.ids += beam.ids
         choice.score = beam.score
         try:
-            match = choice.watch(beam.ids)
+            match = choice.params.watch(beam.ids)
         except Exception as error:
             choice.fail(error)
             match = None
@@ -110,8 +106,9 @@ class BeamGroup(SequenceGroup):
 
 
 def _log_probs(row: Sequence, logits: Logits) -> Logits:
-    """Processed log-probabilities [vocab]; of what a processor has removed, minus infinity."""
-    candidates = row.pipeline(Candidates(log_softmax(logits)), LogitsContext(row.ids, row.prompt_length))
+    """Processed log-probabilities [vocab]; minus infinity for tokens that a processor has removed."""
+    context = LogitsContext(row.ids, row.params.prompt_length)
+    candidates = row.params.pipeline(Candidates(log_softmax(logits)), context)
     candidates.best()
     if candidates.ids is None:
         return candidates.logits

@@ -1,9 +1,9 @@
-"""BeamSearch: which continuations of which beams go on, and which have ended. Token ids and scores only.
+"""BeamSearch: beam search over token ids and scores, with the same results as transformers.
 
-transformers' algorithm (``GenerationMixin._beam_search``, 4.57), decision by decision, so that the ids are the same:
-at every step the best continuations of all beams are taken; those that end compete, with the length penalty, for a
-place among the finished; the best ``num_beams`` of the others go on. Where fewer can go on (a mask or a grammar leaves
-few tokens), theirs goes on with beams that have ended, and here there are fewer.
+The algorithm of transformers (``GenerationMixin._beam_search``, 4.57), decision by decision: at every step
+the best continuations of all beams are taken; those that end compete, with the length penalty, for a place among the
+finished; the best ``num_beams`` of the rest continue. Where fewer can continue (a mask or a grammar leaves few tokens),
+transformers continues with beams that have ended, and here there are fewer.
 
 The idea: Lowerre, "The Harpy Speech Recognition System", 1976; the length penalty: Wu et al. 2016 (arXiv:1609.08144).
 """
@@ -32,7 +32,7 @@ class Beam:
         score: the sum of their log-probabilities, of an ended one divided by its length to the power of the penalty;
             minus infinity holds the place of a beam that is not there.
         parent: which beam of the step before it continues.
-        ended: whether nothing follows.
+        ended: whether the beam is finished.
     """
 
     ids: tuple[int, ...]
@@ -49,9 +49,9 @@ class BeamSearch:
     """The beams of one prompt.
 
     Attributes:
-        running: the beams that go on, best first; ``parent`` says whose keys and values each needs.
-        finished: the best that have ended, best first; places not taken yet have ``ended`` False.
-        done: nothing that could still come would be among the best.
+        running: the beams that continue, best first; ``parent`` says whose KV cache each needs.
+        finished: the best that have ended, best first; free places have ``ended`` False.
+        done: no running beam can still be among the best.
         length: how many ids the running beams have.
     """
 
@@ -65,11 +65,11 @@ class BeamSearch:
         early_stopping: EarlyStopping = False,
         num_eos: int = 1,
     ) -> None:
-        """``num_eos``: how many ids end an answer; so many continuations more of each beam are looked at."""
+        """``num_eos``: how many ids end an answer; as many more continuations of each beam are considered."""
         self._num_beams, self._max_new_tokens, self._stops = num_beams, max_new_tokens, stops
         self._length_penalty, self._early_stopping = length_penalty, early_stopping
         self._keep = max(2, 1 + num_eos) * num_beams
-        # Only the first counts at the beginning: the others hold the same prompt.
+        # Only the first counts at the start: the others have the same prompt.
         self.running = [Beam((), 0.0 if k == 0 else _NEVER) for k in range(num_beams)]
         self.finished = [Beam((), _NEVER) for _ in range(num_beams)]
         self.done = False
@@ -77,9 +77,9 @@ class BeamSearch:
         self._may_improve = True
 
     def advance(self, log_probs: NDArray[np.float32]) -> None:
-        """One step: log-probabilities float32 [num_beams, vocab] of the token behind each running beam.
+        """One step: log-probabilities float32 [num_beams, vocab] of the next token of each running beam.
 
-        Those of a beam that is not there, and of a token that must not come, are minus infinity.
+        Those of a beam that is not there, and of a token that is not allowed, are minus infinity.
         """
         scores = np.array([beam.score for beam in self.running], np.float32)
         candidates = self._best(log_probs + scores[:, None])
@@ -94,7 +94,7 @@ class BeamSearch:
         self.done = not self._may_improve or full or all(ends)
 
     def best(self) -> list[Beam]:
-        """The beams that have ended, best first; those that run join them, as if they ended here, until it is done."""
+        """The finished beams, best first; before the search is done, running beams count as if they ended here."""
         ended = [beam for beam in self.finished if beam.ended]
         if self.done:
             return ended
@@ -129,7 +129,7 @@ class BeamSearch:
         self.finished = sorted(merged, key=lambda beam: -beam.score)[: self._num_beams]
 
     def _can_improve(self) -> bool:
-        """Whether the best running beam may, by the reckoning of ``early_stopping``, beat the worst finished one."""
+        """Whether the best running beam may, by the rule of ``early_stopping``, beat the worst finished one."""
         longest = self._early_stopping == "never" and self._length_penalty > 0
         best_possible = (
             self.running[0].score / (self._max_new_tokens if longest else self.length) ** self._length_penalty

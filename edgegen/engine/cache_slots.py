@@ -1,159 +1,167 @@
-"""Slots: who sits where in the cache.
+"""CacheSlots: maps running sequences to slots of the KV cache, and keeps finished ones there for prefix caching.
 
-Rows at work lie packed in the first slots, so that a step over them is one view. Behind them texts that have ended keep
-their place until somebody needs it: a conversation that goes on finds its keys and values where it left them, and
-nothing is copied. Who needs the place has its text moved to the :class:`PrefixCache`.
+Running sequences are packed into the first slots, so a decode step reads one contiguous view. Behind them, the KV cache
+of finished sequences stays in its slot until the slot is needed: a conversation that continues reuses it, and nothing
+is copied. When the slot is needed, its content moves to the :class:`PrefixCache`.
 """
 
 from typing import Literal
 
 import numpy as np
 
-from edgegen.engine.prefix_cache import CachedText, PrefixCache, is_continued
+from edgegen.engine.prefix_cache import CachedPrefix, PrefixCache, is_continued
 from edgegen.engine.sequence import Sequence
-from edgegen.model.interfaces import Cache, Cuts
+from edgegen.model.interfaces import Cache, ChunkInvariance
 from edgegen.model.kv_snapshot import KVSnapshot
 
 _LEAST = 8
-"""Ids that two texts must share for it to be worth the while."""
+"""Fewer shared ids are not worth reusing."""
 
-Reuse = Literal["all", "sure"]
-"""Which of a text's keys and values others take over: all, or those that they would compute themselves, bit for bit."""
+Reuse = Literal["all", "bit_exact"]
+"""Which part of a cached sequence others reuse: all, or what they would compute themselves, bit for bit."""
 
 
-class Slots:
-    """The rows at work and the texts behind them.
+class CacheSlots:
+    """The slots of running sequences, and those of finished ones behind them.
 
     Attributes:
-        rows: those at work, by their slot.
+        rows: the running sequences, by slot.
     """
 
     def __init__(
-        self, cache: Cache, prefixes: PrefixCache | None, cuts: Cuts, reuse: Reuse, budget: int | None
+        self,
+        cache: Cache,
+        prefixes: PrefixCache | None,
+        chunk_invariance: ChunkInvariance,
+        reuse: Reuse,
+        budget: int | None,
     ) -> None:
-        """``prefixes``: where texts go that must leave; None keeps none. ``budget``: bytes that the cache keeps to."""
+        """``prefixes``: receives finished sequences whose slot is needed; None: nothing finished is kept at all.
+
+        ``budget``: bytes of KV cache.
+        """
         self.rows: list[Sequence] = []
         self._cache = cache
         self._prefixes = prefixes
-        self._cuts = cuts
+        self._chunk_invariance = chunk_invariance
         self._reuse = reuse
         self._budget = budget
-        self._left: dict[int, CachedText] = {}  # by the slot, behind those of the rows
+        self._finished: dict[int, CachedPrefix] = {}  # by slot, behind those of ``rows``
 
-    def enter(self, row: Sequence, rows: int, length: int) -> None:
-        """Give ``row`` the next slot, with what is known of its prompt.
+    def allocate(self, row: Sequence, rows: int, length: int) -> None:
+        """Give ``row`` the next slot, filled with the longest cached prefix of its prompt.
 
-        ``rows``, ``length``: how many will be at work, and of how many positions; room is made for them.
+        ``rows``, ``length``: how many sequences there will be, of how many positions; room is made for them.
         """
         self._reserve(rows, length)
         slot = len(self.rows)
-        row.cached = row.reused = self._begin(slot, row) if row.use_cache else self._empty(slot)
+        row.kv.cached = row.kv.reused = self._fill(slot, row) if row.params.use_cache else self._empty(slot)
         self._seat(row)
 
-    def enter_as(self, row: Sequence, source: Sequence, rows: int, length: int) -> None:
-        """Give ``row`` the next slot, and all that ``source`` has."""
+    def allocate_empty(self, row: Sequence, rows: int, length: int) -> None:
+        """Give ``row`` the next slot, empty."""
         self._reserve(rows, length)
         self._empty(len(self.rows))
         self._seat(row)
-        self.fork(source, row)
 
     def fork(self, source: Sequence, target: Sequence) -> None:
-        """Give ``target``, which has a slot, the keys and values of ``source``."""
-        self._cache.fork(source.slot, target.slot)
-        target.cached = source.cached
-        target.proposed = dict(source.proposed)
+        """Copy the KV cache of ``source`` to ``target``, which has a slot."""
+        self._cache.fork(source.kv.slot, target.kv.slot)
+        target.kv.cached = source.kv.cached
 
-    def leave(self, row: Sequence) -> None:
-        """Free the slot of a row that has ended; the last row takes it, so that rows stay packed."""
-        slot, last = row.slot, len(self.rows) - 1
-        if self._prefixes is not None and row.error is None and row.cached >= _LEAST:
-            self._cache.truncate(slot, row.cached)
+    def free(self, row: Sequence) -> None:
+        """Free the slot of a sequence that has ended; the last sequence moves there, so that they stay packed."""
+        slot, last = row.kv.slot, len(self.rows) - 1
+        if self._prefixes is not None and row.error is None and row.kv.cached >= _LEAST:
+            self._cache.truncate(slot, row.kv.cached)
             if slot != last:
                 self._cache.swap(slot, last)
-            self._left[last] = self._text(row)
+            self._finished[last] = self._reusable(row)
         else:
             self._cache.compact(slot, last + 1)
         moved = self.rows.pop()
         if moved is not row:
-            self.rows[slot], moved.slot = moved, slot
+            self.rows[slot], moved.kv.slot = moved, slot
 
     def pack(self, rows: tuple[Sequence, ...]) -> None:
-        """Bring ``rows`` to the first slots."""
-        outside = [row for row in rows if row.slot >= len(rows)]
+        """Move ``rows`` to the first slots."""
+        outside = [row for row in rows if row.kv.slot >= len(rows)]
         if outside:
             inside = [row for row in self.rows[: len(rows)] if row not in rows]
             for one, other in zip(outside, inside, strict=True):
-                self._cache.swap(one.slot, other.slot)
-                one.slot, other.slot = other.slot, one.slot
-                self.rows[one.slot], self.rows[other.slot] = one, other
+                self._cache.swap(one.kv.slot, other.kv.slot)
+                one.kv.slot, other.kv.slot = other.kv.slot, one.kv.slot
+                self.rows[one.kv.slot], self.rows[other.kv.slot] = one, other
 
     def _seat(self, row: Sequence) -> None:
-        row.slot = len(self.rows)
+        row.kv.slot = len(self.rows)
         self.rows.append(row)
 
-    def _begin(self, slot: int, row: Sequence) -> int:
-        """Fill ``slot`` with as much of the prompt's beginning as is at hand; returns its length."""
-        if row.beginning is not None and self._cache.can_restore(*row.beginning):
-            self._save(slot)
-            self._cache.restore(slot, *row.beginning)
-            return row.beginning.length
+    def _fill(self, slot: int, row: Sequence) -> int:
+        """Fill ``slot`` with the longest cached prefix of the prompt; returns its length."""
+        prefix = row.params.prefix
+        if prefix is not None and self._cache.can_restore(*prefix):
+            self._evict(slot)
+            self._cache.restore(slot, *prefix)
+            return prefix.length
         length, source = self._longest(row)
         if source is None:
             return self._empty(slot)
         if self._prefixes is not None and isinstance(source, KVSnapshot):
             self._prefixes.use(source, length)
-            self._save(slot)
+            self._evict(slot)
             self._cache.restore(slot, source, length)
             return length
         assert isinstance(source, int)
-        if source in self._left and is_continued(length, self._left[source]):
-            del self._left[source]
+        if source in self._finished and is_continued(length, self._finished[source]):
+            del self._finished[source]
             if source != slot:
                 self._cache.swap(source, slot)
-                if slot in self._left:
-                    self._left[source] = self._left.pop(slot)
+                if slot in self._finished:
+                    self._finished[source] = self._finished.pop(slot)
         else:
-            self._save(slot)
+            self._evict(slot)
             if source != slot:
                 self._cache.fork(source, slot)
         self._cache.truncate(slot, length)
         return length
 
     def _longest(self, row: Sequence) -> tuple[int, int | KVSnapshot | None]:
-        """The longest beginning of the row's prompt that is at hand, and the slot or the snapshot that has it."""
-        # Two ids at least are left to run: one alone would be computed in another way than it would be with others.
-        ids = np.array(row.ids[: row.prompt_length - 2], np.int64)
+        """The length of the longest cached prefix of the prompt, and the slot or the snapshot that has it."""
+        # At least two ids are left to run: a single one would be computed by other kernels than several.
+        ids = np.array(row.ids[: row.params.prompt_length - 2], np.int64)
         if self._prefixes is None or len(ids) < _LEAST:
             return 0, None
-        texts = self._left | {other.slot: self._text(other) for other in self.rows}
-        lengths = {slot: text.shared_with(ids) for slot, text in texts.items()}
-        at_hand = [(length, slot) for slot, length in lengths.items() if self._cache.can_truncate(slot, length)]
-        length, slot = max(at_hand, default=(0, 0))
+        cached = self._finished | {other.kv.slot: self._reusable(other) for other in self.rows}
+        lengths = {slot: prefix.shared_with(ids) for slot, prefix in cached.items()}
+        in_slots = [(length, slot) for slot, length in lengths.items() if self._cache.can_truncate(slot, length)]
+        length, slot = max(in_slots, default=(0, 0))
         saved, snapshot = self._prefixes.find(ids, self._cache.can_restore)
         if max(length, saved) < _LEAST:
             return 0, None
         return (length, slot) if length >= saved else (saved, snapshot)
 
-    def _text(self, row: Sequence) -> CachedText:
-        sure = {"any": row.cached, "chunks": min(row.cached, row.prompt_length), "none": 0}[self._cuts]
-        return CachedText.of(row.ids[: row.cached], row.cached if self._reuse == "all" else sure)
+    def _reusable(self, row: Sequence) -> CachedPrefix:
+        cached = row.kv.cached
+        bit_exact = {"any": cached, "chunks": min(cached, row.params.prompt_length), "none": 0}[self._chunk_invariance]
+        return CachedPrefix.of(row.ids[:cached], cached if self._reuse == "all" else bit_exact)
 
     def _reserve(self, rows: int, length: int) -> None:
-        if self._budget is not None and self._left:
-            longest = max(length, *(len(text.ids) for text in self._left.values()))
-            if self._cache.bytes_for(max(rows, 1 + max(self._left)), longest) > self._budget:
-                for slot in tuple(self._left):
+        if self._budget is not None and self._finished:
+            longest = max(length, *(len(prefix.ids) for prefix in self._finished.values()))
+            if self._cache.bytes_for(max(rows, 1 + max(self._finished)), longest) > self._budget:
+                for slot in tuple(self._finished):
                     self._empty(slot)
         self._cache.reserve(max(rows, len(self.rows) + 1), length)
 
     def _empty(self, slot: int) -> int:
-        """Have nothing in ``slot``; returns the length of that."""
-        self._save(slot)
+        """Evict and clear ``slot``; returns its length, 0."""
+        self._evict(slot)
         self._cache.truncate(slot, 0)
         return 0
 
-    def _save(self, slot: int) -> None:
-        """Keep the text that ``slot`` holds, if any, elsewhere."""
-        text = self._left.pop(slot, None)
-        if text is not None and self._prefixes is not None and self._prefixes.budget:
-            self._prefixes.add(text, self._cache.save(slot))
+    def _evict(self, slot: int) -> None:
+        """Move the finished sequence in ``slot``, if any, to the prefix cache."""
+        prefix = self._finished.pop(slot, None)
+        if prefix is not None and self._prefixes is not None and self._prefixes.budget:
+            self._prefixes.add(prefix, self._cache.save(slot))

@@ -1,10 +1,10 @@
-"""StopMatch: what ended a sequence."""
+"""Finish reasons: why the engine ended a sequence, and which option ended it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "time", "cancelled"]
-"""Why a sequence ended: by something it says, at a limit on its tokens, at one on its time, at the caller's wish."""
+"""Why a sequence ended: a stop in its output, the limit on its tokens, the limit on its time, or its caller."""
 
 StopRule = Literal[
     "eos_token_id",
@@ -18,17 +18,22 @@ StopRule = Literal[
     "context",
     "grammar",
 ]
-"""The option that ended a text; ``context`` is the model's own limit, ``grammar`` any constraint that is complete."""
+"""The option that ended a sequence; ``context`` is the model's own limit, ``grammar`` any completed constraint."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
     """What ended a sequence.
 
-    ``matched``: the token id, the text that stop strings or expression matched, or the name of the caller's
-    function; ``rule``: the option at work, None where it was none.
+    ``matched``: the token id, the text that a stop string or expression matched, or the name of the caller's function;
+    ``rule``: the option that applied, None if none did.
     """
 
     reason: FinishReason
     matched: str | int | None
     rule: StopRule | None = None
+
+
+LIMIT = StopMatch("length", None, "max_new_tokens")
+CANCELLED = StopMatch("cancelled", None)
+OUT_OF_TIME = StopMatch("time", None, "max_time")

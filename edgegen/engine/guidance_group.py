@@ -1,4 +1,4 @@
-"""GuidedGroup: classifier-free guidance, two rows for each answer."""
+"""GuidanceGroup: classifier-free guidance, with two sequences for each answer."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
@@ -6,8 +6,8 @@ from collections.abc import Sequence as Ids
 from edgegen.engine.sequence import Fork, Logits, Sequence, SequenceGroup, Update, ignore
 
 
-class GuidedGroup(SequenceGroup):
-    """Each answer is chosen from the logits of its own row and of one that has the negative prompt before it.
+class GuidanceGroup(SequenceGroup):
+    """Samples each answer from the logits of its own sequence and of a companion with the negative prompt.
 
     Sanchez et al., "Stay on topic with Classifier-Free Guidance", 2023 (arXiv:2306.17806).
     """
@@ -15,11 +15,11 @@ class GuidedGroup(SequenceGroup):
     def __init__(
         self, choices: Ids[Sequence], companions: Ids[Sequence], emit: Callable[[Update], None] = ignore
     ) -> None:
-        """``companions``: the row with the negative prompt of each of ``choices``."""
+        """``companions``: for each of ``choices``, the sequence with the negative prompt."""
         super().__init__([*choices, *companions], emit)
         self.choices = tuple(choices)
         self._companions = dict(zip(choices, companions, strict=True))
-        self._ready: dict[Sequence, Logits] = {}  # of rows whose other half is not ready yet
+        self._ready: dict[Sequence, Logits] = {}  # of sequences whose companion has not run yet
 
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
         ready = {**self._ready, **logits}

@@ -1,4 +1,4 @@
-"""PrefixCache: keys and values of texts that have left the engine's cache, for those that will begin alike."""
+"""PrefixCache: prefix caching of finished sequences whose slot in the KV cache was needed for another."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
@@ -11,67 +11,67 @@ from edgegen.model.kv_snapshot import KVSnapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CachedText:
-    """Ids whose keys and values are at hand.
+class CachedPrefix:
+    """Ids whose KV cache can be reused.
 
     Attributes:
         ids: int64 [n].
-        reusable: how many of them, from the first, another text may take over.
+        reusable: how many of them, from the first, another sequence may reuse.
     """
 
     ids: NDArray[np.int64]
     reusable: int
 
     @classmethod
-    def of(cls, ids: Ids[int], reusable: int) -> "CachedText":
+    def of(cls, ids: Ids[int], reusable: int) -> "CachedPrefix":
         return cls(np.array(ids, np.int64), reusable)
 
     def shared_with(self, ids: NDArray[np.int64]) -> int:
-        """How many ids from the first ``ids`` can take over."""
+        """The length of the prefix that ``ids`` can reuse."""
         n = min(self.reusable, len(ids))
         differing = np.flatnonzero(self.ids[:n] != ids[:n])
         return int(differing[0]) if differing.size else n
 
 
 class PrefixCache:
-    """Keeps the texts that were used last, as many as ``budget`` bytes hold."""
+    """Keeps the most recently used sequences, as many as fit in ``budget`` bytes."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._entries: list[tuple[CachedText, KVSnapshot]] = []  # the one used last is the last
+        self._entries: list[tuple[CachedPrefix, KVSnapshot]] = []  # least recently used first
 
     @property
     def nbytes(self) -> int:
         return sum(snapshot.nbytes for _, snapshot in self._entries)
 
-    def add(self, text: CachedText, snapshot: KVSnapshot) -> None:
-        """Keep ``text``, in place of those that are its beginning; forgets those not used for longest."""
+    def add(self, prefix: CachedPrefix, snapshot: KVSnapshot) -> None:
+        """Keep ``prefix``, which replaces entries that it starts with; the least recently used are evicted."""
         if snapshot.nbytes > self.budget:
             return
-        self._entries = [entry for entry in self._entries if text.shared_with(entry[0].ids) < len(entry[0].ids)]
-        self._entries.append((text, snapshot))
+        self._entries = [entry for entry in self._entries if prefix.shared_with(entry[0].ids) < len(entry[0].ids)]
+        self._entries.append((prefix, snapshot))
         while self.nbytes > self.budget:
             del self._entries[0]
 
     def find(
         self, ids: NDArray[np.int64], can_restore: Callable[[KVSnapshot, int], bool]
     ) -> tuple[int, KVSnapshot | None]:
-        """How many ids from the first are kept, at most, and where."""
+        """The longest cached prefix of ``ids``: its length and its snapshot."""
         longest, where = 0, None
-        for text, snapshot in self._entries:
-            length = text.shared_with(ids)
+        for prefix, snapshot in self._entries:
+            length = prefix.shared_with(ids)
             if length > longest and can_restore(snapshot, length):
                 longest, where = length, snapshot
         return longest, where
 
     def use(self, snapshot: KVSnapshot, length: int) -> None:
-        """Somebody takes over ``length`` positions of ``snapshot``; if that is most of it, the text goes on there."""
+        """A sequence reuses ``length`` positions of ``snapshot``; one that continues it replaces it."""
         entry = next(entry for entry in self._entries if entry[1] is snapshot)
         self._entries.remove(entry)
         if not is_continued(length, entry[0]):
             self._entries.append(entry)
 
 
-def is_continued(length: int, text: CachedText) -> bool:
-    """Whether who takes over ``length`` ids of ``text`` goes on with it, so that it need not be kept besides."""
-    return 2 * length >= len(text.ids)
+def is_continued(length: int, prefix: CachedPrefix) -> bool:
+    """Whether a sequence that reuses ``length`` ids of ``prefix`` continues it, so that it need not be kept as well."""
+    return 2 * length >= len(prefix.ids)

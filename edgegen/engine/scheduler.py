@@ -1,14 +1,14 @@
-"""Scheduler: who runs in the next step.
+"""Scheduler of continuous batching: which sequences run in the next step.
 
-A step is at most one run of several tokens, for a single row (a chunk of its prompt, or what is proposed behind it),
-and one token of every other row that is past its prompt. So a stream waits for one chunk and one token of all, at
-most, whoever joins. Three rules, and no others:
+A step decodes one token of every running sequence that is past its prompt, and beside that runs several tokens of at
+most one sequence: a chunk of its prompt (chunked prefill), or a proposal to verify (speculative decoding). So a stream
+waits for one chunk and one token of the batch at most, whichever request joins. The rules:
 
-- Requests are admitted by priority and then in the order of arrival. The first one that does not fit waits for room,
-  and nobody overtakes it. Who has been admitted stays until the end.
-- The run of several tokens goes to the best priority; among equals, to whoever had it longest ago. Of the prompts of
-  one priority, the first is finished before the second begins.
-- A row with a proposal waits for that run, so that how it is cut depends on nobody else.
+- Admission is by priority, then first come, first served. If the next request does not fit in memory, it waits and
+  blocks those behind it. Running requests are never preempted.
+- The run of several tokens goes to the best priority, and among equals to the sequence that had it longest ago. Of the
+  prompts of one priority, the first is finished before the second starts.
+- A sequence with a proposal waits for that run, so that its chunking does not depend on other requests.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +21,15 @@ from edgegen.engine.sequence import Sequence, SequenceGroup, Update
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """A chunk of one row's prompt."""
+class MultiToken:
+    """Several tokens of one sequence."""
 
     group: SequenceGroup
     row: Sequence
+
+    @property
+    def groups(self) -> tuple[SequenceGroup, ...]:
+        return (self.group,)
 
     @property
     def rows(self) -> tuple[Sequence, ...]:
@@ -33,51 +37,58 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
-    """A row's last token, and what is proposed behind it."""
+class Prefill(MultiToken):
+    """A chunk of a sequence's prompt."""
 
-    group: SequenceGroup
-    row: Sequence
+
+@dataclass(frozen=True, slots=True)
+class Verify(MultiToken):
+    """A sequence's last token and the proposal after it, to be accepted or rejected."""
+
     proposal: tuple[int, ...]
-
-    @property
-    def rows(self) -> tuple[Sequence, ...]:
-        return (self.row,)
 
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """One token of each row; ``groups`` are those that the rows belong to."""
+    """One token of each sequence; ``groups`` are the requests they belong to."""
 
     groups: tuple[SequenceGroup, ...]
     rows: tuple[Sequence, ...]
 
 
+Work = Prefill | Verify | Decode
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that ends because a proposer raised ``error``."""
+
+    group: SequenceGroup
+    error: BaseException
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run next, the tokens of many rows before those of one."""
+    """What to run next: one token of many sequences, then several tokens of one."""
 
     decode: Decode | None = None
-    several: Prefill | Verify | None = None
+    multi_token: Prefill | Verify | None = None
+    failure: Failure | None = None
 
-
-class ProposalError(Exception):
-    """A proposer of ``group`` broke down; the cause says how."""
-
-    def __init__(self, group: SequenceGroup) -> None:
-        super().__init__("a proposer broke down")
-        self.group = group
+    @property
+    def works(self) -> tuple[Work | Failure, ...]:
+        return tuple(work for work in (self.decode, self.multi_token, self.failure) if work is not None)
 
 
 Fits = Callable[[int, int], bool]
-"""``fits(rows, length)``: whether there is memory for so many rows of so many positions."""
+"""``fits(rows, length)``: whether there is memory for ``rows`` sequences of ``length`` positions."""
 
 
 class Scheduler:
-    """Keeps the queue. Anyone may add at any moment; one caller at a time may schedule."""
+    """Keeps the queue. Any thread may add at any moment; one at a time may schedule."""
 
     def __init__(self, longest_proposal: int, most_rows: int, fits: Fits = lambda rows, length: True) -> None:
-        """``most_rows``: of all groups together; a group of more runs by itself."""
+        """``most_rows``: most sequences at once; a request of more runs by itself."""
         self._longest_proposal = longest_proposal
         self._most_rows = most_rows
         self._fits = fits
@@ -85,9 +96,9 @@ class Scheduler:
         self._arrivals = count()
         self._steps = count()
         self._waiting: list[tuple[int, int, SequenceGroup]] = []  # a heap
-        self._running: list[SequenceGroup] = []  # in the order of admission
-        self._timed: list[SequenceGroup] = []  # that have a deadline, running or waiting
-        self._steady = Step()  # the last step, for as long as every step is like it
+        self._running: list[SequenceGroup] = []  # in order of admission
+        self._timed: list[SequenceGroup] = []  # those with a deadline, running or waiting
+        self._steady = Step()  # the last step, reused while the batch stays the same
 
     @property
     def idle(self) -> bool:
@@ -96,23 +107,23 @@ class Scheduler:
 
     @property
     def groups(self) -> tuple[SequenceGroup, ...]:
-        """All that run or wait."""
+        """Every request that runs or waits."""
         with self._lock:
             return (*self._running, *(group for _, _, group in self._waiting))
 
     @property
     def demand(self) -> tuple[int, int]:
-        """Rows of all that has been admitted, and the most positions one of them may come to."""
-        return sum(len(group.going) for group in self._running), max(group.longest for group in self._running)
+        """How many sequences are running, and the most positions one of them may have in the KV cache."""
+        return sum(len(group.active) for group in self._running), max(group.longest for group in self._running)
 
     def add(self, group: SequenceGroup) -> None:
         with self._lock:
             heappush(self._waiting, (group.priority, next(self._arrivals), group))
-            if any(sequence.deadline is not None for sequence in group):
+            if any(sequence.params.deadline is not None for sequence in group):
                 self._timed.append(group)
 
     def expire(self, now: float) -> Iterator[tuple[SequenceGroup, list[Update]]]:
-        """Those of the queue, running or waiting, whose time is up."""
+        """The requests, running or waiting, whose deadline has passed, and their updates."""
         if not self._timed:
             return
         for group in tuple(self._timed):
@@ -122,46 +133,46 @@ class Scheduler:
             self._timed = [group for group in self._timed if not group.finished]
 
     def schedule(self) -> Step:
-        """The work of the next step; none when nobody has any.
-
-        Raises:
-            ProposalError: a proposer broke down.
-        """
-        if self._steady.decode is not None and self._goes_on(self._steady.decode):
+        """The work of the next step; none when no request runs."""
+        if self._steady.decode is not None and self._is_unchanged(self._steady.decode):
             return self._steady
         self._admit()
         prompts, ready = list[Prefill](), list[tuple[SequenceGroup, Sequence]]()
         for group in self._running:
-            going = group.going
-            # Rows with the same prompt wait for the first of them.
-            row = next((row for row in going if not row.prefilled and not row.waits), None)
+            active = group.active
+            # Sequences with the same prompt wait for the first of them.
+            row = next((row for row in active if not row.prefilled and not row.waits_for_prefill), None)
             if row is not None:
                 prompts.append(Prefill(group, row))
-            else:  # the rows of a group go on together
-                ready += [(group, row) for row in going]
+            else:  # the sequences of a group decode together
+                ready += [(group, row) for row in active]
         alone = len(ready) == 1 and not prompts
         verifies, groups, rows = list[Verify](), dict[SequenceGroup, None](), list[Sequence]()
         for group, row in ready:
-            if proposal := self._propose(group, row, alone):
+            try:
+                proposal = row.propose(self._longest_proposal, alone=alone)
+            except BaseException as error:  # a library's panic is no Exception
+                return Step(failure=Failure(group, error))
+            if proposal:
                 verifies.append(Verify(group, row, proposal))
             else:
                 groups[group] = None
                 rows.append(row)
         step = Step(Decode(tuple(groups), tuple(rows)) if rows else None, self._next_of(prompts, verifies))
-        self._steady = Step() if step.several or any(row.proposers for row in rows) else step
+        self._steady = Step() if step.multi_token or any(row.proposers for row in rows) else step
         return step
 
-    def _goes_on(self, work: Decode) -> bool:
-        """Whether nobody has come or gone since ``work``, which was all there was to do."""
+    def _is_unchanged(self, work: Decode) -> bool:
+        """Whether no sequence has joined or ended since ``work``, which was the whole step."""
         return not self._waiting and all(row.finish is None for row in work.rows)
 
     def _admit(self) -> None:
-        """Let in who has room, one after the other."""
+        """Admit waiting requests, in order, while the next one fits."""
         with self._lock:
             self._running = [group for group in self._running if not group.finished]
             while self._waiting:
                 group = self._waiting[0][2]
-                if not group.finished:  # cancelled before it began
+                if not group.finished:  # cancelled while it waited
                     if not self._has_room(group):
                         break
                     self._running.append(group)
@@ -174,12 +185,6 @@ class Scheduler:
         rows += len(group.sequences)
         return rows <= self._most_rows and self._fits(rows, max(longest, group.longest))
 
-    def _propose(self, group: SequenceGroup, row: Sequence, alone: bool) -> tuple[int, ...]:
-        try:
-            return row.propose(self._longest_proposal, alone=alone)
-        except BaseException as error:  # a library's panic is no Exception
-            raise ProposalError(group) from error
-
     def _next_of(self, prompts: list[Prefill], verifies: list[Verify]) -> Prefill | Verify | None:
         if not (prompts or verifies):
             return None
@@ -188,22 +193,3 @@ class Scheduler:
         chosen = min(works, key=lambda work: (work.group.priority, work.row.last_served))
         chosen.row.last_served = next(self._steps)
         return chosen
-
-
-_QUERIES = 64
-"""The attention operator takes queries in blocks of this many, or of a multiple."""
-
-
-def chunk_end(start: int, stop: int, size: int) -> int:
-    """Where the chunk from ``start`` ends: behind at most ``size`` tokens, or three.
-
-    A single token, alone in its chunk or left over by the blocks of one, is computed by other kernels, and the result
-    would depend on how a prompt is cut. So two are left for the next chunk instead, unless there is but one.
-    """
-    left = stop - start
-    length = min(left, size)
-    if left - length == 1:
-        length -= 1
-    if length % _QUERIES == 1:
-        length -= 2
-    return start + (length if length > 1 else min(left, 3))

@@ -1,4 +1,4 @@
-"""Sequence and SequenceGroup: what the engine works on. Token ids only; text lives above."""
+"""Sequence and SequenceGroup: the token ids of one request, with its parameters, KV cache state and timings."""
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Ids
@@ -8,9 +8,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.engine.finish import StopMatch
+from edgegen.engine.finish import CANCELLED, LIMIT, OUT_OF_TIME, StopMatch
 from edgegen.errors import EdgegenError, LogitsError
-from edgegen.model.kv_snapshot import Beginning, KVSnapshot
+from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.proposer import Proposer
@@ -22,113 +22,147 @@ Watch = Callable[[Ids[int]], StopMatch | None]
 """Sees each new token id of a sequence, and says when it has ended."""
 
 Record = Callable[[Logits, int], None]
-"""Sees each new token id of a sequence with the model's logits [vocab] for its place."""
-
-LIMIT = StopMatch("length", None, "max_new_tokens")
-CANCELLED = StopMatch("cancelled", None)
-OUT_OF_TIME = StopMatch("time", None, "max_time")
+"""Sees each new token id of a sequence with the model's logits [vocab] for it."""
 
 
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """One row in the making: a prompt, the ids generated so far, and how to choose and judge the next.
+@dataclass(frozen=True, slots=True)
+class SequenceParams:
+    """How to compute, sample and end a sequence. Fixed when the request is added.
 
     Attributes:
-        ids: the prompt's ids and, after them, the generated ones.
-        shares: a sequence of the same group with the same prompt, whose keys and values it takes over.
-        answer_start: where the answer begins, of which what stands before the prompt's end was given; None is there.
-        beginning: keys and values of the first ids, from elsewhere.
-        keep: whether its keys and values are wanted when it ends; ``kept`` has them then.
-        proposers: who may know what comes next; the first that does is heard.
-        asked: whose proposal was the last.
-        speculation: what became of the proposals so far.
-        record: who keeps the log-probabilities of what was chosen.
-        deadline: the time (of ``perf_counter``) at which it ends; there when it is added, or never.
-        limit: what is said of it when ``max_new_tokens`` are reached.
-        cached: how many of ``ids`` have their keys and values in the cache.
-        proposed: what was proposed behind the first so many ids, by their number, and how many of it went into the
-            cache.
-        slot: the row of the cache, while running.
-        reused: how many ids of the prompt had their keys and values in the cache before.
-        last_served: the number of the step in which it was the one that ran several tokens.
-        finish: why it ended; None while it goes on.
-        score: of an answer of a beam search, by which it is ranked.
-        error: what made it fail, if something did; only this request is to hear of it.
+        prompt_length: how many ids the prompt has.
+        use_cache: whether decoding reads the KV cache; otherwise it is recomputed before every token, for debugging.
+        answer_start: where the answer starts, if it is before the end of the prompt: an answer that is continued.
+        prefix: KV cache of the first ids, saved by an earlier request.
+        keep: whether the KV cache is saved when the sequence ends, as ``KVState.kept``.
+        record: receives each token with its logits, for log-probabilities.
+        deadline: the time (of ``perf_counter``) at which the sequence ends.
+        limit: the finish when ``max_new_tokens`` are reached.
     """
 
-    ids: list[int]
     prompt_length: int
     max_new_tokens: int
     pipeline: LogitsPipeline
     sampler: Sampler
     watch: Watch
     use_cache: bool = True
-    shares: "Sequence | None" = None
-    proposers: tuple[Proposer, ...] = ()
-    asked: Proposer | None = None
-    speculation: Speculation = NOTHING_PROPOSED
+    answer_start: int | None = None
+    prefix: KVPrefix | None = None
+    keep: bool = False
     record: Record | None = None
     deadline: float | None = None
     limit: StopMatch = LIMIT
-    answer_start: int | None = None
-    beginning: Beginning | None = None
-    keep: bool = False
-    kept: KVSnapshot | None = None
+
+
+@dataclass(slots=True, eq=False)
+class KVState:
+    """What the KV cache has of a sequence.
+
+    Attributes:
+        cached: how many of the sequence's ids are in the KV cache.
+        slot: the slot of the cache while the sequence runs, else negative.
+        reused: how many ids of the prompt were taken from a cached prefix.
+        kept: the KV cache saved at the end, if ``SequenceParams.keep``.
+    """
+
     cached: int = 0
-    proposed: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict[int, tuple[tuple[int, ...], int]])
     slot: int = -1
     reused: int = 0
-    last_served: int = -1
-    finish: StopMatch | None = None
-    score: float | None = None
-    error: BaseException | None = None
+    kept: KVSnapshot | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Times:
+    """When (by ``perf_counter``) a sequence started, and when its first and last tokens came; 0 for not yet."""
+
     started: float = 0.0
     first_token: float = 0.0
     last_token: float = 0.0
 
+    def note_token(self) -> None:
+        """A token came now."""
+        self.last_token = perf_counter()
+        self.first_token = self.first_token or self.last_token
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One running sequence: its token ids, how to choose the next ones, and how far it is.
+
+    Attributes:
+        ids: the ids of the prompt and, after them, the generated ones.
+        prefill_source: a sequence of the same group with the same prompt, whose prefill this one shares.
+        proposers: sources of proposals for speculative decoding; the first that has any is used.
+        asked: the proposer of the last proposal.
+        speculation: how many proposals were accepted so far.
+        last_served: the number of the last step that ran several tokens of this sequence.
+        finish: why it ended; None while it runs.
+        score: the rank of an answer of a beam search.
+        error: what made it fail; only its own request hears of it.
+    """
+
+    ids: list[int]
+    params: SequenceParams
+    prefill_source: "Sequence | None" = None
+    proposers: tuple[Proposer, ...] = ()
+    kv: KVState = field(default_factory=KVState)
+    times: Times = field(default_factory=Times)
+    asked: Proposer | None = None
+    speculation: Speculation = NOTHING_PROPOSED
+    last_served: int = -1
+    finish: StopMatch | None = None
+    score: float | None = None
+    error: BaseException | None = None
+
     @property
     def generated(self) -> list[int]:
-        return self.ids[self.prompt_length :]
+        return self.ids[self.params.prompt_length :]
 
     @property
     def prefilled(self) -> bool:
-        """Whether the whole prompt is in the cache: what follows is decoding."""
-        return self.cached >= self.prompt_length
+        """Whether the whole prompt is in the KV cache: what follows is decoding."""
+        return self.kv.cached >= self.params.prompt_length
 
     @property
-    def waits(self) -> bool:
-        """Whether another sequence is at work on the prompt of this one."""
-        other = self.shares
-        return other is not None and other.finish is None and not other.prefilled
+    def waits_for_prefill(self) -> bool:
+        """Whether another sequence is prefilling the prompt of this one."""
+        source = self.prefill_source
+        return source is not None and source.finish is None and not source.prefilled
 
     @property
-    def answer_begin(self) -> int:
-        """Where the answer begins in ``ids``."""
-        return self.prompt_length if self.answer_start is None else self.answer_start
+    def answer_start(self) -> int:
+        """Where the answer starts in ``ids``."""
+        start = self.params.answer_start
+        return self.params.prompt_length if start is None else start
 
     @property
     def room(self) -> int:
         """How many ids may still be generated."""
-        return self.prompt_length + self.max_new_tokens - len(self.ids)
+        return self.params.prompt_length + self.params.max_new_tokens - len(self.ids)
+
+    @property
+    def longest(self) -> int:
+        """The most positions it may have in the KV cache: the last token is never fed back."""
+        return self.params.prompt_length + self.params.max_new_tokens - 1
 
     @property
     def place(self) -> str:
         """Where the next id stands, for errors."""
-        return f"at token {len(self.ids) - self.prompt_length + 1} of the answer"
+        return f"at token {len(self.ids) - self.params.prompt_length + 1} of the answer"
 
     def propose(self, most: int, *, alone: bool) -> tuple[int, ...]:
-        """At most so many ids that may come next: certain ones, and only where the row is ``alone`` guesses, too."""
+        """At most ``most`` proposed ids. Proposals that may be rejected are made only for a sequence ``alone``."""
         most = min(most, self.room - 1)
-        if self.pipeline.stateful or most < 1:
+        if self.params.pipeline.stateful or most < 1:
             return ()
         for proposer in self.proposers:
-            if (alone or proposer.certain) and (proposal := self._ask(proposer)):
+            if (alone or proposer.always_accepted) and (proposal := self._ask(proposer)):
                 self.asked = proposer
                 return proposal[:most]
         return ()
 
     def verified(self, proposal: Ids[int], new_ids: Ids[int]) -> None:
-        """``proposal`` was run, and ``new_ids`` came of it."""
+        """``proposal`` was verified, and ``new_ids`` were sampled."""
         pairs = zip(proposal, new_ids, strict=False)
         accepted = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(proposal), len(new_ids)))
         self.speculation = self.speculation.plus(len(proposal), accepted)
@@ -138,23 +172,24 @@ class Sequence:
     def _ask(self, proposer: Proposer) -> tuple[int, ...]:
         try:
             return tuple(proposer.propose(self.ids))
-        except EdgegenError:  # the same will be said where it belongs to a token, in ``extend``
+        except EdgegenError:  # ``extend`` raises the same, with the token it belongs to
             return ()
 
     def choose(self, logits: Logits, unconditional: Logits | None = None) -> int:
-        """Process and sample: the next id from the logits [vocab] for its place.
+        """Process and sample: the next id from its logits [vocab].
 
         Raises:
             LogitsError: no token can be chosen.
         """
-        context = LogitsContext(self.ids, self.answer_begin, unconditional)
-        token_id = self.sampler.sample(self.pipeline(Candidates(logits), context), len(self.ids))
-        if self.record is not None:
-            self.record(logits, token_id)
+        params = self.params
+        context = LogitsContext(self.ids, self.answer_start, unconditional)
+        token_id = params.sampler.sample(params.pipeline(Candidates(logits), context), len(self.ids))
+        if params.record is not None:
+            params.record(logits, token_id)
         return token_id
 
     def extend(self, logits: Logits, unconditional: Logits | None = None) -> "Update":
-        """Process, sample, watch: one more id. What fails, fails this sequence and nobody else."""
+        """Process, sample, watch: one more id. An error fails this sequence only."""
         try:
             token_id = self.choose(logits, unconditional)
             self.append(token_id)
@@ -164,27 +199,26 @@ class Sequence:
         return Update(self, (token_id,))
 
     def append(self, token_id: int) -> None:
-        """Take the next id, have it watched, and note the end if it came."""
+        """Add the next id, have it watched, and note whether the sequence ends."""
         self.ids.append(token_id)
-        self.note_time()
-        match = self.watch((token_id,))
+        self.times.note_token()
+        match = self.params.watch((token_id,))
         if match is None and self.room <= 0:
-            match = self.limit
-        if match is None and self.deadline is not None and self.last_token >= self.deadline:
+            match = self.params.limit
+        if match is None and self.is_late(self.times.last_token):
             match = OUT_OF_TIME
         self.finish = self.finish or match  # another thread may have cancelled meanwhile
 
-    def note_time(self) -> None:
-        """A token has come."""
-        self.last_token = perf_counter()
-        self.first_token = self.first_token or self.last_token
+    def is_late(self, now: float) -> bool:
+        """Whether the deadline has passed."""
+        return self.params.deadline is not None and now >= self.params.deadline
 
     def cancel(self) -> None:
-        """End here; the scheduler drops it at its next turn."""
+        """End here; the scheduler drops it in its next step."""
         self.finish = self.finish or CANCELLED
 
     def fail(self, error: BaseException) -> None:
-        """End with an error, unless it has ended already: then nobody asks any more."""
+        """End with an error, unless it has ended already: then nobody reads the error."""
         if self.finish is None:
             self.error = error
             self.cancel()
@@ -199,23 +233,21 @@ class Update:
 
 
 Fork = Callable[[Sequence, Sequence], None]
-"""``fork(source, target)``: give ``target`` the keys and values of ``source``."""
+"""``fork(source, target)``: copy the KV cache of ``source`` to ``target``."""
 
 
 def ignore(update: Update) -> None:
-    """For whom nobody listens to."""
+    """An ``emit`` for updates that nobody reads."""
 
 
 class SequenceGroup:
-    """The sequences of one request; they are admitted together and leave together.
-
-    These are independent of each other: one answer, or several to the same prompt.
+    """The sequences of one request, admitted together: one answer, or several independent ones to the same prompt.
 
     Attributes:
-        sequences: the rows at work.
+        sequences: the sequences that run.
         choices: the sequences that are the answers.
-        emit: told of every update of the choices, by whoever drives the engine.
-        priority: which request goes first; lower ones do.
+        emit: called with every update of the choices, in the engine's thread.
+        priority: the request with the lowest goes first.
     """
 
     def __init__(self, sequences: Ids[Sequence], emit: Callable[[Update], None] = ignore) -> None:
@@ -228,37 +260,37 @@ class SequenceGroup:
         return iter(self.sequences)
 
     @property
-    def going(self) -> list[Sequence]:
-        """The rows that have not ended."""
+    def active(self) -> list[Sequence]:
+        """The sequences that have not ended."""
         return [sequence for sequence in self.sequences if sequence.finish is None]
 
     @property
     def finished(self) -> bool:
         """Whether every sequence has ended."""
-        return not self.going
+        return not self.active
 
     @property
     def longest(self) -> int:
-        """The most positions that a row may come to have in the cache: the last token is never fed back."""
-        return max(sequence.prompt_length + sequence.max_new_tokens - 1 for sequence in self.sequences)
+        """The most positions that one of the sequences may have in the KV cache."""
+        return max(sequence.longest for sequence in self.sequences)
 
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
-        """Make use of a step: the rows that ran, with their logits [vocab], which are valid until this returns."""
+        """Extend the sequences that ran by their logits [vocab], which are valid until this returns."""
         return [sequence.extend(row) for sequence, row in logits.items()]
 
     def expire(self, now: float) -> list[Update]:
-        """End the sequences whose time is up; their updates."""
-        late = [row for row in self if row.finish is None and row.deadline is not None and now >= row.deadline]
+        """End the sequences whose deadline has passed; their updates."""
+        late = [sequence for sequence in self.active if sequence.is_late(now)]
         for sequence in late:
             sequence.finish = OUT_OF_TIME
         return [Update(sequence, ()) for sequence in late]
 
     def fail(self, error: BaseException) -> list[Update]:
-        """End what has not ended with ``error``."""
-        going = [sequence for sequence in self.choices if sequence.finish is None]
-        for sequence in {*going, *self.sequences}:
+        """End with ``error`` every sequence that has not ended."""
+        active = [sequence for sequence in self.choices if sequence.finish is None]
+        for sequence in {*active, *self.sequences}:
             sequence.fail(error)
-        return [Update(sequence, ()) for sequence in going]
+        return [Update(sequence, ()) for sequence in active]
 
     def cancel(self) -> None:
         for sequence in (*self.sequences, *self.choices):

@@ -11,7 +11,7 @@ from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.errors import UsageError
 from edgegen.evaluation.harness import HarnessModel
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 
 NAME = "edgegen"
 """What the harness calls the model."""

@@ -33,18 +33,18 @@ class Answer:
 
     def result(self, seed: int | None, others: tuple[GenerationResult, ...] = ()) -> GenerationResult:
         """The answer as far as it got; raises what made it fail, if something did."""
-        sequence, finish = self.sequence, self.sequence.finish
+        sequence, finish, times = self.sequence, self.sequence.finish, self.sequence.times
         if sequence.error is not None:
             raise sequence.error
         assert finish is not None
         chunks = tuple(self.chunks)  # after a cancellation, the engine may still be at its last one
         ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
         timings = Timings(
-            prompt_tokens=sequence.prompt_length,
-            cached_tokens=sequence.reused,
-            prompt_seconds=max(0.0, sequence.first_token - sequence.started),
+            prompt_tokens=sequence.params.prompt_length,
+            cached_tokens=sequence.kv.reused,
+            prompt_seconds=max(0.0, times.first_token - times.started),
             decode_tokens=max(0, len(ids) - 1),
-            decode_seconds=max(0.0, sequence.last_token - sequence.first_token) if ids else 0.0,
+            decode_seconds=max(0.0, times.last_token - times.first_token) if ids else 0.0,
         )
         return GenerationResult(
             text="".join(chunk.text for chunk in chunks),

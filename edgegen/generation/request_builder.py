@@ -19,13 +19,14 @@ from edgegen.constraint.compiler import CompiledConstraint
 from edgegen.engine.beam_group import BeamGroup
 from edgegen.engine.beam_search import BeamSearch, Stops
 from edgegen.engine.finish import StopMatch
-from edgegen.engine.guidance_group import GuidedGroup
-from edgegen.engine.sequence import Sequence, SequenceGroup, Watch
+from edgegen.engine.guidance_group import GuidanceGroup
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams, Watch
 from edgegen.errors import ConstraintError, OptionError, PromptTooLongError, UsageError
 from edgegen.generation.beam_stops import BeamStops
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.session import Session
-from edgegen.options.generation import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE, GenerationOptions
+from edgegen.options.generation import GenerationOptions
+from edgegen.options.table import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.sampling.sampler import Sampler
@@ -296,7 +297,7 @@ class _Assembly:
             return Request(beams, answers, self._seed)
         if self._negative:
             companions = _sharing([self._companion() for _ in rows])
-            return Request(GuidedGroup(sequences, companions), rows, self._seed)
+            return Request(GuidanceGroup(sequences, companions), rows, self._seed)
         return Request(SequenceGroup(sequences), rows, self._seed)
 
     def _answer(self, n: int) -> Answer:
@@ -318,22 +319,21 @@ class _Assembly:
             self._catch_up(watch, pipeline)
             watcher.take_text()
         sampler = Sampler(seed=seed, do_sample=bool(options.do_sample))
-        sequence = Sequence(
-            ids=list(self._ids),
+        params = SequenceParams(
             prompt_length=len(self._ids),
             answer_start=self._answer_start,
             max_new_tokens=self._max_new_tokens,
             pipeline=pipeline,
             sampler=sampler,
             watch=watch,
-            beginning=self._session.beginning(self._ids, sure=builder.sure) if self._session else None,
+            prefix=self._session.beginning(self._ids, sure=builder.sure) if self._session else None,
             keep=self._session is not None,
             use_cache=options.use_cache,
-            proposers=self._proposers(constraint, pipeline, sampler),
             record=recorder.record if recorder else None,
             deadline=self._deadline,
             limit=self._limit,
         )
+        sequence = Sequence(list(self._ids), params, proposers=self._proposers(constraint, pipeline, sampler))
         return Answer(sequence, watcher, recorder)
 
     def _catch_up(self, watch: Watch, pipeline: LogitsPipeline) -> None:
@@ -365,8 +365,7 @@ class _Assembly:
 
     def _companion(self) -> Sequence:
         """A row behind the negative prompt, which takes over what is chosen beside it."""
-        return Sequence(
-            ids=list(self._negative),
+        params = SequenceParams(
             prompt_length=len(self._negative),
             max_new_tokens=self._max_new_tokens,
             pipeline=LogitsPipeline(),
@@ -374,6 +373,7 @@ class _Assembly:
             watch=lambda ids: None,
             use_cache=self._options.use_cache,
         )
+        return Sequence(list(self._negative), params)
 
     def _search(self) -> BeamSearch:
         options = self._options
@@ -408,5 +408,5 @@ def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
 def _sharing(rows: list[Sequence]) -> list[Sequence]:
     """Rows with the same prompt, of which the first computes it."""
     for row in rows[1:]:
-        row.shares = rows[0]
+        row.prefill_source = rows[0]
     return rows

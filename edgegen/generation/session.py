@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import SessionError
-from edgegen.model.kv_snapshot import Beginning, KVSnapshot
+from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.system import sync_folder
 
 _FORMAT = "edgegen session 1"
@@ -77,10 +77,10 @@ class Session:
         if self._model and self._model != model:
             raise SessionError(
                 "the session was begun with another model, or with its keys and values kept otherwise (--kv, "
-                "--fast-prefill): use the same bundle and options again, or begin a new session."
+                "fast_prefill): use the same bundle and options again, or begin a new session."
             )
 
-    def beginning(self, ids: Ids[int], *, sure: bool) -> Beginning | None:
+    def beginning(self, ids: Ids[int], *, sure: bool) -> KVPrefix | None:
         """What is known of the text ``ids``.
 
         ``sure``: leave out what was computed token by token, if chunks would give other bits, unless nothing is new.
@@ -88,10 +88,10 @@ class Session:
         if self._snapshot is None:
             return None
         if tuple(ids) == self.ids:
-            return Beginning(self._snapshot, min(self._snapshot.length, len(ids) - 1))
+            return KVPrefix(self._snapshot, min(self._snapshot.length, len(ids) - 1))
         most = min(self._snapshot.length, len(ids) - 2, self.answer_start if sure else len(ids))
         same = next((n for n in range(max(most, 0)) if ids[n] != self.ids[n]), max(most, 0))
-        return Beginning(self._snapshot, same) if same else None
+        return KVPrefix(self._snapshot, same) if same else None
 
     def take(
         self,

@@ -1,7 +1,7 @@
-"""ConcatCache: keys and values of graphs that return the whole past, with the new positions behind it, at every step.
+"""ConcatCache: the KV cache of traced graphs, which return the whole past with the new positions at every step.
 
 Each slot keeps the arrays [1, kv_heads, length, head_dim] that its last step returned, and gives them back at the next.
-Nobody writes into them, so that slots share them after a fork; only cutting a slot short copies.
+The arrays are never written to, so slots share them after a fork; only truncating a slot copies.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ class ConcatCache:
 
     Attributes:
         lengths: int32 [slots], the valid positions of each slot.
-        copied_bytes: bytes copied so far to cut slots short.
+        copied_bytes: bytes copied so far to truncate slots.
     """
 
     def __init__(self, spec: KVSpec) -> None:
@@ -32,18 +32,18 @@ class ConcatCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values, those that slots share counted once."""
+        """Bytes of the KV cache; arrays that slots share count once."""
         arrays = {id(buffer): buffer.array for slot in self._slots for buffer in slot}
         return sum(array.nbytes for array in arrays.values())
 
     def reserve(self, slots: int, length: int) -> None:
-        """Have at least ``slots`` slots. There is no room to make for ``length``: the graphs bring their own."""
+        """Have at least ``slots`` slots. Nothing is preallocated for ``length``: the graphs return new arrays."""
         missing = max(0, slots - self.slots)
         self._slots += [self._empty] * missing
         self.lengths = np.concatenate([self.lengths, np.zeros(missing, np.int32)])
 
     def bytes_for(self, slots: int, length: int) -> int:
-        """Bytes of keys and values of ``slots`` slots of ``length`` positions, and of the past while one is run."""
+        """Bytes of ``slots`` slots of ``length`` positions, and of the past of the one that runs."""
         return (slots + 1) * length * sum(self._spec.layer_bytes(layer) for layer in self._spec.layers)
 
     def past(self, slot: int) -> list[Buffer]:
@@ -69,12 +69,12 @@ class ConcatCache:
         self.lengths[a], self.lengths[b] = int(self.lengths[b]), int(self.lengths[a])
 
     def save(self, slot: int) -> KVSnapshot:
-        """The keys and values of ``slot``, which share its arrays."""
+        """A snapshot of ``slot``, which shares its arrays."""
         arrays = tuple(buffer.array[0] for buffer in self.past(slot))
         return KVSnapshot(int(self.lengths[slot]), dict.fromkeys(self._spec.classes, 0), arrays)
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
-        """Give ``slot`` the first ``length`` positions of ``snapshot``."""
+        """Fill ``slot`` with the first ``length`` positions of ``snapshot``."""
         self.reserve(slot + 1, length)
         self.replace(slot, [Buffer(array[None]) for array in snapshot.arrays])
         self.truncate(slot, length)

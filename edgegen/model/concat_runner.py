@@ -1,4 +1,4 @@
-"""ConcatRunner: prefill and decode over graphs that take the past as inputs and return it, longer, as outputs."""
+"""ConcatRunner: prefill and decode of traced graphs, which take the past KV cache and return it with the new tokens."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,7 +20,7 @@ class ConcatRunner:
     """
 
     cache_kind: Literal["concat"] = "concat"
-    cuts: Literal["none"] = "none"
+    chunk_invariance: Literal["none"] = "none"
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size
@@ -34,7 +34,7 @@ class ConcatRunner:
         self._logits = np.zeros((0, 0, 0), np.float32)
 
     def new_cache(self, budget: int | None = None) -> ConcatCache:
-        """An empty cache, which takes what its rows need, whatever the ``budget``."""
+        """An empty cache. It takes what its sequences need, whatever the ``budget``."""
         return ConcatCache(self._variant.kv)
 
     def prefill(self, cache: ConcatCache, slot: int, ids: Sequence[int]) -> Logits:

@@ -1,4 +1,4 @@
-"""ModelRunner: prefill and decode over one graph variant, token ids in, logits out."""
+"""InPlaceRunner: prefill and decode of graphs that append to a preallocated KV cache in place."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ from edgegen.system import second_level_cache
 Logits = NDArray[np.float32]
 
 
-class ModelRunner:
+class InPlaceRunner:
     """Feeds the graphs of ``variant``. The logits it returns are its own buffer, valid until the next call."""
 
     cache_kind: Literal["in_place"] = "in_place"
@@ -32,13 +32,13 @@ class ModelRunner:
         self._rotary = RotaryTables(variant.rotary)
 
     @property
-    def cuts(self) -> Literal["any", "chunks"]:
-        """With keys and values in float32, the attention operator takes a single token in another way than several;
-        with matrices of its own, prefill does everything in another way."""
+    def chunk_invariance(self) -> Literal["any", "chunks"]:
+        """With a float32 KV cache, the attention operator computes a single token in other ways than several; with
+        ``fast_prefill``, the prefill graph has other weights."""
         return "any" if self._variant.kv.dtype == "int8" and not self._variant.fast_prefill else "chunks"
 
     def new_cache(self, budget: int | None = None) -> KVCache:
-        """An empty cache; ``budget``: bytes that its growth keeps to."""
+        """An empty cache, which grows to ``budget`` bytes at most."""
         windows = windows_of(self._variant.kv, second_level_cache())
         return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget)
 
@@ -49,7 +49,7 @@ class ModelRunner:
     def decode(self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
 
-        Several tokens go with one row only: the attention operator refuses several of both.
+        Several tokens need a single row: the attention operator refuses several of both.
         """
         return self._run("decode", cache, first_slot, ids)
 
@@ -95,7 +95,7 @@ class _Step:
             self._bound = bound
 
         self._ids[...] = ids
-        held = lengths.tolist()  # of few rows, numbers are faster than NumPy's arithmetic
+        held = lengths.tolist()  # for few rows, plain numbers are faster than NumPy
         for row, length in enumerate(held):
             self._positions[row] = length
         if tokens > 1:

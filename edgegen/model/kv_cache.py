@@ -1,10 +1,11 @@
-"""KVCache: keys and values in contiguous slots, grown as needed, read and appended to in place by the graphs.
+"""KVCache: a KV cache of contiguous slots that grows as needed, and that graphs read and append to in place.
 
-Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. A row of a batch is a slot; the live rows are the
-first ones, so that a decode step over n rows is a view of the first n slots. Positions beyond a slot's length are
-never read. Layers with a window keep little more than that: their slots begin at a base of their own, and when a slot
-is full, what the window has passed is dropped and the rest slides to the front. Memory is moved only by the named
-operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and ``restore``, which count what they copy.
+Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. Each sequence of a batch has a slot; the running ones
+are the first, so that a decode step over n sequences reads a view of the first n slots. Positions beyond a slot's
+length are never read. Layers with sliding-window attention keep little more than the window: their slots start at a
+base of their own, and when a slot is full, what the window has passed is dropped and the rest moves to the front.
+Memory is moved only by the named operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and
+``restore``, which count what they copy.
 """
 
 import math
@@ -20,13 +21,13 @@ from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import UsageError
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import Buffer
-from edgegen.model.sliding_window import CHUNK, Window
+from edgegen.model.sliding_window import CHUNK, SlidingWindow
 from edgegen.system import fresh_memory
 
 STEP = 64
 """Capacity is a multiple of this many positions."""
 
-_NONE: Mapping[str, Window] = MappingProxyType({})
+_NONE: Mapping[str, SlidingWindow] = MappingProxyType({})
 
 
 class KVCache:
@@ -38,9 +39,8 @@ class KVCache:
         copied_bytes: bytes moved so far by the named operations.
         version: changes whenever the arrays do; whoever bound views of them binds again.
 
-    ``before_growth`` is called to let go of such views, or the old arrays would outlive their move. ``windows``: those
-    of the cache classes that do not keep everything. ``budget``: bytes that growth keeps to, as long as what is asked
-    for does.
+    ``before_growth`` is called to drop such views; otherwise the old arrays would stay alive. ``windows``: those of the
+    cache classes with sliding-window attention. ``budget``: bytes that growth stays within, unless more is asked for.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class KVCache:
         spec: KVSpec,
         max_context: int,
         before_growth: Callable[[], None] = lambda: None,
-        windows: Mapping[str, Window] = _NONE,
+        windows: Mapping[str, SlidingWindow] = _NONE,
         budget: int | None = None,
     ) -> None:
         self._spec = spec
@@ -77,7 +77,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved for keys and values."""
+        """Bytes reserved for the KV cache."""
         return sum(array.nbytes for array in self._arrays)
 
     def reserve(self, slots: int, length: int, tokens: int = 0) -> None:
@@ -101,7 +101,7 @@ class KVCache:
         self.grow(slots, capacity, chunk)
 
     def bytes_for(self, slots: int, length: int, tokens: int = 0) -> int:
-        """Bytes of keys and values of ``slots`` slots with room for ``length`` positions."""
+        """Bytes of ``slots`` slots with room for ``length`` positions."""
         chunk = max(tokens, self._chunk)
         layers = self._spec.layers
         return slots * sum(
@@ -111,7 +111,7 @@ class KVCache:
     def make_room(self, first: int, rows: int, tokens: int) -> None:
         """Make room for ``tokens`` more positions in ``rows`` slots from ``first``: grows, and slides, if need be."""
         last = first + rows
-        longest = max(self.lengths[first:last].tolist(), default=0)  # of few rows, faster than NumPy's
+        longest = max(self.lengths[first:last].tolist(), default=0)  # for few rows, faster than NumPy
         self.reserve(last, longest + tokens, tokens)
         for name, window in self._windows.items():
             held = self.lengths[first:last] - self.bases[name][first:last]
@@ -123,7 +123,7 @@ class KVCache:
     def grow(self, slots: int, capacity: int, chunk: int = 0) -> None:
         """Move to arrays of another size, layer by layer: the valid positions of every slot are copied.
 
-        There may be fewer slots, if those that go are empty, and less room, if nobody needs more.
+        There may be fewer slots, if those that go are empty, and less room, if no slot needs more.
 
         ``chunk``: how many tokens at once the windows are to have room for, if that is more than so far.
         """
@@ -131,7 +131,7 @@ class KVCache:
         held = {name: int((self.lengths - bases).max(initial=0)) for name, bases in self.bases.items()}
         self._views.clear()
         self._before_growth()
-        self.version += 1  # first, and size last: a growth that is interrupted is begun again
+        self.version += 1  # first, and size last: an interrupted growth starts again
         for i, (old, name) in enumerate(zip(self._arrays, self._classes, strict=True)):
             new = self._empty(i, slots, self._room(name, capacity, chunk))
             if new.shape == old.shape:
@@ -145,7 +145,7 @@ class KVCache:
         self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
         self.lengths = np.concatenate([self.lengths[:slots], added])
 
-    def slide(self, name: str, slot: int, window: Window) -> None:
+    def slide(self, name: str, slot: int, window: SlidingWindow) -> None:
         """Drop what the window has passed, and move the rest of the slot to its front, in layers of the class ``name``.
 
         Interrupted in the midst of it, the slot is empty.
@@ -199,7 +199,7 @@ class KVCache:
             numbers[a], numbers[b] = int(numbers[b]), int(numbers[a])
 
     def save(self, slot: int) -> KVSnapshot:
-        """A copy of the keys and values of ``slot``."""
+        """A copy of ``slot``."""
         length = int(self.lengths[slot])
         bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
         arrays = tuple(
@@ -210,7 +210,7 @@ class KVCache:
         return KVSnapshot(length, bases, arrays)
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
-        """Give ``slot`` the first ``length`` positions of ``snapshot``, which is one of a cache like this."""
+        """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this."""
         held = {name: max(0, length - base) for name, base in snapshot.bases.items()}
         chunk = max((window.tokens_beside(held[name]) for name, window in self._windows.items()), default=0)
         self.reserve(slot + 1, length, chunk)
@@ -223,19 +223,19 @@ class KVCache:
         self.lengths[slot] = length
 
     def can_truncate(self, slot: int, length: int) -> bool:
-        """Whether ``slot`` still has all that is seen of the positions before ``length``."""
+        """Whether ``slot`` still has every position that attention at ``length`` reads."""
         return self._shows({name: int(bases[slot]) for name, bases in self.bases.items()}, length)
 
     def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
-        """Whether ``snapshot`` has all that is seen of the positions before ``length``."""
+        """Whether ``snapshot`` has every position that attention at ``length`` reads."""
         return self._shows(snapshot.bases, length)
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on; nothing is moved.
 
         Raises:
-            UsageError: what a window shows of the positions before is no longer kept. All can be forgotten, and the
-                last ``edgegen.model.sliding_window.BEHIND``.
+            UsageError: positions in the window before ``length`` are no longer kept. Truncating to 0 always works, and
+                so does forgetting the last ``edgegen.model.sliding_window.BEHIND``.
         """
         if not length:
             self._clear(slot)
@@ -276,7 +276,7 @@ class KVCache:
         layer = self._spec.layers[index // 2]
         shape, dtype = (slots, layer.kv_heads, capacity, layer.head_dim), np.dtype(self._spec.dtype)
         size = math.prod(shape) * dtype.itemsize
-        # Pages that no token has reached cost no memory, nor do arrays that were outgrown.
+        # Untouched pages cost no memory, and outgrown arrays are given back.
         return np.frombuffer(fresh_memory(size), dtype).reshape(shape) if size else np.empty(shape, dtype)
 
 

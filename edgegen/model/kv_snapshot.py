@@ -1,4 +1,4 @@
-"""KVSnapshot: the keys and values of a row, outside of any cache."""
+"""KVSnapshot: a copy of one sequence's KV cache, for sessions and prefix caching."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 class KVSnapshot:
     """
     Attributes:
-        length: positions of the row.
+        length: positions of the sequence.
         bases: for each cache class, the position that stands first in its arrays.
         arrays: key and value of every layer (k0, v0, k1, …), [kv_heads, length - base, head_dim].
     """
@@ -25,8 +25,8 @@ class KVSnapshot:
         return sum(array.nbytes for array in self.arrays)
 
 
-class Beginning(NamedTuple):
-    """Keys and values of the first ``length`` ids of a text."""
+class KVPrefix(NamedTuple):
+    """A saved KV cache, of which the first ``length`` positions are those of a prompt."""
 
     snapshot: KVSnapshot
     length: int

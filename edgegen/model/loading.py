@@ -10,7 +10,7 @@ from edgegen.bundle.manifest import GraphVariant
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.ort_session import GraphPair, OneSession, TwoSessions, require_version
 from edgegen.model.packed_weights import packed_graph
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.tokenizer import Tokenizer
 
 _T = TypeVar("_T")

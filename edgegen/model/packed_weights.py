@@ -1,10 +1,10 @@
-"""Weights as ONNX Runtime packs them for this processor, kept on disk: to be mapped instead of packed at every start.
+"""Packed weights: ONNX Runtime's prepacked matrices for this processor, kept on disk and memory-mapped at every start.
 
-A session packs the matrices anew each time it opens, into memory of its own. Saved packed, they are a file that is
-mapped: a start takes a fraction of the memory, and the system may drop pages that it needs elsewhere. The price is
+A session packs the matrices each time it opens, into memory of its own. Saved packed, they are a memory-mapped file:
+a start takes a fraction of the memory, and the system may drop pages that it needs elsewhere. The price is
 disk, 2.3 times the bundle's weights. What is packed fits one processor and one version of ONNX Runtime only, so these
-are part of its name. ONNX Runtime takes damaged or ill-fitting weights for good ones: before the first use the results
-are compared with the bundle's own, bit for bit, and before every other the files with their hashes.
+are part of its name. ONNX Runtime does not notice damaged or unfit weights: before the first use the results
+are compared with the bundle's own, bit for bit, and before every later use the files with their hashes.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import move_to_pages
 from edgegen.bundle.manifest import FileEntry, GraphVariant
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleError
-from edgegen.model.external_data import move_to_pages
 from edgegen.model.interfaces import make_runner
 from edgegen.model.ort_session import OneSession, runtime_version, save_packed
 from edgegen.system import home_folder, locked, processor_features, trim_memory
@@ -91,25 +91,25 @@ def _make(bundle: Bundle, variant: GraphVariant, folder: Path) -> None:
     for other in folder.parent.iterdir():
         if other.is_dir():
             shutil.rmtree(other, ignore_errors=True)
-    draft = folder.with_name(f".partial-{os.getpid()}")
-    draft.mkdir()
+    partial = folder.with_name(f".partial-{os.getpid()}")
+    partial.mkdir()
     try:
-        saved, saved_weights = draft / "saved.onnx", draft / "saved.data"
+        saved, saved_weights = partial / "saved.onnx", partial / "saved.data"
         save_packed(bundle.file(variant.prefill), saved, saved_weights.name)
-        with saved_weights.open("rb") as source, (draft / _WEIGHTS).open("wb") as target:
+        with saved_weights.open("rb") as source, (partial / _WEIGHTS).open("wb") as target:
             graph = move_to_pages(saved.read_bytes(), source, target, _WEIGHTS)
-        (draft / _GRAPH).write_bytes(graph)
+        (partial / _GRAPH).write_bytes(graph)
         saved.unlink()
         saved_weights.unlink()
         trim_memory()
-        if not _same_results(bundle, variant, draft / _GRAPH):
+        if not _same_results(bundle, variant, partial / _GRAPH):
             raise BundleError(f"ONNX Runtime {runtime_version()} computes something else with them.")
-        record = {name: _entry(draft / name) for name in (_GRAPH, _WEIGHTS)}
-        (draft / _RECORD).write_text(json.dumps(record), "utf-8")
-        draft.rename(folder)
+        record = {name: _entry(partial / name) for name in (_GRAPH, _WEIGHTS)}
+        (partial / _RECORD).write_text(json.dumps(record), "utf-8")
+        partial.rename(folder)
     finally:
         with suppress(OSError):
-            shutil.rmtree(draft)
+            shutil.rmtree(partial)
 
 
 def _entry(path: Path) -> dict[str, int | str]:

@@ -1,4 +1,4 @@
-"""Rotary tables: the cosines and sines that graphs with rotary positions take, computed here and not stored.
+"""Rotary tables (RoPE): the cosines and sines that graphs take as inputs, computed at run time instead of stored.
 
 A table for the longest context of a model would be a noticeable part of a small bundle; one for the positions in use
 costs a fraction of a millisecond. Angles are float32 products, as in the models' own code.
@@ -24,7 +24,7 @@ def rotary_table(table: RotaryTable, positions: int) -> tuple[Floats, Floats]:
 
 
 class RotaryTables:
-    """The tables of a variant, as long as they have been asked to be."""
+    """The tables of a variant, which grow as needed."""
 
     def __init__(self, tables: Sequence[RotaryTable]) -> None:
         self._tables = tables

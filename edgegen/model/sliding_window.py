@@ -1,6 +1,6 @@
-"""Window: what a layer that sees only the last positions has to keep, and where it may begin.
+"""SlidingWindow: how many positions the KV cache of a layer with sliding-window attention keeps, and from where.
 
-The cache of such a layer begins at its *base*. Now and then the base moves up, and what is kept slides to the front.
+The cache of such a layer starts at its *base*. Now and then the base moves up, and what is kept moves to the front.
 Bases are multiples of ``step``, or bits would change: GroupQueryAttention takes keys block by block and adds up what
 each block gives, so a base must not fall within a block.
 """
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 from edgegen.bundle.manifest import KVDtype, KVSpec
 
 BEHIND = 32
-"""Positions kept behind the window: as many may always be forgotten and computed again."""
+"""Positions kept beyond the window: as many can always be truncated and computed again."""
 
 CHUNK = 128
-"""Tokens that there is room for in one run, behind what is kept; a cache makes room for more when more come."""
+"""Tokens of one run that there is room for; a cache makes room for more when a run has more."""
 
 _QUARTER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The last ``size`` positions, that of the query included; bases are multiples of ``step``."""
+class SlidingWindow:
+    """The last ``size`` positions, the query's own included; bases are multiples of ``step``."""
 
     size: int
     step: int
 
     def base(self, length: int) -> int:
-        """Where the cache of a row of ``length`` positions may begin at the latest."""
+        """The latest position at which the cache of a sequence of ``length`` positions may start."""
         return max(0, length - BEHIND - self.size + 1) // self.step * self.step
 
     def room(self, tokens: int) -> int:
-        """Positions there must be room for, if ``tokens`` at most are run at once.
+        """Positions there must be room for, if a run has ``tokens`` at most.
 
         A slide moves what is kept, at most ``size + BEHIND + step`` positions, and makes room for so many tokens, or
         for a quarter of the window: each token pays for a few positions, and reads as many as the window has.
@@ -40,7 +40,7 @@ class Window:
         return self.size + BEHIND + self.step + max(tokens, self.size // _QUARTER)
 
     def tokens_beside(self, held: int) -> int:
-        """The tokens at once with which there is room for ``held`` positions."""
+        """The tokens of a run for which there is room for ``held`` positions."""
         return max(0, held - self.size - BEHIND - self.step)
 
 
@@ -48,7 +48,7 @@ def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None) 
     """What bases are multiples of, for layers with heads of these sizes, on a machine with ``l2_cache`` bytes of it.
 
     The attention operator's blocks of keys (onnxruntime 1.31, ``gqa_attention_base.h``): a quarter of the second-level
-    cache, for keys and values in float32. In float32, single tokens and capped scores are not taken in blocks; their
+    cache, for a float32 KV cache. In float32, single tokens and capped scores are not taken in blocks; their
     matrix products are, of 128 positions or more for narrow heads (``MlasSgemm``). int8 ones go in fours.
     """
     return math.lcm(*(_blocks(dtype, head_dim, l2_cache or _UNKNOWN_L2) for head_dim in head_dims))
@@ -64,18 +64,18 @@ def _blocks(dtype: KVDtype, head_dim: int, l2_cache: int) -> int:
     return math.lcm(attention, product)
 
 
-def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, Window]:
+def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, SlidingWindow]:
     """The window of each cache class that has one, by its name."""
     dims = {name: {layer.head_dim for layer in kv.layers if layer.cache_class == name} for name in kv.classes}
     return {
-        name: Window(kv_class.window, window_step(kv.dtype, dims[name], l2_cache))
+        name: SlidingWindow(kv_class.window, window_step(kv.dtype, dims[name], l2_cache))
         for name, kv_class in kv.classes.items()
         if kv_class.window is not None
     }
 
 
-def bytes_needed(kv: KVSpec, windows: Mapping[str, Window], tokens: int) -> int:
-    """Bytes of keys and values of one row of so many tokens, run in chunks of ``CHUNK`` at most."""
+def bytes_needed(kv: KVSpec, windows: Mapping[str, SlidingWindow], tokens: int) -> int:
+    """Bytes of KV cache of one sequence of ``tokens``, run in chunks of ``CHUNK`` at most."""
 
     def positions(name: str) -> int:
         return min(tokens, windows[name].room(CHUNK)) if name in windows else tokens

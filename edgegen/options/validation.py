@@ -1,4 +1,4 @@
-"""What is wrong with a value that an option was given, a line each, so that all can be said at once."""
+"""Validation of option values: each check returns its problems as sentences, so that all are told at once."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""From a model's logits to the tokens that may come next: one processor per idea, composed by a pipeline."""
+"""Sampling: logits processors, composed by a pipeline, and the sampler that chooses the next token."""
 
 from edgegen.options.sampling import LogitsSettings
 from edgegen.sampling.candidates import Candidates

@@ -1,4 +1,4 @@
-"""The tokens that may come next, and their logits."""
+"""Candidates: the tokens that may come next, with their logits."""
 
 import math
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Candidates:
         return index if self.ids is None else int(self.ids[index])
 
     def locate(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Where ``ids`` (``[M]``, in any order) stand.
+        """The indices of ``ids`` (``[M]``, in any order).
 
         Returns:
             Which of ``ids`` are candidates, ``[M]``, and the indices of these.
@@ -83,7 +83,7 @@ class Candidates:
         return self.keep(kept if kept.size else np.array([self.logits.argmax()]))
 
     def best(self) -> int:
-        """The index of the highest logit, the lowest id's of equals.
+        """The index of the highest logit; of equal ones, that of the lowest id.
 
         Raises:
             LogitsError: a logit is NaN or plus infinity, or all are minus infinity.

@@ -1,12 +1,12 @@
-"""What has become of a sequence since it was last looked at."""
+"""History: how much of a sequence is unchanged since the last call, for processors that keep state."""
 
 from collections.abc import Sequence
 
 
 class History:
-    """The ids a sequence had, to find out cheaply whether it has only grown since.
+    """The ids of the last call, to find out cheaply whether the sequence has only grown since.
 
-    Beams, rejected proposals and a second sequence are found out by comparing all ids, a nanosecond each:
+    Beams, rejected proposals and a second sequence are noticed by comparing all ids, a nanosecond each:
     lists of the same objects are compared by their addresses.
     """
 
@@ -14,7 +14,7 @@ class History:
         self._ids: list[int] = []
 
     def follow(self, token_ids: Sequence[int]) -> int:
-        """How many ids from the start are those of the last call; what was derived from the rest is void."""
+        """How many ids from the start are unchanged since the last call; what was derived from the rest is void."""
         new = token_ids if isinstance(token_ids, list) else list(token_ids)
         ids, seen = self._ids, len(self._ids)
         ids.extend(new[seen:])

@@ -1,4 +1,4 @@
-"""A sequence's ids as an array, made step by step."""
+"""IdArray: a sequence's ids as a NumPy array that grows with the sequence."""
 
 from collections.abc import Sequence
 

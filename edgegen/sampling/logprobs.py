@@ -11,12 +11,12 @@ from edgegen.sampling import log_softmax
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The natural logarithm of a token's probability in its place.
+    """The natural logarithm of a token's probability at its position.
 
     Attributes:
         token: its text, by itself.
         is_best: whether no token is likelier.
-        top_logprobs: the likeliest tokens of the place, the best first, if they were asked for.
+        top_logprobs: the likeliest tokens at the position, the best first, if they were asked for.
     """
 
     token_id: int
@@ -39,7 +39,7 @@ class LogprobRecorder:
         self._untaken: list[TokenLogprob] = []
 
     def record(self, logits: NDArray[np.float32], token_id: int) -> None:
-        """A token and the model's logits [vocab] for its place."""
+        """Add a token with the model's logits [vocab] for its position."""
         logprobs = log_softmax(logits)
         best = float(logprobs.max())
 
@@ -50,7 +50,7 @@ class LogprobRecorder:
         self._untaken.append(entry(token_id, tuple(entry(token) for token in _likeliest(logprobs, self._top))))
 
     def take(self) -> tuple[TokenLogprob, ...]:
-        """What was recorded and not taken before."""
+        """The tokens recorded since the last call."""
         taken = tuple(self._untaken)
         self._untaken.clear()
         return taken

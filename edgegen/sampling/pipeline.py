@@ -1,12 +1,12 @@
-"""Processors in a row, and the one order they have.
+"""LogitsPipeline: applies the logits processors in one fixed order.
 
-transformers' order (``GenerationMixin._get_logits_processor``), with what only llama.cpp or OpenAI has put where
-llama.cpp's chain has it next to the others:
+The order of transformers (``GenerationMixin._get_logits_processor``). Processors that only llama.cpp or OpenAI has are
+placed next to the others as in llama.cpp's chain:
 
 1. at every step: guidance, logit bias, sequence bias, repetition penalty, frequency and presence penalties, DRY,
    no-repeat n-gram, bad words, least lengths, forced tokens, invalid values, exponential decay, suppressed tokens, then
    the caller's own;
-2. when sampling: top-n-sigma, temperature, then what cuts off: top-k, top-p, min-p, typical-p, epsilon, eta and XTC,
+2. when sampling: top-n-sigma, temperature, then truncation: top-k, top-p, min-p, typical-p, epsilon, eta and XTC,
    or mirostat in place of all these;
 3. renormalization.
 
@@ -89,7 +89,7 @@ class LogitsPipeline:
         return cls(processors)
 
     def state(self, token_ids: Sequence[int]) -> dict[str, float]:
-        """What processors have learnt from ``token_ids``, the whole text, by name; for :meth:`resume`."""
+        """The state that processors have learnt from ``token_ids``, the whole sequence, by name; for :meth:`resume`."""
         return {
             type(process).__name__: process.settle(token_ids)
             for process in self.processors
@@ -97,7 +97,7 @@ class LogitsPipeline:
         }
 
     def resume(self, state: Mapping[str, float]) -> None:
-        """Have processors know what those of another pipeline had learnt."""
+        """Restore the state of another pipeline's processors."""
         for process in self.processors:
             if isinstance(process, Mirostat):
                 process.mu = state.get(type(process).__name__, process.mu)

@@ -1,4 +1,4 @@
-"""What every logits processor looks like."""
+"""LogitsProcessor: the interface of logits processors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from edgegen.sampling.candidates import Candidates
 
 @dataclass(frozen=True, slots=True)
 class LogitsContext:
-    """What a processor may know of the sequence it works for. Cheap to make: nothing is copied.
+    """What a processor sees of its sequence. Cheap to make: nothing is copied.
 
     Attributes:
-        token_ids: prompt and generated tokens so far; the candidates are for the place behind them.
+        token_ids: prompt and generated tokens so far; the candidates are for the position after them.
         prompt_length: how many of them are the prompt.
-        unconditional: the logits ``[vocab]`` of the group's other row, for classifier-free guidance.
+        unconditional: the logits ``[vocab]`` after the negative prompt, for classifier-free guidance.
     """
 
     token_ids: Sequence[int]
@@ -33,10 +33,10 @@ class LogitsContext:
 class LogitsProcessor(Protocol):
     """Changes the logits of the next token, or narrows the choice.
 
-    One that keeps something from step to step must notice when the ids are no continuation of those it saw
+    One that keeps state between steps must notice when the ids do not continue those it saw
     (:class:`~edgegen.sampling.history.History`), or say ``stateful = True``: it then serves one sequence only.
     """
 
     def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
-        """New candidates; those given, and their arrays, stay as they are."""
+        """New candidates; the given ones and their arrays are not changed."""
         ...

@@ -1,6 +1,6 @@
-"""Random numbers that are no stream but a function of the request's seed and the token's position.
+"""Counter-based random numbers: a function of the request's seed and the token's position.
 
-So a sequence draws the same tokens alone or in a batch, resumed, or verified several at a time.
+So a sequence samples the same tokens alone or in a batch, resumed, or with speculative decoding.
 """
 
 _WORD = (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""Where a running sum over a vocabulary passes a bound, without computing all of it."""
+"""RunningSum: where the cumulative sum over a vocabulary passes a bound, without computing all of it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Drawing the next token."""
+"""Sampler: chooses the next token, greedily or at random."""
 
 from edgegen.sampling.candidates import Candidates
 from edgegen.sampling.random_numbers import uniform

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 
-from edgegen.engine.scheduler import chunk_end
-from edgegen.engine.sequence import Fork, Logits, Record, Sequence, SequenceGroup, Update
+from edgegen.engine.chunked_prefill import chunk_end
+from edgegen.engine.sequence import Fork, Logits, Record, Sequence, SequenceGroup, SequenceParams, Update
 from edgegen.sampling import Candidates, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 
@@ -29,17 +29,15 @@ class ScoredSequence(Sequence):
     @classmethod
     def of(cls, ids: Ids[int], prompt_length: int, scored_from: int, record: Record) -> "ScoredSequence":
         """Reads ``ids``: the first ``prompt_length`` as a prompt, those from ``scored_from`` on for ``record``."""
-        return cls(
-            ids=list(ids[:prompt_length]),
+        params = SequenceParams(
             prompt_length=prompt_length,
             max_new_tokens=len(ids) - prompt_length,
             pipeline=LogitsPipeline(),
             sampler=Sampler(seed=0, do_sample=False),
             watch=lambda ids: None,
             record=record,
-            known=tuple(ids[prompt_length:]),
-            scored_from=scored_from,
         )
+        return cls(list(ids[:prompt_length]), params, known=tuple(ids[prompt_length:]), scored_from=scored_from)
 
     @property
     def place(self) -> str:
@@ -50,7 +48,7 @@ class ScoredSequence(Sequence):
 
         It runs together with the id before it, in pieces of which none is a single token (``chunk_end``).
         """
-        rest = self.known[len(self.ids) - self.prompt_length : -1]
+        rest = self.known[len(self.ids) - self.params.prompt_length : -1]
         return rest[: chunk_end(0, 1 + len(rest), most) - 1]
 
     def choose(self, logits: Logits, unconditional: Logits | None = None) -> int:
@@ -59,10 +57,10 @@ class ScoredSequence(Sequence):
         Raises:
             LogitsError: the model's logits [vocab] for its place are no numbers.
         """
-        token_id = self.known[len(self.ids) - self.prompt_length]
-        if len(self.ids) >= self.scored_from and self.record is not None:
+        token_id = self.known[len(self.ids) - self.params.prompt_length]
+        if len(self.ids) >= self.scored_from and self.params.record is not None:
             self.is_greedy &= Candidates(logits).best() == token_id
-            self.record(logits, token_id)
+            self.params.record(logits, token_id)
         return token_id
 
 
@@ -70,9 +68,9 @@ class ScoredGroup(SequenceGroup):
     """Texts that begin alike. One that has a single id beyond that needs no row: any row's first logits serve it."""
 
     def __init__(self, choices: Ids[ScoredSequence]) -> None:
-        rows = [one for one in choices if one.max_new_tokens > 1] or [*choices[:1]]
+        rows = [one for one in choices if one.params.max_new_tokens > 1] or [*choices[:1]]
         for row in rows[1:]:
-            row.shares = rows[0]
+            row.prefill_source = rows[0]
         super().__init__(rows)
         self.choices = tuple(choices)
         self._rowless = [one for one in choices if one not in rows]

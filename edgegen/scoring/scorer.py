@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeGuard
 from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.request_builder import Prompt, RequestBuilder
-from edgegen.options.generation import MOST_TOP_LOGPROBS
+from edgegen.options.table import MOST_TOP_LOGPROBS
 from edgegen.options.validation import number
 from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.scoring.scored_sequence import ScoredGroup, ScoredSequence

@@ -1,4 +1,4 @@
-"""DraftModel: a small model that reads along with a text."""
+"""DraftModel: a small model that drafts tokens for speculative decoding of a larger one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,24 +11,24 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.model.interfaces import Cache, Runner
 from edgegen.model.loading import open_runner, open_tokenizer
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling.history import History
 
 Logits = NDArray[np.float32]
 
 
 class DraftModel:
-    """A runner with a cache of one row, which is brought to whatever ids are shown.
+    """Draft model with a single-sequence KV cache, which is synchronized to the given token ids before each use.
 
-    One reader uses it at a time. Another one begins anew: what it is told must not depend on what others have read.
+    It serves one reader at a time. Another reader starts with an empty cache: its logits must not depend on others.
 
     Attributes:
-        cost: what one of its steps costs, in steps of the model it drafts for.
+        cost: what one of its steps costs, in steps of the target model.
         max_context: most tokens it can read.
     """
 
     def __init__(self, runner: Runner[Any], cost: float, chunk: int) -> None:
-        """``chunk``: most tokens to read in one call."""
+        """``chunk``: most tokens to run in one call."""
         self.cost = cost
         self.max_context = runner.max_context
         self._runner = runner
@@ -39,9 +39,9 @@ class DraftModel:
         self._reader: object = None
 
     def unread(self, ids: Sequence[int], reader: object) -> int:
-        """How many of ``ids``, the last ones, have to be run before something can be said of what follows.
+        """How many of the last ``ids`` are not in the KV cache; at least one, whose logits are wanted.
 
-        At least the last one; ``reader`` is who asks.
+        ``reader``: the proposer that asks.
         """
         if reader is not self._reader:
             self._reader, self._history, self._cached = reader, History(), 0
@@ -49,9 +49,9 @@ class DraftModel:
         return len(ids) - self._cached
 
     def read(self, ids: Sequence[int], reader: object) -> Logits | None:
-        """The logits [vocab] for what follows ``ids``, valid until the next call.
+        """The logits [vocab] after ``ids``, valid until the next call.
 
-        None, if so much was to be read that some is left for the next call, or where the model has no such token.
+        None if one chunk was not enough, and the rest is left for the next call, or if the model lacks a token.
         """
         start = len(ids) - self.unread(ids, reader)
         new = list(ids[start : start + self._chunk])
@@ -68,14 +68,14 @@ class DraftModel:
 
 
 def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftModel:
-    """``draft``, as a draft model for ``bundle``, its weights loaded, with keys and values as it prefers them.
+    """``draft`` as the draft model for ``bundle``, its weights loaded, with its own default KV cache.
 
     Raises:
         UsageError: their vocabularies differ.
     """
     _require_same_vocabulary(draft, bundle)
     runner = open_runner(draft, replace(options, kv=None, fast_prefill=False))
-    # A step takes as long as reading the weights.
+    # A decode step takes as long as reading the weights.
     read = [one.manifest.files[one.variant.weights].size for one in (draft, bundle)]
     return DraftModel(runner, read[0] / read[1], options.prefill_chunk)
 

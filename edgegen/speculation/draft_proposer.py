@@ -1,7 +1,7 @@
-"""DraftProposer: guesses what a smaller model would say.
+"""DraftProposer: speculative decoding with a draft model.
 
-It draws with the very sampler, processors and random numbers of the text it guesses for, so that its choice is that of
-the large model wherever the two distributions agree.
+It samples with the sampler, processors and random numbers of the target's sequence, so that both models choose the same
+token wherever their distributions agree.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ import numpy as np
 
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.adaptive_length import TOKEN_COST, BreakEven
+from edgegen.speculation.adaptive_length import TOKEN_COST, AdaptiveLength
 from edgegen.speculation.draft_model import DraftModel, Logits
 
 
 class DraftProposer:
-    """Guesses for one text; ``pipeline``, which must not be stateful, and ``sampler`` are that text's own."""
+    """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own."""
 
-    certain = False
+    always_accepted = False
 
     def __init__(
         self,
@@ -29,16 +29,16 @@ class DraftProposer:
         vocab_size: int,
         longest: int,
     ) -> None:
-        """``vocab_size``: that of the large model's logits; ``longest``: most tokens of a guess."""
+        """``vocab_size``: that of the target model's logits; ``longest``: most tokens of a proposal."""
         self._model = model
         self._pipeline = pipeline
         self._sampler = sampler
         self._prompt_length = prompt_length
         self._vocab_size = vocab_size
-        self._pace = BreakEven(longest, model.cost)
+        self._pace = AdaptiveLength(longest, model.cost)
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
-        """What the smaller model says; nothing where its context ends, and while it still reads the prompt.
+        """Tokens of the draft model; none beyond its context, and none while it still prefills the prompt.
 
         Raises:
             EdgegenError: a processor fails, or no token can be chosen.
@@ -56,11 +56,11 @@ class DraftProposer:
         return ids[len(token_ids) :]
 
     def verified(self, proposed: int, accepted: int) -> None:
-        """What became of the last proposal."""
+        """How much of the last proposal was accepted."""
         self._pace.settle(proposed, accepted)
 
     def _pay_for_reading(self, tokens: int) -> None:
-        """For what the large model said meanwhile; the last token is part of the guess's price, the prompt is free."""
+        """Pay for tokens that the target generated meanwhile, but not for the prompt, nor for the last token."""
         self._pace.pay(max(0, tokens - 1) * TOKEN_COST * self._model.cost)
 
     def _choose(self, logits: Logits, ids: Sequence[int]) -> int:
@@ -68,6 +68,6 @@ class DraftProposer:
         return self._sampler.sample(self._pipeline(Candidates(self._fitted(logits)), context), len(ids))
 
     def _fitted(self, logits: Logits) -> Logits:
-        """As many as the large model has: of one vocabulary, models of several sizes pad their heads to several."""
+        """As many logits as the target has: models of several sizes pad the same vocabulary differently."""
         missing = self._vocab_size - len(logits)
         return logits[: self._vocab_size] if missing <= 0 else np.pad(logits, (0, missing), constant_values=-np.inf)

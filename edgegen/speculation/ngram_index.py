@@ -1,25 +1,25 @@
-"""NGramIndex: where the last tokens of a text have stood before."""
+"""NGramIndex: finds an earlier occurrence of a sequence's last tokens, for prompt lookup."""
 
 from collections.abc import Sequence
 
 
 class NGramIndex:
-    """Knows where every few tokens of a text stood first. One more token takes the same time in any text.
+    """The first place of every n-gram of a sequence. Adding a token takes constant time.
 
-    A place is a number of tokens: that of the text up to the end of the few.
+    A place is the number of tokens up to the end of the n-gram.
 
     Attributes:
-        ids: the text.
+        ids: the sequence.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """``sizes``: how many tokens are looked for, those that count most first."""
+        """``sizes``: lengths of the n-grams to look for, the preferred first."""
         self.ids: list[int] = []
         self._sizes = tuple(sizes)
         self._first: dict[tuple[int, ...], int] = {}
 
     def append(self, token_id: int) -> None:
-        """The text has one more token."""
+        """Add a token."""
         self.ids.append(token_id)
         length = len(self.ids)
         for size in self._sizes:
@@ -27,7 +27,7 @@ class NGramIndex:
                 self._first.setdefault(tuple(self.ids[-size:]), length)
 
     def truncate(self, length: int) -> None:
-        """The text has ``length`` tokens only."""
+        """Forget the tokens from ``length`` on."""
         while len(self.ids) > length:
             for size in self._sizes:
                 ngram = tuple(self.ids[-size:])
@@ -36,10 +36,7 @@ class NGramIndex:
             self.ids.pop()
 
     def place_before(self) -> int | None:
-        """That of the last tokens, if it is an earlier one: ``ids`` from there on are what followed.
-
-        Of as many as the first of the sizes that has one.
-        """
+        """The earlier place of the last tokens, by the first size that has one: ``ids`` from there on followed them."""
         length = len(self.ids)
         for size in self._sizes:
             place = self._first.get(tuple(self.ids[-size:]), length)

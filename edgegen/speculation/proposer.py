@@ -1,11 +1,11 @@
-"""Proposer: who knows, or guesses, the tokens that come next, so that one step can run several of them.
+"""Proposer: the interface of speculative decoding, where one step verifies several proposed tokens.
 
-A proposal is never taken as it is. The engine runs it through one decode of several tokens and samples the target
-at each position, with that position's own random number, for as long as what comes out is what was proposed. So the
-ids are the target's own, whoever proposes, and no distribution has to be corrected.
+The engine runs a proposal through one decode of several tokens and samples the target at each position, with that
+position's own random number, for as long as the samples are what was proposed. So the ids are the target's own,
+whatever is proposed, and no distribution has to be corrected.
 
 Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2022 (arXiv:2211.17192), whose
-acceptance rule this one replaces: it keeps the ids, and not only their distribution.
+acceptance rule this one replaces: it keeps the ids, not only their distribution.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,11 @@ class Proposer(Protocol):
     """Proposes tokens for one sequence."""
 
     @property
-    def certain(self) -> bool:
-        """Whether proposals are always accepted: they are then run whoever else is running."""
-        ...
+    def always_accepted(self) -> bool:
+        """Whether proposals are always accepted, such as tokens that a grammar forces: they run in any batch."""
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
-        """The tokens that may come behind ``token_ids`` (prompt and answer); none if nobody can tell."""
-        ...
+        """The tokens that may follow ``token_ids`` (prompt and answer); none if there is no proposal."""
 
     def verified(self, proposed: int, accepted: int) -> None:
-        """Of the last proposal, ``proposed`` tokens were run, of which the first ``accepted`` came true."""
-        ...
+        """Of the last proposal, ``proposed`` tokens were run, and the first ``accepted`` were accepted."""

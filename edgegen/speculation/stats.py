@@ -1,4 +1,4 @@
-"""Speculation: what became of the tokens that were proposed for an answer."""
+"""Speculation: how many proposed tokens of speculative decoding were accepted for an answer."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Speculation:
     accepted: int = 0
 
     def plus(self, proposed: int, accepted: int) -> "Speculation":
-        """With one more proposal."""
+        """The counts with one more proposal."""
         return Speculation(self.runs + 1, self.proposed + proposed, self.accepted + accepted)
 
 

@@ -1,4 +1,4 @@
-"""Assertions of a stop expression: what must be true between two characters."""
+"""Assertions of a stop expression, such as ``^`` and ``\\b``: conditions between two characters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ Place = tuple[str, str, bool]
 Assertion = Callable[[Place], bool]
 
 
-def at_beginning(place: Place) -> bool:
+def at_start(place: Place) -> bool:
     r"""``\A``, and ``^`` but for MULTILINE."""
     return not place[0]
 
 
-def at_line_beginning(place: Place) -> bool:
+def at_line_start(place: Place) -> bool:
     """``^`` with MULTILINE."""
     return place[0] in ("", "\n")
 

@@ -1,4 +1,4 @@
-"""StopRegexMatcher: looks for a stop expression in text that arrives in pieces.
+"""StopRegexMatcher: finds a stop expression in text that arrives in pieces.
 
 It keeps all states that the text read so far may have led to, each with the earliest place where a match through it
 may have begun (Pike's algorithm: Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009). So a
@@ -18,7 +18,7 @@ _Threads = dict[int, int]
 
 
 class StopRegexMatcher:
-    """Finds the match that ends first, and of those the one that begins first, however the text is cut."""
+    """Finds the match that ends first, and of those the one that begins first, whatever pieces the text comes in."""
 
     def __init__(self, regex: StopRegex) -> None:
         self.seen = 0
@@ -52,7 +52,7 @@ class StopRegexMatcher:
         """End the text; the match that this makes whole."""
         if self._at_newline is None:
             return self._match_at_end()
-        # Nobody knew of this newline that it was the last character: read it once more.
+        # Only now is it known that this newline was the last character: read it once more.
         again = self._at_newline.fork()
         return again._read("\n", last=True) or again._match_at_end()
 
@@ -96,8 +96,8 @@ class StopRegexMatcher:
     def _reach(self, place: Place, *, from_start: bool) -> _Threads:
         """All states that can be come to without reading."""
         regex, reached = self._regex, _Threads()
-        beginnings = [*self._threads.items(), *([(regex.start, self._position)] if from_start else [])]
-        for state, begin in beginnings:
+        starts = [*self._threads.items(), *([(regex.start, self._position)] if from_start else [])]
+        for state, begin in starts:
             ahead = [state]
             while ahead:
                 state = ahead.pop()

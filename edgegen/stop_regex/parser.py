@@ -1,7 +1,8 @@
-"""A pattern of ``re`` as an automaton, or why it cannot be one.
+"""Parser of stop expressions: builds the automaton of a pattern, or says why it cannot.
 
-Python's own parser reads it, so that a pattern means here what it means everywhere else in Python. The module is
-private, so its absence and what it may say in later versions are refused like anything else that is not known here.
+Python's own parser, the private module ``re._parser``, reads the pattern, so that it means here what it means in
+``re``. Without that module, or with parts of a pattern that are not known here, the pattern is refused;
+``tests/runtime/stop_regex/test_private_parser.py`` says so when the module moves or changes.
 """
 
 import re
@@ -12,11 +13,11 @@ from edgegen.errors import OptionError
 from edgegen.stop_regex.assertions import (
     Assertion,
     WordBoundary,
-    at_beginning,
     at_end,
     at_last_line_end,
-    at_line_beginning,
     at_line_end,
+    at_line_start,
+    at_start,
 )
 from edgegen.stop_regex.automaton import ACCEPT, Automaton, State
 
@@ -101,7 +102,7 @@ class _Builder:
                 return self._add(State((behind,), assertion=self._assertion(str(value), flags)))
             case "SUBPATTERN":
                 _, added, removed, items = value
-                if added & (re.ASCII | re.UNICODE):  # one takes the other's place
+                if added & (re.ASCII | re.UNICODE):  # ASCII and UNICODE exclude each other
                     flags &= ~(re.ASCII | re.UNICODE)
                 return self.sequence(items, (flags | added) & ~removed, behind)
             case "BRANCH":
@@ -130,9 +131,9 @@ class _Builder:
         lines = flags & re.MULTILINE
         match kind:
             case "AT_BEGINNING":
-                return at_line_beginning if lines else at_beginning
+                return at_line_start if lines else at_start
             case "AT_BEGINNING_STRING":
-                return at_beginning
+                return at_start
             case "AT_END":
                 return at_line_end if lines else at_last_line_end
             case "AT_END_STRING":
@@ -159,7 +160,7 @@ class _Builder:
 
 
 def _one_character(kind: str, value: Any) -> str:
-    """The set of characters that an item stands for, written as a pattern again: ``re`` knows best who is in it."""
+    """The set of characters that an item stands for, written as a pattern again: ``re`` knows its members best."""
     match kind:
         case "ANY":
             return "."

@@ -1,4 +1,4 @@
-"""StopRegex: a regular expression that ends a text, compiled."""
+"""StopRegex: a compiled regular expression that ends a text."""
 
 import re
 from functools import lru_cache

@@ -1,15 +1,15 @@
-"""StopStringMatcher: finds the first of several stop strings."""
+"""StopStringMatcher: finds the first of several stop strings in text that arrives in pieces."""
 
 from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
 from edgegen.errors import OptionError
-from edgegen.stop_regex.span import Span
+from edgegen.stop_regex import Span
 
 
 class StopStringMatcher:
-    """Finds the first stop string in text that arrives in pieces, however it is cut.
+    """Finds the first stop string in text that arrives in pieces.
 
     The first is the one that begins earliest; of several that begin there, the longest that has arrived, or with
     ``wait_for_longest`` the longest that comes. Text is undecided only while it may become a stop string, and only
@@ -36,8 +36,8 @@ class StopStringMatcher:
         """Take the next piece of text; the stop string if one was found. Then nothing may be pushed any more."""
         text = self._held + piece
         found = self._first_match(text)
-        undecided = self._first_beginning(text)
-        # Where an unfinished one begins with the whole one, it is longer.
+        undecided = self._first_partial(text)
+        # A partial stop string that begins with the whole one is longer.
         last_certain = undecided - 1 if self._wait_for_longest else undecided
         if found is not None and found.begin <= last_certain:
             return self._placed(found)
@@ -46,7 +46,7 @@ class StopStringMatcher:
         return None
 
     def finish(self) -> Span | None:
-        """End the text; the stop string that had to wait for another one, which now remains unfinished."""
+        """End the text; the stop string that waited for a longer one, which now cannot come."""
         return self._placed(self._first_match(self._held))
 
     def fork(self) -> Self:
@@ -65,7 +65,7 @@ class StopStringMatcher:
                 begin, found = at, Span(at, at + len(stop))
         return found
 
-    def _first_beginning(self, text: str) -> int:
+    def _first_partial(self, text: str) -> int:
         """Where the first stop string that is not whole yet may begin; the text's end if nowhere."""
         for at in range(max(0, len(text) - self._longest + 1), len(text)):
             if text[at] in self._first_letters:

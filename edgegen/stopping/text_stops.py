@@ -1,13 +1,11 @@
-"""TextStops: stop strings and a stop expression in one text, and how much of it may be shown until one is found."""
+"""TextStops: finds stop strings and a stop expression in streamed text, and holds back what may be part of one."""
 
 from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
 from edgegen.engine.finish import StopMatch, StopRule
-from edgegen.stop_regex.matcher import StopRegexMatcher
-from edgegen.stop_regex.regex import StopRegex
-from edgegen.stop_regex.span import Span
+from edgegen.stop_regex import Span, StopRegex, StopRegexMatcher
 from edgegen.stopping.strings import StopStringMatcher
 
 _Found = tuple[Span, StopRule] | None
@@ -61,7 +59,7 @@ class TextStops:
         return self._end_at(*found) if found else (self._show(self._begin + len(self._text)), None)
 
     def fork(self) -> Self:
-        """The same stops in another text that has begun alike."""
+        """The same stops for another text with the same prefix."""
         fork = copy(self)
         fork._strings = self._strings.fork()
         fork._regex = self._regex and self._regex.fork()

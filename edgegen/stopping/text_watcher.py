@@ -1,4 +1,4 @@
-"""TextWatcher: ids in, text out, and the word to stop."""
+"""TextWatcher: detokenizes a sequence and says when a stop condition ends it."""
 
 from collections.abc import Collection, Sequence
 from copy import copy
@@ -8,13 +8,13 @@ from edgegen.engine.finish import StopMatch
 from edgegen.errors import OptionError
 from edgegen.options.generation import StoppingFunction
 from edgegen.sampling.id_array import IdArray
-from edgegen.stop_regex.regex import StopRegex
+from edgegen.stop_regex import StopRegex
 from edgegen.stopping.text_stops import TextStops
 from edgegen.tokenizer import StreamingDetokenizer
 
 
 class TextWatcher:
-    """One sequence's text: ids in, text out, and the word to stop (:mod:`edgegen.stopping` has the order).
+    """One sequence's text: ids in, text and stop matches out (:mod:`edgegen.stopping` has the order).
 
     Ids that end a text never show in it. Without a detokenizer there is none, and only ids are watched.
     """

@@ -1,10 +1,10 @@
-"""A peer that computes nothing: it counts on from the last id of a prompt, and says how often it was asked."""
+"""A fake peer: it generates the ids that follow the last id of a prompt."""
 
 from pathlib import Path
 
 import numpy as np
 
-from bench.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
+from bench.compare.peers.protocol import Ids, Logits, Model, Peer, SteppedModel, run
 
 VOCAB = 97
 

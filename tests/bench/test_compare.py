@@ -1,4 +1,4 @@
-"""The comparison as far as it goes without peers: who takes part, where they live, whether they agree."""
+"""The comparison without peers installed: contestants, environments, agreement of logits."""
 
 import subprocess
 import sys
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.compare import Workshop, agreement
-from bench.contestants import CONTESTANTS, DEFAULT, Contestant, chosen
-from bench.environments import EDGEGEN, ROOT, Environment, InstallError
-from bench.footprint import installed_bytes
+from bench.compare.comparison import Workshop, agreement
+from bench.compare.contestants import CONTESTANTS, DEFAULT, Contestant, chosen
+from bench.compare.environments import EDGEGEN, ROOT, Environment, InstallError
+from bench.compare.footprint import installed_bytes
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS.values(), ids=CONTESTANTS)

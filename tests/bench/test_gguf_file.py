@@ -1,8 +1,7 @@
-"""What the benchmark writes for llama.cpp is the checkpoint that was given: read back by the exporter, to the bit.
+"""GGUF files written by the benchmark hold the checkpoint bit for bit, read back by the exporter.
 
-The reader is held against transformers elsewhere (tests/export/checkpoint); that llama.cpp computes the same of such a
-file is
-the second line of the table of ``bench.gguf``.
+The reader is compared with transformers elsewhere (tests/export/checkpoint); the second row of the table of
+``bench.gguf`` shows that llama.cpp computes the same from such a file.
 """
 
 import json
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
-from bench.checkpoints import Shape, write_checkpoint
-from bench.gguf_file import LAYOUTS, write_gguf
+from bench.compare.checkpoints import Shape, write_checkpoint
+from bench.gguf.gguf_file import LAYOUTS, write_gguf
 from edgegen_export.checkpoint import Checkpoint
 
 VOCAB, WIDTH, INNER, HEADS, KEYS = 300, 32, 48, 4, 2

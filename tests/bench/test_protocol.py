@@ -1,4 +1,4 @@
-"""The protocol of the comparison, spoken by a peer that computes nothing: in this process, and as the command it is."""
+"""The protocol of adapters with a fake peer, in this process and as a command."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.environments import ROOT
-from bench.peers.protocol import MISSING, Generation, Ids, Logits, Model, Protocol, measure
+from bench.compare.environments import ROOT
+from bench.compare.peers.protocol import MISSING, Generation, Ids, Logits, Model, Protocol, measure
 from tests.bench.fake_peer import VOCAB, CountingModel, CountingPeer
 
 PROTOCOL = Protocol("", 1, VOCAB, 64, (4, 9), 12, 2, 3, 5, started=0.0)

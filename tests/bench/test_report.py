@@ -1,11 +1,11 @@
-"""The tables of the comparison, of made-up measurements."""
+"""The tables of the comparison, made of invented measurements."""
 
 from pathlib import Path
 
 import pytest
 
-from bench.contestants import CONTESTANTS
-from bench.report import Agreement, Metric, Report, Result, Round, Settings, ShapeReport, rewrite
+from bench.compare.contestants import CONTESTANTS
+from bench.compare.report import Agreement, Metric, Report, Result, Round, Settings, ShapeReport, rewrite
 
 SETTINGS = Settings(threads=2, contexts=(32,), rounds=2)
 

@@ -1,4 +1,4 @@
-"""The checkpoints that are compared: edgegen, transformers and the NumPy reference compute the same of them."""
+"""The checkpoints of the comparison: edgegen, transformers and the NumPy model compute the same logits."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.checkpoints import Shape, Sizes, write_checkpoint
-from bench.reference import Reference
-from bench.shapes import SHAPES, LlamaShape, read_shape
+from bench.compare.checkpoints import Shape, Sizes, write_checkpoint
+from bench.compare.numpy_model import NumpyModel
+from bench.compare.shapes import SHAPES, LlamaShape, read_shape
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.oracle import import_torch, import_transformers
 
@@ -39,7 +39,7 @@ def test_edgegen_computes_what_the_reference_computes(checkpoint: Path, tmp_path
     bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
     runner = open_runner(bundle, EngineOptions(threads=1))
     actual = runner.prefill(runner.new_cache(), 0, IDS.tolist())
-    np.testing.assert_allclose(actual, Reference.of(checkpoint).logits(IDS), atol=2e-5)
+    np.testing.assert_allclose(actual, NumpyModel.of(checkpoint).logits(IDS), atol=2e-5)
 
 
 def test_transformers_computes_what_the_reference_computes(checkpoint: Path) -> None:
@@ -50,7 +50,7 @@ def test_transformers_computes_what_the_reference_computes(checkpoint: Path) -> 
     assert not found["unexpected_keys"]
     with torch.inference_mode():
         logits = model(torch.from_numpy(IDS)[None]).logits[0, -1].numpy()
-    np.testing.assert_allclose(logits, Reference.of(checkpoint).logits(IDS), atol=2e-5)
+    np.testing.assert_allclose(logits, NumpyModel.of(checkpoint).logits(IDS), atol=2e-5)
 
 
 @pytest.mark.parametrize("sizes", [named.sizes for named in SHAPES.values()], ids=SHAPES)

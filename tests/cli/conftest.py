@@ -16,6 +16,11 @@ Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
 
 
+def feed(pipe: Path, text: str) -> None:
+    """Write a text to a named pipe; returns once a command has read it, and so is past its start."""
+    pipe.write_text(text, "utf-8")
+
+
 @pytest.fixture
 def model(int8_bundle: Bundle, edgegen_home: Path) -> str:
     """The name of a bundle in the store."""

@@ -99,7 +99,7 @@ class TestAnswers:
 class TestKilled:
     @pytest.mark.slow
     def test_at_random_moments_nothing_is_lost_doubled_or_halved(self, tmp_path: Path) -> None:
-        """bench/kill_batch.py does the same more often."""
+        """tests/long/kill_batch.py does the same more often."""
         prompts, output = long_input(tmp_path / "in", 200), tmp_path / "out.jsonl"
         whole = tmp_path / "whole.jsonl"
         assert finish(prompts, whole).returncode == 1
@@ -149,7 +149,7 @@ class TestRefusals:
             "  - threads: must be between 1 and 1024, found 0",
             "  - --ray reads its lines from a file, in any order: give one.",
         ]
-        assert run(["batch", "nowhere", "-o", "out", "-m", "storys", "--fast-prefill"]) == 2
+        assert run(["batch", "nowhere", "-o", "out", "-m", "storys"]) == 2
         err = capsys.readouterr().err
         assert "  - cannot read nowhere: No such file or directory." in err
         assert "  - no bundle named or at 'storys'" in err

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import bytes_read
 from edgegen.cli import run
 from edgegen.cli.bench_plot import check_plot, plot_decode
 from edgegen.cli.bench_table import bench_table
 from edgegen.errors import EdgegenError
-from edgegen.model.external_data import bytes_read
 from tests.cli.conftest import COMMAND, Edgegen
 from tests.runtime.benchmark.rounds import BENCHMARK, ROUND
 from tests.runtime.models import write_fake_bundle
@@ -35,7 +35,7 @@ load, s                                0.20   0.20
 memory, MB                              150      -
 peak memory, MB                         400      -
 weights, MB                             100    100
-keys and values, MB                    2.00   2.00
+KV cache, MB                           2.00   2.00
 read per token at 32, MB                132      -
 read per token at 256, MB               356    356
 memory bandwidth, GB/s     50.0 (25.0-50.0)   50.0
@@ -116,7 +116,8 @@ class TestAnswers:
     def test_an_interrupt_ends_it_at_once(self, model: str) -> None:
         command = [*COMMAND, "bench", "-m", model, "--repeats", "1000"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(3)
+        while subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False).returncode:
+            time.sleep(0.05)  # until it has started a process to measure in
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")

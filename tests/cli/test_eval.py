@@ -1,9 +1,9 @@
 """``edgegen eval``: the table and the JSON, what is refused before a model is loaded, how it ends."""
 
 import json
+import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from edgegen.cli import run
 from edgegen.evaluation.items import read_pairs, read_questions
 from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
 from edgegen.llm import LLM
-from tests.cli.conftest import COMMAND, Edgegen
+from tests.cli.conftest import COMMAND, Edgegen, feed
 from tests.runtime.models import write_fake_bundle
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 12
@@ -120,10 +120,10 @@ class TestAnswers:
         assert piped.stdout == edgegen("eval", "--text", files["--text"]).stdout
 
     def test_an_interrupt_ends_it_at_once(self, model: str, tmp_path: Path) -> None:
-        (tmp_path / "long.txt").write_text(TEXT * 300)
+        os.mkfifo(tmp_path / "long.txt")
         command = [*COMMAND, "eval", model, "--text", str(tmp_path / "long.txt")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(2)
+        feed(tmp_path / "long.txt", TEXT * 300)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")

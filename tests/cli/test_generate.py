@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli import run
 from edgegen.cli.generate import read_prompt
-from edgegen.cli.sampling_flags import FLAGS
-from edgegen.cli.stopping_flags import FLAGS as STOPPING_FLAGS
 from edgegen.errors import UsageError
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
-from tests.cli.conftest import COMMAND, Edgegen
+from edgegen.options.table import GENERATION_OPTIONS
+from tests.cli.conftest import COMMAND, Edgegen, feed
 
 EIGHT = ("-n", "8", "--seed", "3")
 
@@ -199,18 +197,16 @@ def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["text", "json"])
-def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str) -> None:
+def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str, tmp_path: Path) -> None:
     """Without the cache a long answer takes long enough to be interrupted anywhere."""
     options = ["-n", "400", "--no-use-cache", "--eos-token-id", "259"] + ["--json"] * (mode == "json")
-    command = [*COMMAND, "generate", "-m", str(int8_bundle.path), "Once upon a time", *options]
+    os.mkfifo(tmp_path / "prompt")
+    command = [*COMMAND, "generate", "-m", str(int8_bundle.path), "-f", str(tmp_path / "prompt"), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     assert process.stderr is not None
-    if mode == "text":
-        said = process.stdout.read(5)  # flushed as it is made: it comes before the end
-    else:
-        said = b""
-        time.sleep(1.5)
+    feed(tmp_path / "prompt", "Once upon a time")
+    said = process.stdout.read(5) if mode == "text" else b""  # flushed as it is made: it comes before the end
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=300)
     assert process.returncode == 130
@@ -283,7 +279,7 @@ class TestInProcess:
             (["--do-sample", "--seed", "9"], {"seed": 9}),
             (["--temperature", "0"], {}),
             (["--no-do-sample"], {}),
-            (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2", "--sessions", "two"], {}),
+            (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2"], {}),
             (["--kv", "float32"], {}),
         ]:
             values: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": [7, 9], **overrides}
@@ -339,12 +335,6 @@ class TestSamplingFlags:
         )
         assert done.stdout.startswith(b"AB")
 
-    def test_every_flag_is_an_option(self) -> None:
-        for name, kind, text in FLAGS:
-            default = getattr(GenerationOptions(), name)
-            assert default is None or isinstance(default, kind), name
-            assert text.endswith(".")
-
     @pytest.mark.parametrize("bias", ["5", "a=1", "5=b", "=", "5=1=2"])
     def test_a_bias_that_is_none_is_refused(self, edgegen: Edgegen, model: str, bias: str) -> None:
         done = edgegen("generate", "-m", model, "--logit-bias", bias, "Zoë")
@@ -374,10 +364,10 @@ class TestStoppingFlags:
     def test_are_off_where_nothing_is_said(self, edgegen: Edgegen, model: str) -> None:
         shown = json.loads(edgegen("generate", "-m", model, "--print-options").stdout)
         plain = json.loads(json.dumps(GenerationOptions().to_json()))
-        for name, _, text in STOPPING_FLAGS:
-            if name != "eos_token_id":  # the bundle has its own
-                assert shown[name] == plain[name]
-            assert text.endswith(".")
+        for option in GENERATION_OPTIONS:
+            own = option.name == "eos_token_id" or option.caller_only  # the bundle has its own
+            if option.group == "Stopping" and not own:
+                assert shown[option.name] == plain[option.name]
 
     def test_everything_wrong_is_told_before_the_model_is_loaded(self, edgegen: Edgegen) -> None:
         done = edgegen(
@@ -497,17 +487,19 @@ class TestSessions:
 class TestSpeculation:
     REPEATING = ("--logit-bias", "65=100", "--temperature", "0", "-n", "30")
 
-    def test_guesses_change_no_text_and_are_counted(self, edgegen: Edgegen, model: str) -> None:
+    def test_proposals_change_no_text_and_are_counted(self, edgegen: Edgegen, model: str) -> None:
         plain = edgegen("generate", "-m", model, *self.REPEATING, "Zoë")
-        guessed = edgegen("generate", "-m", model, *self.REPEATING, "--prompt-lookup-num-tokens", "6", "--stats", "Zoë")
-        assert guessed.stdout == plain.stdout == b"A" * 30 + b"\n"
-        found = re.search(rb"([0-9]+) of ([0-9]+) proposed tokens accepted", guessed.stderr)
+        speculative = edgegen(
+            "generate", "-m", model, *self.REPEATING, "--prompt-lookup-num-tokens", "6", "--stats", "Zoë"
+        )
+        assert speculative.stdout == plain.stdout == b"A" * 30 + b"\n"
+        found = re.search(rb"([0-9]+) of ([0-9]+) proposed tokens accepted", speculative.stderr)
         assert found
         assert int(found[1]) == int(found[2]) > 15
 
     def test_json_says_what_was_proposed_where_something_was(self, edgegen: Edgegen, model: str) -> None:
-        guess = ("--prompt-lookup-num-tokens", "6", "--max-matching-ngram-size", "3")
-        done = edgegen("generate", "-m", model, *self.REPEATING, *guess, "--json", "Zoë")
+        lookup = ("--prompt-lookup-num-tokens", "6", "--max-matching-ngram-size", "3")
+        done = edgegen("generate", "-m", model, *self.REPEATING, *lookup, "--json", "Zoë")
         said = json.loads(done.stdout)["speculation"]
         assert set(said) == {"runs", "proposed", "accepted"}
         assert said["proposed"] == said["accepted"] >= said["runs"] > 0
@@ -522,7 +514,10 @@ class TestSpeculation:
             (("--draft", DEFAULT_MODEL), b"token 0 is not the same in both"),
             (("--draft", "nowhere"), b"nowhere"),
             (("--num-assistant-tokens", "2"), b"num_assistant_tokens is for a draft model, and there is none"),
-            (("--prompt-lookup-num-tokens", "2", "--num-beams", "2"), b"nothing can be guessed with num_beams"),
+            (
+                ("--prompt-lookup-num-tokens", "2", "--num-beams", "2"),
+                b"speculative decoding does not go with num_beams",
+            ),
             (("--max-matching-ngram-size", "2"), b"give prompt_lookup_num_tokens with it"),
         ],
     )

@@ -3,10 +3,10 @@
 import io
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from edgegen.cli.score import perplexity_record, score_record
 from edgegen.llm import LLM
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.scoring.scores import Perplexity, Score
-from tests.cli.conftest import COMMAND, Edgegen
+from tests.cli.conftest import COMMAND, Edgegen, feed
 
 TEXT = "Zoë asked: “Why?”\n" * 60
 
@@ -69,10 +69,10 @@ class TestFiles:
         ]
 
     def test_an_interrupt_ends_it_at_once(self, model: str, tmp_path: Path) -> None:
-        (tmp_path / "long.txt").write_text(TEXT * 300)
+        os.mkfifo(tmp_path / "long.txt")
         command = [*COMMAND, "score", "-m", model, "-f", str(tmp_path / "long.txt"), "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        time.sleep(1.5)
+        feed(tmp_path / "long.txt", TEXT * 300)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors.strip()) == (130, b"", b"")

@@ -75,11 +75,13 @@ class TestShared:
             (["rm"], "Missing argument 'NAMES...'."),
             (["list", "a"], "Got unexpected extra argument (a)"),
             (["info", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
-            (["generate", "a", "--sessions", "3"], "'3' is not one of 'one', 'two'."),
+            (["generate", "a", "--sessions", "two"], "No such option '--sessions'."),
+            (["batch", "a", "-o", "b", "--packed-weights"], "No such option '--packed-weights'."),
+            (["export", "a", "--fast-prefill"], "No such option '--fast-prefill'."),
             (["generate", "a", "--kv", "int4"], "'int4' is not one of 'float32', 'int8'."),
         ],
     )
-    def test_a_command_that_cannot_be_right_is_told_and_ends_with_2(
+    def test_invalid_arguments_are_told_and_end_with_2(
         self, capsys: Capture, arguments: list[str], message: str
     ) -> None:
         assert run(arguments) == 2
@@ -241,7 +243,7 @@ class TestInfo:
     def test_tells_of_its_variants(self, capsys: Capture, model: str) -> None:
         assert run(["info", model]) == 0
         out = capsys.readouterr().out
-        assert "int8 (float32 keys and values, 1.5 KiB per token), int8-kv-int8 (int8 keys and values, 0.4 KiB" in out
+        assert "int8 (float32 KV cache, 1.5 KiB per token), int8-kv-int8 (int8 KV cache, 0.4 KiB" in out
         assert run(["info", model, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
         assert [(v["kv_dtype"], v["kv_bytes_per_token"], v["minimum_onnxruntime"]) for v in facts["variants"]] == [

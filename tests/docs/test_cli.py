@@ -1,4 +1,4 @@
-"""The command line's page is current, and no page names an option that does not exist."""
+"""The pages of the command line and of the options are current, and no page names an option that does not exist."""
 
 import re
 from importlib import import_module
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from docs.make_cli import PAGE, page
+from docs.make_cli import OPTIONS_PAGE, PAGE, options_page, page
 from edgegen.cli import VERBS, app
 from tests.docs.markdown import PAGES, blocks, prose
 
@@ -16,6 +16,10 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 
 def test_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == page(), "run python docs/make_cli.py"
+
+
+def test_page_of_options_is_current() -> None:
+    assert OPTIONS_PAGE.read_text("utf-8") == options_page(), "run python docs/make_cli.py"
 
 
 def test_every_verb_and_option_is_documented() -> None:

@@ -115,8 +115,8 @@ PRIVATE = {
 _PRIVATE = {
     re.compile(rf"(?<![\w.])(?:{words})(?![\w-])", re.IGNORECASE): instead for words, instead in PRIVATE.items()
 }
-_EXEMPT = {"CHANGELOG.md", "cli.md"}
-"""Old entries stay as they are; the command line's page is made from the sources, and is scanned with them."""
+_EXEMPT = {"CHANGELOG.md"}
+"""Old entries stay as they are."""
 
 _STORIES = {"sample_text.py"}
 """Sources of prose that is data."""

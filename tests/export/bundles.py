@@ -11,7 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.model.interfaces import Cache, Runner
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme

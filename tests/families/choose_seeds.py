@@ -1,4 +1,4 @@
-"""Choose a seed for every case whose random model would loop or meet near ties: cases/seeds.json.
+"""Choose seeds for cases whose random model would loop or meet near ties, and write cases/seeds.json.
 
 python -m tests.families.choose_seeds [PATTERN]
 

@@ -1,4 +1,4 @@
-"""A case put to the test: its random checkpoint, the bundle made of it, and how far the two are apart."""
+"""A case's random checkpoint, its bundle, and the difference of their logits."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

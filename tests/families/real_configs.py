@@ -1,4 +1,4 @@
-"""Real checkpoints' config.json, and what must be understood of each.
+"""Real checkpoints' config.json files, with the expected sizes, windows and RoPE of each.
 
 The files in ``real_configs/`` are what stands on the hub, written down by hand. Each, given to transformers' own
 class, makes a model of the published number of parameters; only the digits of long tables were not compared.

@@ -1,11 +1,11 @@
-"""Several prompts at once through the public API: each gets transformers' greedy ids, alone, in the batch, uncached."""
+"""Continuous batching through the public API: transformers' greedy ids alone, in a batch, and without KV cache."""
 
 from pathlib import Path
 
 import pytest
 
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of, export_case, tokens
 from tests.oracle import Oracle

@@ -1,4 +1,4 @@
-"""The cases themselves: each says something that its family's base does not, and its config is read whole."""
+"""The cases themselves: each differs from its family's base, and every key of its config is read."""
 
 import json
 from pathlib import Path

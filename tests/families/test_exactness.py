@@ -1,4 +1,4 @@
-"""An int8 bundle of every family gives the same bits however the work is cut, as docs/performance.md says."""
+"""An int8 bundle of every family is bit-exact for any chunking and batch, as docs/performance.md says."""
 
 from dataclasses import replace
 from itertools import accumulate
@@ -19,13 +19,13 @@ from tests.families.harness import Logits, checkpoint_of, tokens
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 UNRELATED = 0.5
-"""No tiny model loses so much by 8 bits; logits that have nothing to do with it would lose several nats."""
+"""Upper limit of the KL divergence of 8 bits for tiny models; unrelated logits have several nats."""
 
-CUTS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
-"""Ways to cut 64 tokens."""
+CHUNKINGS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
+"""Chunk lengths for 64 tokens."""
 
 TWO_EXPERTS = {"num_experts_per_tok": 2}
-"""The experts' operator adds more than two in an order of its own."""
+"""The experts' operator sums more than two experts in another order."""
 
 
 def exported(case: Case, folder: Path, **changes: Any) -> Bundle:
@@ -52,7 +52,7 @@ def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return exported(case, tmp_path_factory.mktemp("exact"), **changes)
 
 
-def test_every_cut_gives_the_same_bits(case: Case, bundle: Bundle) -> None:
+def test_every_chunking_is_bit_exact(case: Case, bundle: Bundle) -> None:
     run = runner_of(bundle)
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
@@ -62,11 +62,11 @@ def test_every_cut_gives_the_same_bits(case: Case, bundle: Bundle) -> None:
         np.testing.assert_array_equal(prefilled(run, run.new_cache(), ids, chunk)[-1], whole)
 
 
-def test_with_int8_keys_and_values_single_tokens_and_threads_give_them_too(case: Case, bundle: Bundle) -> None:
+def test_an_int8_kv_cache_is_bit_exact_for_single_tokens_and_threads_too(case: Case, bundle: Bundle) -> None:
     run = runner_of(bundle, kv="int8")
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
-    assert_no_cut_shows(bundle, case)
+    assert_any_chunking_is_bit_exact(bundle, case)
 
 
 def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
     run = runner_of(bundle)
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
-    assert_no_cut_shows(bundle, case)  # with int8 keys and values they are no exception
+    assert_any_chunking_is_bit_exact(bundle, case)  # with an int8 KV cache they are no exception
 
 
 @pytest.mark.parametrize("kv", ["float32", "int8"])
@@ -107,25 +107,29 @@ def assert_rows_are_alone(run: Runner[Any], case: Case) -> None:
             np.testing.assert_array_equal(decoded(run, alone, [int(steps[row, k])])[0], batch[k][row])
 
 
-def assert_no_cut_shows(bundle: Bundle, case: Case) -> None:
-    """Logits of every position, keys and values over int8 ones: all at once, in pieces by either graph, with other
-    threads, in a larger cache."""
+def assert_any_chunking_is_bit_exact(bundle: Bundle, case: Case) -> None:
+    """Logits of every position and the int8 KV cache: at once, in chunks by either graph, with more threads, in a
+    larger cache."""
     ids = tokens(case, 64, seed=1)
     runner, threaded = (runner_of(bundle, kv="int8", threads=threads) for threads in (1, 2))
     whole, kept = walked(runner, ids, [len(ids)])
-    for cut in CUTS:
+    for chunks in CHUNKINGS:
         for run, capacity in ((runner, 1), (threaded, bundle.manifest.model.max_context)):
-            logits, cache = walked(run, ids, cut, capacity)
+            logits, cache = walked(run, ids, chunks, capacity)
             np.testing.assert_array_equal(logits, whole)
             np.testing.assert_array_equal(cache, kept)
-        cache, ends = runner.new_cache(), list(accumulate(cut))
-        last = [runner.prefill(cache, 0, ids[end - count : end]).copy() for count, end in zip(cut, ends, strict=True)]
+        cache, ends = runner.new_cache(), list(accumulate(chunks))
+        last = [
+            runner.prefill(cache, 0, ids[end - count : end]).copy() for count, end in zip(chunks, ends, strict=True)
+        ]
         np.testing.assert_array_equal(last, whole[np.array(ends) - 1])
 
 
-def walked(run: Runner[Any], ids: list[int], cut: list[int], capacity: int = 1) -> tuple[Logits, NDArray[np.int8]]:
-    """Decode ids in pieces; logits [t, vocab], and keys and values [2 · layers, kv_heads, t, head_dim] at the end."""
+def walked(run: Runner[Any], ids: list[int], chunks: list[int], capacity: int = 1) -> tuple[Logits, NDArray[np.int8]]:
+    """Decode ids in chunks; logits [t, vocab], and the final KV cache [2 · layers, kv_heads, t, head_dim]."""
     cache = run.new_cache()
     cache.reserve(1, capacity)
-    logits = [decoded(run, cache, ids[end - count : end]) for count, end in zip(cut, accumulate(cut), strict=True)]
+    logits = [
+        decoded(run, cache, ids[end - count : end]) for count, end in zip(chunks, accumulate(chunks), strict=True)
+    ]
     return np.concatenate(logits), np.array([buffer.array[0, :, : len(ids)] for buffer in cache.buffers(0, 1)])

@@ -1,4 +1,4 @@
-"""Every variant of every family: the bundle computes what transformers computes."""
+"""Every variant of every family: the bundle's logits and greedy ids are those of transformers."""
 
 from pathlib import Path
 

@@ -8,7 +8,7 @@ import pytest
 
 from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of, export_case, tokens
 from tests.oracle import Oracle, import_torch

@@ -1,4 +1,4 @@
-"""The language model of a checkpoint that also sees: Gemma 3 with its vision tower."""
+"""The language model of a multimodal checkpoint: Gemma 3 with its vision tower."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Layers that keep a window only: bits, tokens and memory far beyond it, against caches that keep everything."""
+"""Sliding window layers: bit-exact results and flat memory far beyond the window, against a full KV cache."""
 
 from dataclasses import replace
 from pathlib import Path

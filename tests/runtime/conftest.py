@@ -9,7 +9,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.model.interfaces import Runner
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 

@@ -32,9 +32,9 @@ from edgegen.bundle.manifest import (
     Source,
 )
 from edgegen.llm import LLM
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.ort_session import Binding, Buffer, RunSwitch
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.parity.report import ParityReport, VariantParity
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.checkpoint.layouts import write_gpt2
@@ -183,8 +183,8 @@ def fake_variant() -> GraphVariant:
     )
 
 
-def fake_runner(graphs: FakeGraphs, max_context: int = 512) -> ModelRunner:
-    return ModelRunner(graphs, fake_variant(), graphs.vocab_size, max_context)
+def fake_runner(graphs: FakeGraphs, max_context: int = 512) -> InPlaceRunner:
+    return InPlaceRunner(graphs, fake_variant(), graphs.vocab_size, max_context)
 
 
 FAKE_REPORT = ParityReport(

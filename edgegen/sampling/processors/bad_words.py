@@ -1,4 +1,4 @@
-"""Words that must not be generated."""
+"""Bad words: token sequences that must not be generated."""
 
 import math
 from collections.abc import Collection, Sequence

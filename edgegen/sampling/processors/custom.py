@@ -1,4 +1,4 @@
-"""Processors of the caller's own."""
+"""Custom processors: functions of the caller."""
 
 import numpy as np
 

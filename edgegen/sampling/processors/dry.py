@@ -1,4 +1,4 @@
-"""DRY: don't repeat yourself."""
+"""DRY (don't repeat yourself): a penalty on tokens that would continue a repetition."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -59,13 +59,13 @@ class Dry:
         return candidates.replace(at, candidates.logits[at] - penalties)
 
     def _since_breaker(self, token_ids: Sequence[int], most: int) -> int:
-        """How many of the last ``most`` tokens stand behind the last breaker among them."""
+        """How many of the last ``most`` tokens come after the last breaker among them."""
         last = islice(reversed(token_ids), most)
         return next((since for since, token in enumerate(last) if token in self.breakers), most)
 
 
 def _repetitions(ids: NDArray[np.int64], shortest: int, longest: int) -> dict[int, int]:
-    """For each token behind an earlier occurrence of the last tokens, how many of these occur there.
+    """For each token after an earlier occurrence of the last tokens, how many of these occur there.
 
     Only lengths from ``shortest`` on; longer ones than ``longest`` count as that.
     """

@@ -1,4 +1,4 @@
-"""The entropy of the candidates' distribution."""
+"""Entropy of the candidates' distribution, for eta and locally typical sampling."""
 
 import math
 

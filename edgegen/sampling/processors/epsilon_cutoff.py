@@ -1,4 +1,4 @@
-"""Epsilon sampling."""
+"""Epsilon sampling: removes tokens below an absolute probability."""
 
 from edgegen.sampling.candidates import Candidates
 from edgegen.sampling.processor import LogitsContext

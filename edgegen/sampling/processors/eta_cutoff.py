@@ -1,4 +1,4 @@
-"""Eta sampling."""
+"""Eta sampling: removes tokens below a probability that depends on the entropy."""
 
 import math
 

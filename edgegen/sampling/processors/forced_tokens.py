@@ -1,4 +1,4 @@
-"""Tokens forced at the beginning and at the end."""
+"""Forced tokens: a given first token, and a given last one."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Frequency and presence penalties."""
+"""Frequency and presence penalties: make tokens less likely that were generated already."""
 
 import numpy as np
 

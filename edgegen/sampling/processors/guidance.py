@@ -1,4 +1,4 @@
-"""Classifier-free guidance."""
+"""Classifier-free guidance: moves the distribution away from that of a negative prompt."""
 
 import numpy as np
 from numpy.typing import NDArray

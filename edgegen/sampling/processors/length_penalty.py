@@ -1,4 +1,4 @@
-"""Exponential decay of the length."""
+"""Exponential decay length penalty: makes the end likelier the longer the answer is."""
 
 from collections.abc import Collection
 

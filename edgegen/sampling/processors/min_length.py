@@ -1,4 +1,4 @@
-"""Least lengths."""
+"""Minimum lengths: no end of sequence before a number of tokens."""
 
 from collections.abc import Collection
 

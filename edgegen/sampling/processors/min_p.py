@@ -1,4 +1,4 @@
-"""Min-p sampling."""
+"""Min-p sampling: removes tokens far less likely than the likeliest."""
 
 import math
 

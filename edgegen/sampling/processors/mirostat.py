@@ -1,4 +1,4 @@
-"""Mirostat, version 2."""
+"""Mirostat, version 2: sampling with a target surprise."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""No n-gram twice."""
+"""No-repeat n-gram: no n-gram is generated twice."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class NoRepeatNGram:
         return candidates.mask(completing) if completing.size else candidates
 
     def _completing(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What followed earlier on the very tokens that are the last now."""
+        """The tokens that followed an earlier occurrence of the last tokens."""
         before = self.size - 1
         if ids.size < self.size:
             return ids[:0]

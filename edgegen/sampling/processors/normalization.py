@@ -1,4 +1,4 @@
-"""Log-probabilities."""
+"""Renormalization: turns logits into log-probabilities."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Numbers that broke down, made numbers again."""
+"""Remove invalid values: replaces NaN and infinities in the logits."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Repetition penalty."""
+"""Repetition penalty: makes tokens of the prompt and the answer less likely."""
 
 import math
 
@@ -11,7 +11,7 @@ from edgegen.sampling.processors.token_counts import TokenCounts
 
 
 class RepetitionPenalty:
-    """Makes every token that stands in the prompt or the text so far less likely (``penalty`` above 1), or more so.
+    """Makes every token of the prompt or the answer so far less likely (``penalty`` above 1), or more so.
 
     A positive logit is divided by the penalty, a negative one multiplied, once per token however often it stood there.
     With ``last_n``, llama.cpp's window, only the last n tokens count.

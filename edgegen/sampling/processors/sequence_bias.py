@@ -1,4 +1,4 @@
-"""Biases on tokens and on sequences of them."""
+"""Sequence bias and logit bias: make given tokens or token sequences more or less likely."""
 
 from collections import defaultdict
 from collections.abc import Mapping

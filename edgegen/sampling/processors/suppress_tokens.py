@@ -1,4 +1,4 @@
-"""Tokens that must not be generated, anywhere or first."""
+"""Suppressed tokens: never generated, or not as the first token."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Temperature."""
+"""Temperature: makes the distribution sharper or flatter."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""How often each token stands in a sequence."""
+"""TokenCounts: how often each token occurs in a sequence."""
 
 from collections import Counter
 from collections.abc import Sequence

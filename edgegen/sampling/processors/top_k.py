@@ -1,4 +1,4 @@
-"""Top-k sampling."""
+"""Top-k sampling: keeps the likeliest tokens."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Top-n-sigma sampling."""
+"""Top-n-sigma sampling: keeps tokens within some standard deviations of the highest logit."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Top-p (nucleus) sampling."""
+"""Top-p (nucleus) sampling: keeps the likeliest tokens up to a total probability."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Locally typical sampling."""
+"""Locally typical sampling: keeps the most typical tokens up to a total probability."""
 
 import math
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""XTC: exclude top choices."""
+"""XTC (exclude top choices): sometimes removes the likeliest tokens."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from edgegen.sampling.random_numbers import uniform
 from edgegen.sampling.running_sum import RunningSum
 
 _STREAM = 1
-"""Draws of its own, apart from the sampler's at the same position."""
+"""A random stream of its own, independent of the sampler's at the same position."""
 
 
 class Xtc:

@@ -1,1 +1,1 @@
-"""What a family says of a model: its config, its tensors, and how they are laid out."""
+"""Model architecture as data: a family's config reader, its tensor names and its tensor layouts."""

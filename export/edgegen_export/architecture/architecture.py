@@ -9,22 +9,23 @@ from typing import Any, cast
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated, Cut, Same, Shape
+from edgegen_export.architecture.tensor_layouts import Concatenated, Same, Shape, TensorLayout
 from edgegen_export.checkpoint import BaseNames, LazyTensor
 from edgegen_export.checkpoint.base_names import without_prefix
 
-TensorMap = Mapping[str | tuple[str, ...], "str | Cut"]
+TensorMap = Mapping[str | tuple[str, ...], "str | TensorLayout"]
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """``tensors`` maps our names (templates with ``{i}``) to theirs; several of ours to one fused tensor by a cut.
-    Where what theirs are called or how they are cut depends on the config, it is a function of it.
+    """A model family as data: how its ``config.json`` is read, and what its tensors are called.
 
+    ``tensors`` maps our names (templates with ``{i}``) to the checkpoint's names, or to a :class:`TensorLayout` where
+    the checkpoint stores them differently. It is a function of the config where names or layouts depend on it.
     ``classes``: values of the config's ``architectures`` that are this causal language model.
-    ``read``: what the config computes; keys that it does not have are in ``defaults``, those of the config's class,
-    which may know keys by ``aliases`` too.
-    ``prefixes``: what may stand before every one of their names. ``ignored``: patterns of names without weight.
+    ``read``: makes a ``DecoderConfig`` of the config. ``defaults``: values of the family's config class for missing
+    keys. ``aliases``: other names of keys.
+    ``prefixes``: optional prefixes of all tensor names. ``ignored``: patterns of tensor names that hold no weight.
     """
 
     model_types: tuple[str, ...]
@@ -36,18 +37,18 @@ class Architecture:
     ignored: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def cuts(self, config: DecoderConfig) -> dict[str | tuple[str, ...], Cut]:
-        """``tensors`` under ``config``, every name of theirs as a cut."""
+    def layouts(self, config: DecoderConfig) -> dict[str | tuple[str, ...], TensorLayout]:
+        """``tensors`` under ``config``, plain names turned into layouts."""
         tensors = self.tensors(config) if callable(self.tensors) else self.tensors
         return {ours: Same(theirs) if isinstance(theirs, str) else theirs for ours, theirs in tensors.items()}
 
     def base_names(self, config: DecoderConfig) -> BaseNames:
-        """The modules that an adapter may change in a way of their own."""
-        cuts = self.cuts(config)
-        transposed = (cut for cut in cuts.values() if isinstance(cut, Concatenated) and cut.transposed)
+        """The modules that an adapter changes in a special way: embedding, head and transposed matrices."""
+        layouts = self.layouts(config)
+        transposed = (layout for layout in layouts.values() if isinstance(layout, Concatenated) and layout.transposed)
         return BaseNames(
-            embedding=_module(cuts.get("embed.weight")),
-            head=_module(cuts.get("head.weight")),
+            embedding=_module(layouts.get("embed.weight")),
+            head=_module(layouts.get("head.weight")),
             inputs_first=tuple(map(_module, transposed)),
             prefixes=self.prefixes,
         )
@@ -55,7 +56,7 @@ class Architecture:
     def read_config(self, config: Mapping[str, Any]) -> DecoderConfig:
         """
         Raises:
-            UnsupportedModelError: the config asks for what cannot be exported; everything wrong is listed.
+            UnsupportedModelError: the config asks for what cannot be exported; every problem is listed.
         """
         reader = ConfigReader(config, self.defaults, self.aliases)
         result = self.read(reader)
@@ -74,7 +75,7 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for i in range(config.num_layers):
         attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
         matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
-        # The matrices of all experts, one after the other.
+        # The matrices of all experts are concatenated.
         count = config.experts.count if config.experts else 1
         matrices |= {f"{mlp}.router": (count, d)} if config.experts else {}
         matrices |= {f"{mlp}.gate": (count * wide, d)} if config.gated else {}
@@ -127,34 +128,34 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     shapes = required | optional
     found, clashes = _without_prefix(architecture, theirs)
     instances = _instances(architecture, config)
-    strange = _by_layer(found.keys() - {name for _, cut in instances for name in cut.names})
+    strange = _by_layer(found.keys() - {name for _, layout in instances for name in layout.names})
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     problems = list(clashes)
-    head = next((cut.theirs for names, cut in instances if names == ("head.weight",)), "")
-    for names, cut in instances:
+    head = next((layout.theirs for names, layout in instances if names == ("head.weight",)), "")
+    for names, layout in instances:
         if not all(name in shapes for name in names):
             continue  # ours does not exist under this config
-        wanted = cut.shape([shapes[name] for name in names])
-        sources = [found.get(name) for name in cut.names]
+        wanted = layout.shape([shapes[name] for name in names])
+        sources = [found.get(name) for name in layout.names]
         if any(name in required for name in names) or any(sources):
-            missing = [name for name, source in zip(cut.names, sources, strict=True) if source is None]
+            missing = [name for name, source in zip(layout.names, sources, strict=True) if source is None]
             if len(missing) == len(sources) > 1:
-                missing = [f"{missing[0]} to {missing[-1]}"]  # thousands, where experts are called otherwise
+                missing = [f"{missing[0]} to {missing[-1]}"]  # experts may have thousands
             problems += [
                 f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange.get(_layer(name), ()))}"
                 for name in missing
             ]
         present = [source for source in sources if source is not None]
-        used |= found.keys() & set(cut.names)
+        used |= found.keys() & set(layout.names)
         problems += [
             f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
-            for name, source in zip(cut.names, sources, strict=True)
+            for name, source in zip(layout.names, sources, strict=True)
             if source is not None and source.shape != wanted
         ]
         if len(present) == len(sources) and all(source.shape == wanted for source in present):
-            bound |= zip(names, cut.apply(present, [shapes[name] for name in names]), strict=True)
-    if config.tied_head and head in found:  # stored a second time, as old checkpoints do
+            bound |= zip(names, layout.apply(present, [shapes[name] for name in names]), strict=True)
+    if config.tied_head and head in found:  # old checkpoints store it twice
         used.add(head)
         if "embed.weight" in bound and not found[head].equals(bound["embed.weight"]):
             problems.append(
@@ -182,7 +183,7 @@ def _layer(name: str) -> str:
 
 
 def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
-    """A model may have ten thousands of tensors: a name is looked for among those of its layer only."""
+    """Names by layer: spelling hints search one layer, since a model may have ten thousands of tensors."""
     result: dict[str, list[str]] = {}
     for name in names:
         result.setdefault(_layer(name), []).append(name)
@@ -190,30 +191,32 @@ def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _lacking(
-    instances: list[tuple[tuple[str, ...], Cut]], optional: Mapping[str, Shape], found: Mapping[str, LazyTensor]
+    instances: list[tuple[tuple[str, ...], TensorLayout]],
+    optional: Mapping[str, Shape],
+    found: Mapping[str, LazyTensor],
 ) -> list[str]:
-    """Their names of optional tensors that some layers have and others have not."""
+    """The checkpoint's names of optional tensors that only some layers have."""
     with_it, without = set[str](), dict[str, list[str]]()
-    for names, cut in instances:
+    for names, layout in instances:
         kind = re.sub(r"\d+", "{i}", names[0], count=1)
         if names[0] not in optional:
             continue
-        if any(name in found for name in cut.names):
+        if any(name in found for name in layout.names):
             with_it.add(kind)
         else:
-            without.setdefault(kind, []).extend(cut.names)
+            without.setdefault(kind, []).extend(layout.names)
     return [name for kind, names in without.items() if kind in with_it for name in names]
 
 
-def _module(cut: Cut | None) -> str:
-    """Whose weight is cut; empty where the architecture has none."""
-    return cut.theirs.removesuffix(".weight") if cut else ""
+def _module(layout: TensorLayout | None) -> str:
+    """The module whose weight has this layout; empty where the architecture has none."""
+    return layout.theirs.removesuffix(".weight") if layout else ""
 
 
 def _without_prefix(
     architecture: Architecture, theirs: Mapping[str, LazyTensor]
 ) -> tuple[dict[str, LazyTensor], list[str]]:
-    """Their tensors by bare name, ignored ones left out; names that two prefixes would make equal are problems."""
+    """The checkpoint's tensors without prefix and without ignored ones; duplicate names become problems."""
     ignored = re.compile("|".join(architecture.ignored) or r"(?!)")
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
@@ -227,13 +230,13 @@ def _without_prefix(
     return found, clashes
 
 
-def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], Cut]]:
+def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], TensorLayout]]:
     """The architecture's map with its templates filled in for every layer."""
-    instances: list[tuple[tuple[str, ...], Cut]] = []
-    for ours, cut in architecture.cuts(config).items():
+    instances: list[tuple[tuple[str, ...], TensorLayout]] = []
+    for ours, layout in architecture.layouts(config).items():
         names = (ours,) if isinstance(ours, str) else ours
-        layers = range(config.num_layers) if "{i}" in cut.theirs else range(1)
-        instances += [(tuple(n.replace("{i}", str(i)) for n in names), cut.for_layer(i)) for i in layers]
+        layers = range(config.num_layers) if "{i}" in layout.theirs else range(1)
+        instances += [(tuple(n.replace("{i}", str(i)) for n in names), layout.for_layer(i)) for i in layers]
     return instances
 
 

@@ -1,4 +1,4 @@
-"""DecoderConfig: what a decoder-only model computes, as typed values; no family's name, no tensor's name."""
+"""DecoderConfig: the hyperparameters of a decoder-only model, without names of families or tensors."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,7 +8,7 @@ from edgegen_export.architecture.rope import Rope
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 
 Block = Literal["sequential", "sandwich", "post_norm", "norm_after_sum", "parallel", "parallel_two_norms"]
-"""How norms, attention and MLP meet in a layer; ``blocks.decoder_block`` has the formulas."""
+"""The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
 LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "sequential": ("attn_norm", "mlp_norm"),
@@ -66,8 +66,8 @@ class Alibi:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A layer's MLP is ``count`` gated ones, of which a token takes the ``per_token`` that the router likes best, each
-    weighted by the router's softmax; ``normalized``: over the chosen ones alone."""
+    """Mixture of experts: each token uses the ``per_token`` gated MLPs of ``count`` that the router scores highest,
+    weighted by the router's softmax; ``normalized``: the softmax is over the chosen experts only."""
 
     count: int
     per_token: int
@@ -76,10 +76,10 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a layer's attention has of its own.
+    """The attention settings of one layer.
 
-    ``scale``: factor of q·k before the softmax; ``window``: how many positions a query sees, itself included, or all;
-    ``rope``: rotation of queries and keys, or none.
+    ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
+    position, or None for full attention; ``rope``: rotation of queries and keys, or None.
     """
 
     scale: float
@@ -89,13 +89,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """Everything the blocks need to know of a model.
+    """All hyperparameters that the graph blocks read.
 
     ``max_positions``: the context it is exported for; ``longest_context``: the longest it can be exported for.
     ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
     ``experts``: every layer has several MLPs, all gated with SiLU, each of ``intermediate_size``.
-    ``clip_qkv``: queries, keys and values are clamped to ± this. A softcap c is ``c · tanh(x / c)``.
+    ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
     """
 
@@ -131,7 +131,7 @@ class DecoderConfig:
         return len(self.layers)
 
     def for_context(self, positions: int) -> "DecoderConfig":
-        """The same model exported for ``positions``; a window that no query can look beyond is none."""
+        """The same model with a context of ``positions``; a sliding window of at least that size is dropped."""
         layers = tuple(
             replace(layer, window=None) if layer.window and layer.window >= positions else layer
             for layer in self.layers

@@ -8,8 +8,8 @@ from edgegen_export.checkpoint import read_packing
 
 T = TypeVar("T")
 
-# Keys that say nothing about the mathematics of a causal language model at inference; nor do those that begin with
-# an underscore, the library's own notes (_name_or_path, _attn_implementation_autoset, _num_labels).
+# Keys that do not change the logits of a causal language model. Keys with a leading underscore are transformers' own
+# notes (_name_or_path, _attn_implementation_autoset, _num_labels) and do not either.
 NEUTRAL_KEYS = frozenset(
     """
     architectures attention_dropout attention_probs_dropout_prob attn_implementation attn_pdrop auto_map
@@ -28,18 +28,18 @@ NEUTRAL_KEYS = frozenset(
 )
 
 HEAD_DIM_STEP = 8
-"""What GroupQueryAttention's head size must be a multiple of."""
+"""GroupQueryAttention requires a head size that is a multiple of this."""
 
 LARGEST_SIZE, LARGEST_COUNT, LARGEST_NUMBER = (1 << 31) - 1, 1 << 16, 3e38
-"""Sizes, numbers of layers or heads, and other numbers beyond these are of no model."""
+"""Upper limits for sizes, numbers of layers or heads, and other numbers; no real model exceeds them."""
 
 
 class ConfigReader:
-    """Reads a config key by key and remembers which; what nobody read or knows as neutral is an error at the end.
+    """Reads a config key by key and records every problem; keys that were neither read nor known as neutral are
+    problems too.
 
-    ``defaults``: what the family's config class assumes for keys that the file does not have. A null in the file is
-    a value of its own, "none", and is not replaced by them. ``aliases``: other names of keys, each with the name by
-    which it is read here.
+    ``defaults``: values of the family's config class for keys missing in the file. A null in the file means "none" and
+    is not replaced. ``aliases``: other names of keys, each with the name by which it is read here.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ConfigReader:
     # Values.
 
     def has(self, key: str) -> bool:
-        """Whether ``key`` has a value, be it the default."""
+        """Whether ``key`` has a value in the file or in the defaults."""
         return self._config.get(key) is not None
 
     def get(self, key: str, kind: type[T], default: T) -> T:
@@ -93,7 +93,7 @@ class ConfigReader:
         return value if value is not None and 0 < value <= most else default or 1
 
     def count(self, key: str) -> int:
-        """How many layers or heads there are."""
+        """The number of layers or heads under ``key``."""
         return self.positive(key, most=LARGEST_COUNT)
 
     def number(self, key: str, default: float | None = None, *, least: float | None = None) -> float:
@@ -158,8 +158,8 @@ class ConfigReader:
         return tuple(choices[v] for v in values)
 
     def inner(self, key: str, defaults: Mapping[str, Any] | None = None) -> "ConfigReader | None":
-        """A reader of the object under ``key``, always the same, or None where it is absent, null or empty. What is
-        wrong in it is a problem of this one. With ``defaults`` it is a config of its own, with neutral keys."""
+        """The reader of the object under ``key``, or None where it is absent, null or empty. Its problems are listed
+        with this reader's. With ``defaults`` the object is a config of its own, with neutral keys."""
         value = cast("dict[str, Any] | None", self.optional(key, dict))
         if not value:
             return None
@@ -172,23 +172,23 @@ class ConfigReader:
     # Rules.
 
     def problem(self, text: str, *keys: str) -> None:
-        """Something is wrong; what follows from ``keys`` is then not judged any more."""
+        """Record a problem; values that depend on ``keys`` are not checked any further."""
         self._problems.append(text)
         self._refused.update(keys)
 
     def sound(self, *keys: str) -> bool:
-        """Whether nothing was wrong with ``keys`` so far."""
+        """Whether ``keys`` have no problems so far."""
         return self._refused.isdisjoint(keys)
 
     def refuse(self, key: str, harmless: Iterable[object], reason: str) -> None:
-        """Anything but ``harmless`` (or null) under ``key`` cannot be exported, for ``reason``."""
+        """Record a problem for ``reason`` unless ``key`` is one of ``harmless`` or null."""
         self._read.add(key)
         value = self._config.get(key)
         if value is not None and value not in harmless:
             self.problem(f"{key} = {value!r}: {reason}")
 
     def head_dim(self, heads: int, given: int | None, hidden: int, hidden_key: str, heads_key: str) -> int:
-        """The given width of a head, or ``hidden / heads``: one that ONNX Runtime's fused attention takes."""
+        """The given head size, or ``hidden / heads``, checked against what ONNX Runtime's fused attention supports."""
         if not self.sound(hidden_key, heads_key, "head_dim"):
             return HEAD_DIM_STEP
         size = hidden // heads if given is None else given
@@ -204,37 +204,37 @@ class ConfigReader:
         return size
 
     def kv_heads(self, heads: int, heads_key: str, key: str) -> int:
-        """How many heads keys and values have: all ``heads``, or fewer that divide them."""
+        """The number of key and value heads (GQA); it must divide ``heads``."""
         count = self.positive(key, heads)
         if heads % count and self.sound(key, heads_key):
             self.problem(f"{key} = {count} does not divide {heads_key} = {heads}", key)
         return heads if heads % count else count
 
     def agree(self, key: str, value: object, name: str) -> None:
-        """``key``, where the file has it, says the same as what was read by its other ``name``."""
+        """Record a problem if the file's ``key`` differs from ``value``, which was read under ``name``."""
         self._read.add(key)
         if key in self._stated:
             self.refuse(key, (value,), f"contradicts the value {value!r} of its other name, {name}")
 
     def ignore(self, *keys: str) -> None:
-        """Keys of this family that do not change the result."""
+        """Mark keys of this family that do not change the result as read."""
         self._read.update(keys)
 
     def ignore_rest(self) -> None:
-        """Judge no key that was not read yet; something is wrong with all of them."""
+        """Mark all other keys as read, since a larger problem makes them meaningless."""
         self._read.update(self._stated)
 
     def finish(self) -> None:
         """
         Raises:
-            UnsupportedModelError: everything found wrong, and every key nobody understood.
+            UnsupportedModelError: lists every problem and every unknown key.
         """
         self._settle()
         if problems := self._found():
             raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")
 
     def _settle(self) -> None:
-        """What holds for the config of every model."""
+        """The checks that apply to every model."""
         self._judge_quantization()
         self.refuse("add_cross_attention", (False,), "cross-attention is not part of a decoder-only model")
         self.refuse("pruned_heads", ({},), "pruned heads are not supported")
@@ -244,11 +244,11 @@ class ConfigReader:
         self._read.add("quantization_config")
         settings = self._config.get("quantization_config")
         packing = None if settings is None else read_packing(settings)
-        for fault in packing if isinstance(packing, list) else ():
-            self.problem(fault, "quantization_config")
+        for text in packing if isinstance(packing, list) else ():
+            self.problem(text, "quantization_config")
 
     def _found(self) -> list[str]:
-        """What is wrong here and in the objects inside, and the keys that nobody read."""
+        """All problems, those of inner objects included, and the unknown keys."""
         unknown = sorted(self._stated - self._read)
         return [
             *dict.fromkeys(self._problems),

@@ -1,6 +1,6 @@
-"""folded(): what a config adds or multiplies, moved into the weights, where it costs nothing at run time.
+"""Weight folding: multipliers and norm offsets of a config are moved into the weights to save operators.
 
-Exact but for one rounding in float32. A quantized matrix has the same codes before and after: only scales change.
+Exact except for one float32 rounding. A quantized matrix keeps its codes: only scales change.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Rope: rotary position embeddings (Su et al. 2021, arXiv:2104.09864) and the ways to stretch them.
+"""Rotary position embeddings (RoPE, Su et al. 2021, arXiv:2104.09864) and their context extensions (RoPE scaling).
 
-A rotation is given by its inverse frequencies: the pair k of a head is turned by ``position · inverse[k]``. They are
-computed in float32, like in the models' own code. Some stretchings depend on the length of the text; a model is
-exported for one length, and they are fixed for it.
+A rotation is given by its inverse frequencies: pair k of a head is rotated by ``position · inverse[k]``. They are
+computed in float32, as in the models' own code. Some scalings depend on the sequence length; a model is exported for
+one context length, and they are fixed for it.
 """
 
 import math
@@ -78,11 +78,11 @@ class Rope:
 
     @property
     def attention_factor(self) -> float:
-        """What the cosines and sines are multiplied by."""
+        """The factor of cosines and sines."""
         return self.scaling.attention_factor if isinstance(self.scaling, Yarn | LongRope) else 1.0
 
     def inverse_frequencies(self, context: int) -> Floats:
-        """float32 [dim / 2], for texts of up to ``context`` tokens."""
+        """float32 [dim / 2], for sequences of up to ``context`` tokens."""
         match self.scaling:
             case None:
                 return _plain(self.theta, self.dim)

@@ -1,7 +1,7 @@
-"""Cuts: how the checkpoint's tensors become ours, without reading them.
+"""Tensor layouts: how a checkpoint stores our tensors (transposed, fused, interleaved, per expert), read lazily.
 
-Ours are always [out, in] for matrices. A cut names the checkpoint's tensors, says which shape each must then have, and
-gives our tensors as lazy views of them.
+Our matrices are always [out, in]. A layout names the checkpoint's tensors, gives the shape that each must have, and
+returns our tensors as lazy views of them.
 """
 
 from abc import ABC, abstractmethod
@@ -14,32 +14,35 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(ABC):
-    """``theirs``: the checkpoint's name, a template with ``{i}`` for the layer."""
+class TensorLayout(ABC):
+    """How one or more of our tensors are stored.
+
+    ``theirs``: the checkpoint's name, a template with ``{i}`` for the layer.
+    """
 
     theirs: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the checkpoint's tensors; one, for most cuts."""
+        """The names of the checkpoint's tensors; most layouts have one."""
         return (self.theirs,)
 
     @abstractmethod
     def shape(self, ours: Sequence[Shape]) -> Shape:
-        """The shape each of the checkpoint's tensors must have for ours to have theirs."""
+        """The shape that each of the checkpoint's tensors must have, given ``ours``."""
 
     @abstractmethod
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         """Our tensors, as views of the checkpoint's."""
 
-    def for_layer(self, layer: int) -> "Cut":
-        """The cut with its template filled in."""
+    def for_layer(self, layer: int) -> "TensorLayout":
+        """The layout with the layer's number filled in."""
         return replace(self, theirs=self.theirs.replace("{i}", str(layer)))
 
 
 @dataclass(frozen=True, slots=True)
-class Same(Cut):
-    """One tensor, as it is."""
+class Same(TensorLayout):
+    """One tensor, stored as ours is."""
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
         return ours[0]
@@ -49,8 +52,8 @@ class Same(Cut):
 
 
 @dataclass(frozen=True, slots=True)
-class Concatenated(Cut):
-    """Several of ours, one after the other along the output axis; ``transposed`` if stored as [in, out]."""
+class Concatenated(TensorLayout):
+    """Several of ours, concatenated along the output axis; ``transposed`` if stored as [in, out]."""
 
     transposed: bool = False
 
@@ -70,11 +73,11 @@ def transposed(theirs: str) -> Concatenated:
 
 
 @dataclass(frozen=True, slots=True)
-class Interleaved(Cut):
+class Interleaved(TensorLayout):
     """Several of ours in ``groups``: the first share of each along the output axis, then the second share of each…
 
-    Queries, keys and values fused head by head are ``groups`` = heads; with shared keys and values a group is the
-    queries of one key and value head, that key and that value. ``stacked``: the groups have an axis of their own.
+    QKV fused head by head has ``groups`` = heads; with GQA a group is one key head, its value head and their query
+    heads. ``stacked``: the groups have their own axis.
     """
 
     groups: int
@@ -97,7 +100,7 @@ class Interleaved(Cut):
 
 
 @dataclass(frozen=True, slots=True)
-class Skipping(Cut):
+class Skipping(TensorLayout):
     """One tensor without its first ``rows`` rows."""
 
     rows: int
@@ -110,8 +113,8 @@ class Skipping(Cut):
 
 
 @dataclass(frozen=True, slots=True)
-class Stacked(Cut):
-    """The rows of ours as ``count`` tensors of their own; ``{n}`` in the template is the row."""
+class Stacked(TensorLayout):
+    """Each row of ours is its own tensor, ``count`` in all; ``{n}`` in the template is the row."""
 
     count: int
 
@@ -128,7 +131,7 @@ class Stacked(Cut):
 
 @dataclass(frozen=True, slots=True)
 class Scattered(Stacked):
-    """One of ours in ``count`` tensors, one after the other along the output axis."""
+    """One of ours, split into ``count`` tensors along the output axis."""
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
         return (ours[0][0] // self.count, *ours[0][1:])

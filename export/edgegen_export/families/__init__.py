@@ -1,4 +1,4 @@
-"""The model families edgegen exports, each as data in its own file."""
+"""The supported model families, each as data in its own file."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.families.bloom import BLOOM

@@ -1,4 +1,4 @@
-"""BLOOM: ALiBi, a normalized embedding, queries, keys and values fused head by head."""
+"""BLOOM: ALiBi, a norm after the embedding, QKV fused head by head."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
@@ -14,7 +14,7 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
     read.refuse(
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )
-    # How training was cut and computed.
+    # Settings of training.
     read.ignore(
         "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32", "bias_dropout_fusion"
     )
@@ -38,7 +38,7 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
 
 
 LONGEST_CONTEXT = 1 << 17
-"""ALiBi knows no last position; somewhere a context must end."""
+"""ALiBi has no last position, so the context needs a limit."""
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -1,5 +1,5 @@
-"""Command R: parallel blocks with one LayerNorm without bias, heads rotated in adjacent pairs, logits scaled. Of the
-second generation, layers with a window rotate and the others have no positions."""
+"""Command R: parallel blocks with one LayerNorm without bias, RoPE on adjacent pairs, scaled logits. In Command R7B,
+only layers with a sliding window have RoPE."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What families with experts have in common."""
+"""Mixture of experts: the config keys and tensor names that families with experts share."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Scattered
 
 STEP = 16
-"""QMoE takes whole blocks only, of 16 or more: the widths of experts' matrices must be multiples of this."""
+"""QMoE takes whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
 
 MOST = 1 << 12
-"""More experts than this are of no model, and each has names to be made up."""
+"""An upper limit that no real model exceeds, since each expert adds tensor names."""
 
 
 def with_experts(read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool) -> DecoderConfig:
-    """``config`` with experts, as many as ``count_key`` says, in the place of every MLP."""
+    """``config`` with ``count_key`` experts in place of every MLP."""
     count, per_token = read.positive(count_key, most=MOST), read.positive("num_experts_per_tok")
     read.ignore("output_router_logits", "router_aux_loss_coef")
     if per_token > count and read.sound(count_key):
@@ -29,7 +29,7 @@ def with_experts(read: ConfigReader, config: DecoderConfig, count_key: str, *, n
 
 
 def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str]) -> TensorMap:
-    """The router ``gate`` of ``module`` and its ``experts``, each a module with gate, up and down by these names."""
+    """The tensor map of a router ``gate`` and its ``experts``, with these names for gate, up and down."""
     assert config.experts
     count = config.experts.count
     return {

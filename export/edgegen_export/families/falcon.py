@@ -1,5 +1,5 @@
-"""Falcon in its three layouts: 7b (parallel, one key and value head), 40b and 180b (parallel with two norms, groups of
-queries fused with their key and value), rw (sequential, ALiBi)."""
+"""Falcon in its three variants: 7b (parallel, multi-query attention), 40b and 180b (parallel with two norms, GQA with
+fused QKV), rw (sequential, ALiBi)."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer

@@ -1,5 +1,5 @@
-"""Gemma, Gemma 2 and Gemma 3: embeddings multiplied, norms stored less one, from the second on a norm on each side of
-attention and MLP, and windows on most layers. Of a Gemma 3 that also sees, the language model."""
+"""Gemma, Gemma 2 and Gemma 3: scaled embeddings, RMSNorm with an offset of one; Gemma 2 and 3 add norms after attention
+and MLP and sliding window attention. Of a Gemma 3 with vision, the language model is exported."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def read_gemma(read: ConfigReader, activation_key: str = "hidden_act") -> Decode
 
 
 def read_sandwich(read: ConfigReader) -> DecoderConfig:
-    """What ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
+    """The settings that ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
     config = read_gemma(read, "hidden_activation")
     scale = read.above_zero("query_pre_attn_scalar") ** -0.5
     return replace(
@@ -67,7 +67,7 @@ def read_sandwich(read: ConfigReader) -> DecoderConfig:
 
 
 def read_gemma2(read: ConfigReader) -> DecoderConfig:
-    """``Gemma2Config``: every other layer, beginning with the first, has a window."""
+    """``Gemma2Config``: the first, third, … layers have a sliding window."""
     softcap = read.limit("attn_logit_softcapping")
     config = replace(read_sandwich(read), attention_softcap=softcap)
     windowed = every(2, False, True, config.num_layers)
@@ -75,7 +75,7 @@ def read_gemma2(read: ConfigReader) -> DecoderConfig:
 
 
 def read_gemma3(read: ConfigReader) -> DecoderConfig:
-    """``Gemma3TextConfig``: layers with a window rotate by ``rope_local_base_freq`` and are never stretched."""
+    """``Gemma3TextConfig``: layers with a sliding window use ``rope_local_base_freq`` and no RoPE scaling."""
     config = read_sandwich(read)
     read.ignore("attn_logit_softcapping")  # the model's own code does not read it
     windowed = read_window_pattern(read, config.num_layers, period=6)
@@ -119,7 +119,7 @@ GEMMA2 = Architecture(
 
 
 def read_gemma3_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Gemma3Config``: the language model's config is an object in it; without images the rest has no part."""
+    """``Gemma3Config``: reads the language model's config in ``text_config``; the vision settings are ignored."""
     read.ignore("vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index")
     config = read_gemma3(read.inner("text_config", GEMMA3_DEFAULTS) or ConfigReader({}, GEMMA3_DEFAULTS))
     read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")

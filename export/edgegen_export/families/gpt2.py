@@ -14,7 +14,7 @@ def read_gpt2(read: ConfigReader) -> DecoderConfig:
     scale = head_dim**-0.5 if read.flag("scale_attn_weights", True) else 1.0
     by_layer = read.flag("scale_attn_by_inverse_layer_idx")
     positions = read.positive("n_positions")
-    # The order of the scaling in float32 is what this one changes: nothing beyond rounding.
+    # This one changes the order of scaling in float32, which matters for rounding only.
     read.ignore("reorder_and_upcast_attn", "n_ctx")
     read.ignore("n_special", "predict_special_tokens", "line_by_line")  # of older writers
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))

@@ -1,4 +1,4 @@
-"""GPT-BigCode (SantaCoder, StarCoder): GPT-2 with one key and value head, matrices stored as [out, in]."""
+"""GPT-BigCode (SantaCoder, StarCoder): GPT-2 with multi-query attention, matrices stored as [out, in]."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:
     if read.flag("multi_query", True):
         config = replace(config, num_kv_heads=1)
     read.agree("num_key_value_heads", config.num_kv_heads, "multi_query")
-    # How the softmax is computed and memory is reserved elsewhere.
+    # Softmax precision and memory reservation of other runtimes.
     read.ignore(
         "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"
     )

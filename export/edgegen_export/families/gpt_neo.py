@@ -1,4 +1,4 @@
-"""GPT-Neo: GPT-2 without scaled attention, every other layer with a window, projections apart."""
+"""GPT-Neo: GPT-2 without attention scaling, sliding window attention on every other layer, separate projections."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -34,7 +34,7 @@ def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
 
 
 def _local_layers(read: ConfigReader, layers: int) -> Sequence[bool]:
-    """``attention_layers``, a kind per layer, or ``attention_types``: patterns, each with how often it is repeated."""
+    """``attention_layers``, a kind per layer, or ``attention_types``, patterns with repeat counts."""
     kinds = {"global": False, "local": True}
     listed = read.per_layer("attention_layers", kinds, layers)
     expanded: list[Any] = []

@@ -1,4 +1,4 @@
-"""GPT-NeoX (Pythia): parallel blocks with two norms, partly rotated heads, QKV fused head by head, an untied head."""
+"""GPT-NeoX (Pythia): parallel blocks with two norms, partial RoPE, QKV fused head by head, untied head."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig, Layer
@@ -67,6 +67,6 @@ GPT_NEOX = Architecture(
         "use_parallel_residual": True,
     },
     prefixes=("", "gpt_neox."),
-    # Buffers that old checkpoints stored: causal masks and frequencies.
+    # Buffers in old checkpoints: causal masks and frequencies.
     ignored=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
 )

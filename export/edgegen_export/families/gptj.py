@@ -1,4 +1,4 @@
-"""GPT-J: parallel blocks with one norm, heads partly rotated in adjacent pairs, a head with a bias."""
+"""GPT-J: parallel blocks with one norm, partial RoPE on adjacent pairs, head with a bias."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Granite: Llama with multipliers of embedding, attention, residuals and logits."""
+"""Granite: Llama with multipliers for embedding, attention, residuals and logits."""
 
 from dataclasses import replace
 

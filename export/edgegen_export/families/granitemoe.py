@@ -1,4 +1,4 @@
-"""Granite MoE: Granite with experts, whose matrices are stored as one tensor."""
+"""Granite MoE: Granite with a mixture of experts, stored as one tensor per projection."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig

@@ -1,4 +1,4 @@
-"""Llama, and with it the families that differ by data only: RMSNorm, rotary positions, gated MLP."""
+"""Llama: RMSNorm, RoPE, GQA and a gated MLP; many families are variants of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,19 +40,19 @@ LLAMA_TENSORS = {
 }
 LLAMA_PREFIXES = ("", "model.")
 LLAMA_IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.inv_freq")
-"""Frequencies that old checkpoints stored as buffers."""
+"""RoPE frequencies that old checkpoints stored as buffers."""
 
 
 def read_llama(
     read: ConfigReader, *, norm: Norm | None = None, activation_key: str = "hidden_act", interleaved: bool = False
 ) -> DecoderConfig:
-    """``LlamaConfig`` and its many likenesses. ``norm``: what stands in the place of RMSNorm."""
+    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rope = read_rope(read, head_dim, positions, interleaved=interleaved)
     default_context, longest_context = contexts(rope, positions)
-    # Whether a bias exists, the checkpoint says.
+    # The checkpoint's tensors show whether a bias exists.
     read.ignore("attention_bias", "mlp_bias")
     # SmolLM 2's trainer wrote these.
     read.ignore("is_llama_config")

@@ -1,4 +1,4 @@
-"""Mistral: Llama with a sliding window on every layer."""
+"""Mistral: Llama with sliding window attention on every layer."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig

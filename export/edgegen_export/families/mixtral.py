@@ -1,4 +1,4 @@
-"""Mixtral: Mistral with experts."""
+"""Mixtral: Mistral with a mixture of experts."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig

@@ -1,4 +1,4 @@
-"""OLMo: Llama with a LayerNorm that has no weights. OLMo 2: norms after attention and MLP, and on queries and keys."""
+"""OLMo: Llama with a LayerNorm without weights. OLMo 2: norms after attention and MLP, and QK norm."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""OLMoE: Llama with norms on queries and keys, and experts."""
+"""OLMoE: Llama with QK norm and a mixture of experts."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""OPT: learned positions counted from two, projections apart; the 350m model normalizes after each sum and has an
-embedding narrower than its layers."""
+"""OPT: learned positions with an offset of two, separate projections; the 350m model has post-norm layers and a smaller
+embedding size."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions, Norm

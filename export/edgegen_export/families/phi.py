@@ -1,5 +1,5 @@
-"""Phi 1.5 and 2: parallel blocks with one LayerNorm, partly rotated heads, a head with a bias. Phi 3 and 4-mini: Llama
-with fused projections and LongRoPE."""
+"""Phi 1.5 and 2: parallel blocks with one LayerNorm, partial RoPE, head with a bias. Phi 3 and Phi-4-mini: Llama with
+fused projections and LongRoPE."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Qwen2, Qwen2.5 and Qwen3: Llama with biases on queries, keys and values, or with norms on queries and keys."""
+"""Qwen2 and Qwen2.5: Llama with QKV biases. Qwen3: Llama with QK norm."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ QWEN_DEFAULTS = {
 
 
 def read_qwen2(read: ConfigReader) -> DecoderConfig:
-    """``Qwen2Config``: where windows are used at all, the layers from ``max_window_layers`` on have them."""
+    """``Qwen2Config``: with ``use_sliding_window``, the layers from ``max_window_layers`` on have a sliding window."""
     config = read_llama(read)
     read.refuse("use_mrope", (False,), "positions in several dimensions are not supported")
     used, window, first = read.flag("use_sliding_window"), read_window(read), read.get("max_window_layers", int, 28)

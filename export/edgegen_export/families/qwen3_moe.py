@@ -1,4 +1,4 @@
-"""Qwen3 MoE: Qwen3 with experts."""
+"""Qwen3 MoE: Qwen3 with a mixture of experts."""
 
 from dataclasses import replace
 
@@ -12,9 +12,9 @@ from edgegen_export.families.shared import QK_NORM, read_window, sliding
 
 
 def read_qwen3_moe(read: ConfigReader) -> DecoderConfig:
-    """``Qwen3MoeConfig``: where windows are used at all, every layer has one."""
+    """``Qwen3MoeConfig``: with ``use_sliding_window``, every layer has a sliding window."""
     config = read_llama(read)
-    read.ignore("max_window_layers")  # of Qwen3, and in the files of these models too
+    read.ignore("max_window_layers")  # Qwen3's key, which these models' files have too
     used, window = read.flag("use_sliding_window"), read_window(read)
     config = sliding(config, window if used else None, [True] * config.num_layers)
     config = replace(config, qk_norm=QKNorm(config.norm, over="head"))

@@ -1,10 +1,10 @@
-"""Architectures that are refused by name, and why."""
+"""Unsupported model types, with the reason why each cannot be exported."""
 
-_STATE = "it is a recurrent model: its state is not a cache of keys and values, which is what a bundle's graphs share"
-_HYBRID = "some of its layers are recurrent: their state is not a cache of keys and values"
+_STATE = "it is a recurrent model: its state is not a KV cache, which a bundle's graphs share"
+_HYBRID = "some of its layers are recurrent: their state is not a KV cache"
 _ENCODER = "it is an encoder: it has no next token to generate"
 _BOTH = "it is an encoder and a decoder; edgegen exports models that are a decoder only"
-_LATENT = "its attention keeps compressed keys and values, which no operator on the CPU reads; try --via optimum"
+_LATENT = "its latent attention has a compressed KV cache, which no operator on the CPU reads; try --via optimum"
 _SEES = "it reads more than text; a checkpoint of its language model alone may be exported"
 _EXPERTS = "its mixture of experts is not one that ONNX Runtime's CPU operators compute; try --via optimum"
 
@@ -14,9 +14,7 @@ REFUSED: dict[str, str] = {
         ("jamba", "zamba", "zamba2", "bamba", "recurrent_gemma", "granitemoehybrid", "falcon_h1", "lfm2", "nemotron_h"),
         _HYBRID,
     ),
-    **dict.fromkeys(
-        ("qwen3_next", "minimax"), "some of its layers have linear attention, which keeps a state of its own"
-    ),
+    **dict.fromkeys(("qwen3_next", "minimax"), "some of its layers have linear attention: its state is not a KV cache"),
     **dict.fromkeys(("bert", "distilbert", "roberta", "xlm-roberta", "albert", "electra", "modernbert"), _ENCODER),
     **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper"), _BOTH),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "minicpm3"), _LATENT),

@@ -1,4 +1,4 @@
-"""What families have in common: activations by name, rotary settings, layer types, fragments of tensor maps."""
+"""Parts that model families share: activations by name, RoPE settings, layer types, fragments of tensor maps."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,18 +25,18 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
-"""Whether layers of a type see a window only."""
+"""Whether layers of a type have sliding window attention."""
 
 QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"}
 
 
 def named(ours: str, theirs: str) -> dict[str | tuple[str, ...], str]:
-    """Weight and bias of a module that is stored as it is."""
+    """The tensor map of a module's weight and bias."""
     return {f"{ours}.{x}": f"{theirs}.{x}" for x in ("weight", "bias")}
 
 
 def fused_qkv(theirs: str, groups: int) -> dict[str | tuple[str, ...], Interleaved]:
-    """Queries, keys and values in one module, with weight and bias, a group for each head of keys."""
+    """The tensor map of a fused QKV module, weight and bias, one group per key head."""
     return {
         tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(f"{theirs}.{kind}", groups)
         for kind in ("weight", "bias")
@@ -61,8 +61,8 @@ def read_rope(
     interleaved: bool = False,
     layer_type: str = "full_attention",
 ) -> Rope:
-    """The rotation that ``rope_theta`` and ``rope_scaling`` describe, or ``rope_parameters``, which newer writers put
-    in the place of both, in some families for each ``layer_type`` apart. ``rope_scaling`` is of full attention."""
+    """RoPE as ``rope_theta`` and ``rope_scaling`` describe it, or as ``rope_parameters``, which replaces both in newer
+    files, in some families per ``layer_type``. ``rope_scaling`` applies to full attention only."""
     theta, partial = read.optional(theta_key, float), read.optional(partial_key, float)
     inner = _rope_settings(read, layer_type)
     if inner is not None:
@@ -86,12 +86,12 @@ def read_rope(
 
 
 def _within(read: ConfigReader) -> str:
-    """The key of the object that describes rotations."""
+    """The key of the object that describes RoPE."""
     return "rope_parameters" if read.has("rope_parameters") else "rope_scaling"
 
 
 def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
-    """The object that describes the rotation of layers of this type, if there is one."""
+    """The object that describes RoPE for layers of this type, if there is one."""
     if read.optional("rope_parameters", dict) and read.optional("rope_scaling", dict):
         read.problem("rope_scaling: stands beside rope_parameters, which says the same in another way; keep one")
         return None
@@ -182,8 +182,8 @@ def _read_longrope(read: ConfigReader, inner: ConfigReader, dim: int, positions:
 
 
 def contexts(rope: Rope | None, positions: int) -> tuple[int, int]:
-    """(default, longest) context of a model made for ``positions``: how far a stretching reaches, and what depends on
-    the length of the text, are left out unless asked for."""
+    """(default, longest) context of a model trained for ``positions``. The longest uses the full reach of the
+    RoPE scaling."""
     match rope.scaling if rope else None:
         case LongRope(original=original):
             return min(original, positions), positions
@@ -199,12 +199,12 @@ def contexts(rope: Rope | None, positions: int) -> tuple[int, int]:
 
 
 def sliding(config: DecoderConfig, window: int | None, which: Sequence[bool]) -> DecoderConfig:
-    """``config`` with ``window`` on the layers that ``which`` says."""
+    """``config`` with a sliding ``window`` on the layers selected by ``which``."""
     return _changed(config, which, lambda layer: replace(layer, window=window))
 
 
 def rotating(config: DecoderConfig, rope: Rope | None, which: Sequence[bool]) -> DecoderConfig:
-    """``config`` with ``rope``, or no rotation, on the layers that ``which`` says."""
+    """``config`` with ``rope``, or without RoPE, on the layers selected by ``which``."""
     return _changed(config, which, lambda layer: replace(layer, rope=rope))
 
 
@@ -214,19 +214,19 @@ def _changed(config: DecoderConfig, which: Sequence[bool], change: Callable[[Lay
 
 
 def read_window(read: ConfigReader, key: str = "sliding_window") -> int | None:
-    """A window of so many positions, or none."""
+    """The size of the sliding window, or None."""
     return read.positive(key) if read.has(key) else read.optional(key, int)
 
 
 def read_window_pattern(read: ConfigReader, layers: int, period: int) -> Sequence[bool]:
-    """Which layers have a window: as ``layer_types`` says, or all but every ``period``-th; the file may set another."""
+    """Which layers have a sliding window: by ``layer_types``, or all but every ``period``-th; the file may set it."""
     key = "sliding_window_pattern"
     given = read.positive(key if read.has(key) else f"_{key}", period)
     return read_layer_types(read, layers, every(given, False, True, layers))
 
 
 def read_layer_types(read: ConfigReader, layers: int, otherwise: Sequence[bool]) -> Sequence[bool]:
-    """Which layers have a window: as ``layer_types`` says, or ``otherwise``."""
+    """Which layers have a sliding window: by ``layer_types``, or ``otherwise``."""
     return read.per_layer("layer_types", LAYER_TYPES, layers) or otherwise
 
 
@@ -234,8 +234,8 @@ def read_layer_types(read: ConfigReader, layers: int, otherwise: Sequence[bool])
 
 
 def alibi_slopes(heads: int, *, bfloat16: bool = False) -> tuple[float, ...]:
-    """One slope per head: powers of 2^(-8/n) for the n heads up to a power of two, and for the rest every other one of
-    the finer sequence of 2n (Press et al. 2022)."""
+    """The ALiBi slope of each head: powers of 2^(-8/n) for the n heads up to a power of two, and for the rest every
+    other one of the finer sequence of 2n (Press et al. 2022)."""
     whole = 1 << (heads.bit_length() - 1)
 
     def powers(count: int) -> list[float]:

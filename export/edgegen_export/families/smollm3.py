@@ -1,4 +1,4 @@
-"""SmolLM3: Llama with some layers that have no positions."""
+"""SmolLM3: Llama with some layers without RoPE (NoPE)."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
@@ -8,10 +8,10 @@ from edgegen_export.families.shared import read_layer_types, read_window, rotati
 
 
 def read_smollm3(read: ConfigReader) -> DecoderConfig:
-    """``SmolLM3Config``: a 1 in ``no_rope_layers`` is a layer that does rotate; each ``no_rope_layer_interval``-th does
-    not. Windows, where used, are on the layers without rotation."""
+    """``SmolLM3Config``: a 1 in ``no_rope_layers`` is a layer with RoPE; each ``no_rope_layer_interval``-th layer has
+    none. Sliding windows, if used, are on the layers without RoPE."""
     config = read_llama(read)
-    read.ignore("max_window_layers")  # Qwen's
+    read.ignore("max_window_layers")  # Qwen's key
     n = config.num_layers
     interval = every(read.positive("no_rope_layer_interval"), False, True, n)
     rotates = read.per_layer("no_rope_layers", {0: False, 1: True}, n) or interval

@@ -1,4 +1,4 @@
-"""StableLM: Llama with LayerNorm, partly rotated heads, and in some models parallel blocks or a norm for each head."""
+"""StableLM: Llama with LayerNorm and partial RoPE; some models have parallel blocks or QK norm per head."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""StarCoder 2: Llama's attention with LayerNorm, biases and a plain MLP."""
+"""StarCoder2: Llama's attention with LayerNorm, biases and an MLP without gate."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ def read_starcoder2(read: ConfigReader) -> DecoderConfig:
     """``Starcoder2Config``."""
     config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon", least=0))), gated=False)
     read.ignore("use_bias", "embedding_dropout")
-    # The trainer's names; the model's code reads none of them.
+    # The trainer's keys; the model's code reads none of them.
     read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "layer_norm_epsilon")
     read.refuse("scale_attn_weights", (True,), "scores are always scaled")
     read.refuse("norm_type", ("layer_norm",), "only layer_norm is known")

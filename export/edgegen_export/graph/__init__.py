@@ -1,1 +1,1 @@
-"""ONNX graphs: the builder, blocks, decoder, and the layer-by-layer reference."""
+"""ONNX graphs of a decoder: builder, blocks, prefill and decode graphs, and the layer-by-layer reference."""

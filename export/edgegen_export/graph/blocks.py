@@ -1,4 +1,4 @@
-"""The blocks of a decoder: embedding, norm, linear, attention, mlp, layer, head. No block knows a family's name.
+"""The building blocks of a decoder graph: embedding, norm, linear, attention, MLP, experts, layer, head.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, v vocabulary.
 """
@@ -24,14 +24,14 @@ from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphB
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters, RowMatrix
 
 ROTARY_STEP = 16
-"""Widths of heads and of their rotated part that GroupQueryAttention can rotate itself are multiples of this."""
+"""GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The residual stream [b, t, d] between blocks: ``residual + delta + bias``, not yet added.
 
-    The sum waits for the next norm, whose fused operator adds, normalizes and returns both in one pass.
+    The next norm's fused operator adds them, normalizes the sum and returns both in one pass.
     """
 
     residual: Value
@@ -53,10 +53,10 @@ class CacheLengths:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """What the layers of a graph share.
+    """The inputs that all layers of a graph share.
 
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
-    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: that of the cache.
+    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache.
     """
 
     positions: Value
@@ -163,10 +163,9 @@ def linear(g: GraphBuilder, matrix: Matrix | RowMatrix, x: Value, bias: Tensor |
 
 
 def _by_row(g: GraphBuilder, matrix: RowMatrix, x: Value) -> Value:
-    """``x @ matrix.T`` by products of 8-bit integers, each row of ``x`` rounded in steps of its own.
+    """``x @ matrix.T`` in 8-bit integers, with one activation scale per row of ``x``.
 
-    So a row is what it is whatever the rows beside it are, which a scale for all of them (``DynamicQuantizeMatMul``)
-    would not give.
+    A row's result then does not depend on other rows. With ``DynamicQuantizeMatMul``, which has one scale, it would.
     """
     step, middle = g.constant(np.array(1 / 127, np.float32)), g.constant(np.array(128, np.uint8))
     least = g.constant(np.array(np.finfo(np.float32).tiny, np.float32))
@@ -197,9 +196,9 @@ def softcap(g: GraphBuilder, cap: float, x: Value) -> Value:
 def attention(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, cache: KVLayer, step: StepInputs
 ) -> Stream:
-    """Causal attention of [b, t, d] over the cache, which the operator appends to in place.
+    """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place.
 
-    Returns the output projection, its bias still to be added.
+    Returns the output projection without its bias, which the stream adds.
     """
     module, own = f"layers.{layer}.attn", config.layers[layer]
     qkv = tuple(f"{module}.{name}" for name in "qkv")
@@ -247,7 +246,7 @@ def attention(
 
 
 def kv_scale_names(layer: int) -> tuple[str, str]:
-    """Names of the scales of a layer's keys and values in an int8 cache, float32 [1, kv_heads, 1, head_dim] each."""
+    """Names of a layer's key and value scales for an int8 KV cache, float32 [1, kv_heads, 1, head_dim] each."""
     return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
@@ -265,8 +264,8 @@ def _prepared(
     packed: Value,
     step: StepInputs,
 ) -> tuple[Value, Value, Value]:
-    """Queries, keys and values apart, each [b, t, heads · head_dim], normalized and rotated as far as the attention
-    operator cannot do it."""
+    """Query, key and value, each [b, t, heads · head_dim], with QK norm, and with RoPE if the attention operator cannot
+    apply it."""
     heads = {"q": config.num_heads, "k": config.num_kv_heads}
     widths = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
     query, key, value = g.node("Split", [packed, g.axes(*widths)], 3, attributes={"axis": 2})
@@ -304,8 +303,8 @@ def _head_norm(
 
 
 def alibi_bias(g: GraphBuilder, alibi: Alibi, ids: Value, total: Value) -> Value:
-    """What is added to the scores: float32 [1, h, t, total] for ids [b, t]. The softmax of a row does not see what all
-    its scores have in common, so the position of the key alone stands for its distance."""
+    """The ALiBi bias of the scores, float32 [1, h, t, total] for ids [b, t]. It uses the key's position instead of its
+    distance: the difference is constant within a row, and softmax ignores it."""
     keys = g.op.Cast(g.op.Range(g.constant(np.array(0, np.int32)), total, g.constant(np.array(1, np.int32))), to=1)
     slopes = np.array(alibi.slopes, np.float32).reshape(1, -1, 1, 1)
     bias = g.op.Mul(g.constant(slopes), keys)
@@ -317,7 +316,7 @@ def alibi_bias(g: GraphBuilder, alibi: Alibi, ids: Value, total: Value) -> Value
 
 
 def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value) -> Stream:
-    """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the bias of ``down`` still to be added."""
+    """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``."""
     module = f"layers.{layer}.mlp"
     if config.gated:
         both = (f"{module}.gate", f"{module}.up")
@@ -334,9 +333,9 @@ def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, 
 def expert_mlp(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
 ) -> Stream:
-    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the router gives a token the highest p.
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, the router's.
 
-    The router is small and decides much: it stays float32.
+    The router stays float32: it is small, and its choice matters much.
     """
     module = f"layers.{layer}.mlp"
     router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
@@ -348,7 +347,7 @@ def expert_mlp(
         "k": experts.per_token,
         "normalize_routing_weights": 1,
         "activation_type": "swiglu",
-        "swiglu_fusion": 1,  # gate and up in turn
+        "swiglu_fusion": 1,  # rows of gate and up alternate
         "activation_alpha": 1.0,
         "activation_beta": 0.0,
         "swiglu_limit": 1e30,
@@ -358,14 +357,14 @@ def expert_mlp(
     op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
     (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
     if not experts.normalized:
-        # Not asked of the operators: QMoE normalizes regardless, and MoE then reads its input after overwriting it.
+        # Normalized here: QMoE always normalizes, and MoE with that attribute reads its input after overwriting it.
         chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
         result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
     return Stream(NONE, result)
 
 
 def _expert_inputs(g: GraphBuilder, matrix: Matrix) -> list[Value]:
-    """Weights, scales where there are any, and no bias."""
+    """Weights, scales if quantized, and no bias."""
     match matrix:
         case FloatMatrix(weight):
             return [g.weight(weight), NONE]
@@ -382,7 +381,7 @@ def decoder_block(
     cache: KVLayer,
     step: StepInputs,
 ) -> Stream:
-    """One layer:
+    """A decoder layer, by kind of block:
 
     - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``
     - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``
@@ -433,13 +432,13 @@ def decoder_block(
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:
-    """The norm of what a sublayer adds."""
+    """The normalized output of a sublayer."""
     x = g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
     return normalized(g, params, config.norm, x, module)
 
 
 def _both(g: GraphBuilder, residual: Value, attended: Stream, thought: Stream) -> Stream:
-    """The stream with both sublayers' parts."""
+    """The stream with the outputs of both sublayers."""
     delta = g.op.Add(attended.delta, thought.delta)
     if attended.bias:
         delta = g.op.Add(delta, g.weight(attended.bias))
@@ -460,7 +459,7 @@ def head(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Val
 
 
 def _trimmed(inputs: list[Value]) -> list[Value]:
-    """Without the optional inputs at the end that are left out."""
+    """``inputs`` without trailing omitted ones."""
     while inputs and not inputs[-1]:
         inputs.pop()
     return inputs

@@ -1,8 +1,8 @@
 """GraphBuilder: ONNX graphs written the way the formula reads.
 
 ``g.op.Add(residual, attention)`` emits one node and returns its output; ``g.ms`` does the same for ONNX Runtime's
-own operators (domain ``com.microsoft``). Weights are ``Tensor``s: a name, a dtype, a shape and a place in the
-bundle's weights file; the same ``Tensor`` may be used by any number of graphs.
+own operators (domain ``com.microsoft``). Weights are ``Tensor``s: a name, a dtype, a shape and an offset in the
+bundle's weights file; several graphs may use the same ``Tensor``.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -66,7 +66,7 @@ class _Operators:
 
 
 class GraphBuilder:
-    """One graph in the making. ``opset``: that of the nodes that are copied into it, where there are any."""
+    """One graph that is being built. ``opset``: the version of the nodes that are copied into it, if any."""
 
     def __init__(self, name: str, opset: int = OPSET) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class GraphBuilder:
         self.outputs: dict[str, ValueInfoProto] = {}
         self.weights: dict[str, Tensor] = {}
         self.casts: dict[str, NodeProto] = {}
-        """Of weights, which belong where the weights are."""
+        """Casts of 16-bit weights to float32, by output name; they stand before all other nodes."""
         self._scope: list[str] = []
         self._nodes: list[NodeProto] = []
         self._constants: dict[str, TensorProto] = {}
@@ -103,7 +103,7 @@ class GraphBuilder:
         self.outputs[name] = helper.make_tensor_value_info(name, _DTYPES[dtype], list(shape))
 
     def weight(self, tensor: Tensor) -> Value:
-        """Its value; 16-bit floats are for storage, and become float32 when a session opens."""
+        """The weight's value; 16-bit floats are a storage format and become float32 when a session opens."""
         if tensor.offset is None:
             return self.input(tensor.name, tensor.dtype, tensor.shape)
         self.weights[tensor.name] = tensor
@@ -114,11 +114,11 @@ class GraphBuilder:
         return Value(wide)
 
     def multiplied(self, weight: str) -> Value:
-        """What the first node that takes ``weight`` multiplies with it."""
+        """The value that the first node with ``weight`` as second input multiplies with it."""
         return next(Value(node.input[0]) for node in self._nodes if len(node.input) > 1 and node.input[1] == weight)
 
     def constant(self, array: NDArray[np.generic]) -> Value:
-        """A small constant, stored in the graph itself and once per value."""
+        """A small constant, stored in the graph itself once per value."""
         key = f"constant/{array.dtype}{list(array.shape)}/{array.tobytes().hex()}"
         self._constants[key] = numpy_helper.from_array(array, key)
         return Value(key)
@@ -146,7 +146,7 @@ class GraphBuilder:
         return tuple(outputs)
 
     def copy(self, node: NodeProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """Emit ``node``, of another graph, over ``inputs``; names are its own."""
+        """Emit a copy of another graph's ``node`` over ``inputs``, with its names."""
         copied = NodeProto()
         copied.CopyFrom(node)
         copied.input[:] = inputs
@@ -154,7 +154,7 @@ class GraphBuilder:
         return tuple(Value(name) for name in copied.output)
 
     def model(self, weights_file: str | None = None) -> ModelProto:
-        """The graph as a model whose weights lie in ``weights_file`` beside it."""
+        """The graph as an ONNX model whose weights are external data in ``weights_file``."""
         initializers = [_external(tensor, weights_file) for tensor in self.weights.values() if weights_file]
         graph = helper.make_graph(
             [*self.casts.values(), *self._nodes],

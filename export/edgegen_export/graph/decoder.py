@@ -1,4 +1,4 @@
-"""build_prefill, build_decode: the two graphs of a decoder, from the same blocks."""
+"""The prefill graph and the decode graph of a decoder, built from the same blocks."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from edgegen_export.graph.parameters import Parameters
 
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
-    """The cache of ``config`` in float32: a class for layers that see everything, and one for each window."""
+    """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size."""
     names = [_class_name(layer.window) for layer in config.layers]
     return KVSpec(
         dtype="float32",
@@ -49,7 +49,7 @@ def _class_name(window: int | None) -> str:
 
 
 def rotary_tables(config: DecoderConfig) -> dict[Rope, RotaryTable]:
-    """The tables of cosines and sines that the graphs take, by the rope they belong to."""
+    """The tables of cosines and sines that the graphs take as inputs, by rope."""
     ropes = list(dict.fromkeys(layer.rope for layer in config.layers if layer.rope))
     return {
         rope: RotaryTable(
@@ -73,7 +73,7 @@ def build_decode(config: DecoderConfig, params: Parameters, kv: KVSpec) -> Graph
 
 
 def build_states(config: DecoderConfig, params: Parameters, kv: KVSpec) -> GraphBuilder:
-    """The prefill graph, which besides gives the residual stream [b, t, d] behind each layer: ``states.{i}``."""
+    """The prefill graph with the residual stream [b, t, d] after each layer as extra outputs ``states.{i}``."""
     return _build("prefill", config, params, kv, with_states=True)
 
 
@@ -115,7 +115,7 @@ def step_inputs(
     tables: Mapping[Rope, RotaryTable],
     ids: Value,
 ) -> StepInputs:
-    """Declare the inputs that layers of these cache classes and these ropes share; ``ids`` has the shape [b, t]."""
+    """Declare the inputs that layers of these cache classes and ropes share; ``ids`` has shape [b, t]."""
     lengths = {
         name: CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
         for name, (seqlens, total) in ((name, c.length_inputs) for name, c in classes.items())
@@ -136,5 +136,5 @@ def step_inputs(
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
-    """Some positions of each row: hidden [b, t, d], indices [b, n] → [b, n, d]."""
+    """Selected positions of each row: hidden [b, t, d], indices [b, n] → [b, n, d]."""
     return g.op.GatherND(hidden, g.op.Unsqueeze(indices, g.axes(2)), batch_dims=1)

@@ -1,8 +1,8 @@
-"""Parameters: where the blocks get a model's weights from, by our names.
+"""Parameters: the model weights that graph blocks use, by our names, stored in a bundle or fed as graph inputs.
 
-Two kinds behind one interface: :class:`StoredParameters` quantizes a weight and appends it to the bundle's weights
-file the first time a graph asks for it, so that any number of graphs share one copy; :class:`FedParameters` makes
-every weight a float32 graph input, which lets the unquantized model run layer by layer in little memory.
+:class:`StoredParameters` quantizes a weight and appends it to the bundle's weights file when a graph first asks for it;
+all graphs share that copy. :class:`FedParameters` makes every weight a float32 graph input, so that the unquantized
+model can run layer by layer in little memory.
 """
 
 import math
@@ -36,10 +36,10 @@ class FloatMatrix:
 
 @dataclass(frozen=True, slots=True)
 class BlockMatrix:
-    """A matrix in blocks: codes uint8 [rows, blocks, bytes per block], scales [rows, blocks] of bfloat16, or of what a
-    repacked matrix has, zeros uint8 [rows, bytes] where it is not symmetric.
+    """A block-quantized matrix: codes uint8 [rows, blocks, bytes per block], scales [rows, blocks] in bfloat16 (or the
+    dtype of a repacked matrix), zero points uint8 [rows, bytes] unless it is symmetric.
 
-    ``table`` is the same codes seen as [rows, bytes], which the block-wise gather wants.
+    ``table`` is the same codes as [rows, bytes], the shape that the block-wise gather takes.
     """
 
     codes: Tensor
@@ -55,7 +55,7 @@ class BlockMatrix:
 
 @dataclass(frozen=True, slots=True)
 class RowMatrix:
-    """A matrix for products of 8-bit integers: codes int8 [columns, rows], a scale float32 [rows] for each row."""
+    """A matrix quantized per row for integer products: codes int8 [columns, rows], scales float32 [rows]."""
 
     codes: Tensor
     scales: Tensor
@@ -65,30 +65,30 @@ Matrix = FloatMatrix | BlockMatrix
 
 
 class Parameters(Protocol):
-    """Weights by module name; several modules ask for one fused weight, their rows one after the other."""
+    """Weights by module name; several modules give one fused weight, their rows concatenated."""
 
     def matrix(self, *modules: str) -> Matrix: ...
 
     def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
-        """As ``matrix``, for a linear layer between embedding and head."""
+        """Like ``matrix``, for a linear layer between embedding and head."""
         ...
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
-        """Of ``count`` experts, gate and up with their rows in turn, and down: tensors with one more axis, the expert,
-        before the others; blocks of one size."""
+        """The weights of ``count`` experts: gate and up with alternating rows, and down. The first axis is the expert;
+        both have the same block size."""
         ...
 
     def bias(self, *modules: str) -> Tensor | None:
-        """The fused bias float32 [rows], or None where no module has one."""
+        """The fused bias float32 [rows], or None if no module has one."""
         ...
 
     def vector(self, name: str) -> Tensor:
-        """A float32 tensor stored as it is: a norm's weight, a router."""
+        """A float32 tensor that is not quantized, such as a norm's weight or a router."""
         ...
 
 
 class WeightSink(Protocol):
-    """What a weights file offers to :class:`StoredParameters`."""
+    """The weights file that :class:`StoredParameters` appends to."""
 
     def begin(self, nbytes: int) -> int: ...
 
@@ -96,7 +96,7 @@ class WeightSink(Protocol):
 
 
 class StoredParameters:
-    """Parameters written to a weights file, each once, in the order in which the first graph asks for them."""
+    """Parameters written to a weights file once each, in the order in which graphs first ask for them."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class StoredParameters:
         on_tensor: Callable[[int], None],
         prepared: Callable[[str, MatrixFormat], Blocks | None] = lambda module, form: None,
     ) -> None:
-        """``prepared`` gives matrices that are quantized already, by their (fused) module and format; others are
-        rounded."""
+        """``prepared`` returns matrices that calibration already quantized, by (fused) module and format; the others
+        are rounded to nearest."""
         self._tensors = tensors
         self._recipe = recipe
         self._sink = sink
@@ -122,14 +122,14 @@ class StoredParameters:
 
     @property
     def bits_per_weight(self) -> float:
-        """Of the matrices written so far, with their scales and zeros."""
+        """Average over the matrices written so far, scales and zero points included."""
         return 8 * self._matrix_bytes / max(1, self._matrix_weights)
 
     def refuse_not_finite(self) -> None:
         """
         Raises:
-            TensorError: weights written so far have NaN or infinity, or become infinite in 16 bits; what was made of
-                them must not be kept.
+            TensorError: weights written so far have NaN or infinity, or become infinite in 16 bits; the output must
+                be discarded.
         """
         if self._not_finite:
             names = [f"{name}: has values that are NaN or infinite" for name in self._not_finite]
@@ -146,7 +146,7 @@ class StoredParameters:
         return self.matrix(*modules)
 
     def row_matrix(self, *modules: str) -> RowMatrix:
-        """The matrix once more, rounded per row."""
+        """The matrix quantized per row, stored in addition."""
         module = fused_name(modules)
         if module not in self._row_matrices:
             source = fused_weight(self._tensors, modules)
@@ -160,14 +160,14 @@ class StoredParameters:
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         gate_up, down = expert_weights(self._tensors, module)
-        columns = math.gcd(gate_up.shape[1], down.shape[1])  # QMoE takes one size of block for all
+        columns = math.gcd(gate_up.shape[1], down.shape[1])  # QMoE takes one block size for all matrices
         return (
             _per_expert(self._matrix(f"{module}.gate+up", gate_up, columns), count),
             _per_expert(self._matrix(f"{module}.down", down, columns), count),
         )
 
     def _matrix(self, module: str, source: LazyTensor, columns: int) -> Matrix:
-        """``source`` as the recipe says, its blocks of a size that divides ``columns``."""
+        """``source`` in the recipe's format, with a block size that divides ``columns``."""
         if module not in self._matrices:
             wanted = self._recipe.format_of(module)
             name = f"{module}.weight"
@@ -215,7 +215,7 @@ class StoredParameters:
         for start, stop, slab in source.slabs():
             self._check(source, slab)
             if self._not_finite:
-                continue  # nothing will be kept; go on for the names of the others
+                continue  # the output is discarded; go on to name the other tensors
             if prepared is None:
                 rounded = round_rows(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
@@ -241,7 +241,7 @@ class StoredParameters:
         return _tensor(name, array.dtype.name, array.shape, offset)
 
     def _check(self, source: LazyTensor, slab: NDArray[np.float32]) -> None:
-        # The sum is not finite if an element is not, or if it overflows: only then look closely.
+        # The sum is not finite if an element is not, or if it overflows: check elements only then.
         with np.errstate(all="ignore"):
             if np.isfinite(slab.sum()) or np.isfinite(slab).all():
                 return
@@ -253,7 +253,7 @@ class StoredParameters:
 
 @dataclass(frozen=True, slots=True)
 class FastParameters:
-    """``stored``, but its layers' matrices rounded per row, for the graph of a fast prefill."""
+    """``stored`` with the layers' matrices quantized per row, for the fast prefill graph."""
 
     stored: StoredParameters
 
@@ -274,10 +274,10 @@ class FastParameters:
 
 
 class FedParameters:
-    """Parameters as graph inputs; ``feeds`` reads what the graph asked for.
+    """Parameters as graph inputs; ``feeds`` reads the weights that the graph asked for.
 
-    ``blocks``: matrices, by their (fused) module, that are multiplied as the bundle will. Their operator rounds what it
-    multiplies only where the matrix is part of the graph: these are ``constants`` instead.
+    ``blocks``: matrices, by (fused) module, that are computed quantized, as in the bundle. They are ``constants`` of
+    the graph instead of inputs, because the operator quantizes activations only with constant matrices.
     """
 
     def __init__(self, tensors: Mapping[str, LazyTensor], blocks: Mapping[str, Blocks] | None = None) -> None:
@@ -301,7 +301,7 @@ class FedParameters:
             shape = (count, weight.shape[0] // count, weight.shape[1])
 
             def read() -> NDArray[np.float32]:
-                # By slabs: to bring rows in turn takes copies, and this may be gigabytes.
+                # By slabs: alternating rows need copies, and the matrix may have gigabytes.
                 whole = np.empty(weight.shape, np.float32)
                 for start, stop, slab in weight.slabs():
                     whole[start:stop] = slab
@@ -320,7 +320,7 @@ class FedParameters:
         return self._feed(name, self._tensors[name].shape, self._tensors[name].read)
 
     def feeds(self) -> dict[str, NDArray[np.float32]]:
-        """Every weight asked for so far, by graph input name."""
+        """The weights that the graph asked for, by graph input name."""
         return {name: read() for name, read in self._readers.items()}
 
     def _constant(self, name: str, blocks: Blocks) -> BlockMatrix:
@@ -360,19 +360,19 @@ def parts(name: str) -> list[str]:
 
 
 def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:
-    """The modules' weights, their rows one after the other."""
+    """The modules' weights, their rows concatenated."""
     return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
 
 
 def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
-    """The rows of all experts' gate and up in turn, and those of down."""
+    """All experts' gate and up with alternating rows, and down."""
     gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
     in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
     return LazyTensor.concat([gate, up]).reordered(in_turn), down
 
 
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
-    """The modules' biases one after the other, zeros where one has none; None where none has."""
+    """The modules' biases concatenated, zeros for a module without one; None if no module has one."""
     found = [tensors.get(f"{m}.bias") for m in modules]
     if len(found) == 1 or all(bias is None for bias in found):
         return found[0]
@@ -383,18 +383,25 @@ def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> Laz
 
 
 def _per_expert(matrix: Matrix, count: int) -> Matrix:
-    """The rows of ``matrix`` as those of ``count`` matrices, one after the other; the bytes stay where they are."""
+    """``matrix`` split by rows into ``count`` matrices with a new first axis; the bytes stay the same."""
 
-    def cut(tensor: Tensor) -> Tensor:
+    def per_expert(tensor: Tensor) -> Tensor:
         return replace(tensor, shape=(count, tensor.shape[0] // count, *tensor.shape[1:]))
 
     rows = matrix.rows // count
     match matrix:
         case FloatMatrix(weight):
-            return replace(matrix, weight=cut(weight), rows=rows)
+            return replace(matrix, weight=per_expert(weight), rows=rows)
         case BlockMatrix(codes, table, scales, zeros):
-            zeros = cut(zeros) if zeros else None
-            return replace(matrix, codes=cut(codes), table=cut(table), scales=cut(scales), zeros=zeros, rows=rows)
+            zeros = per_expert(zeros) if zeros else None
+            return replace(
+                matrix,
+                codes=per_expert(codes),
+                table=per_expert(table),
+                scales=per_expert(scales),
+                zeros=zeros,
+                rows=rows,
+            )
 
 
 def _nbytes(matrix: Matrix) -> int:

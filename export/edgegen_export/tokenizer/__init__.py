@@ -1,1 +1,1 @@
-"""Tokenizers of checkpoints as ``tokenizer.json``: whatever files describe them, the ids are those of the original."""
+"""Conversion of a checkpoint's tokenizer files to one ``tokenizer.json`` that gives the same ids."""

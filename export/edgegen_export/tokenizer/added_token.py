@@ -1,4 +1,4 @@
-"""AddedToken: a token found in the text before the model sees it."""
+"""AddedToken: a token of ``tokenizer.json`` that is matched in the text before the tokenizer's model runs."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -8,7 +8,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A special one has no part in the decoded text; ``normalized`` ones are searched for after normalization."""
+    """A ``special`` token is left out of decoded text; a ``normalized`` one is matched after normalization."""
 
     content: str
     special: bool
@@ -19,17 +19,17 @@ class AddedToken:
 
     @classmethod
     def plain(cls, content: str, *, special: bool) -> "AddedToken":
-        """The token as transformers makes it of its text alone."""
+        """The token with the flags that transformers gives a plain string."""
         return cls(content, special=special, normalized=not special)
 
     @classmethod
     def literal(cls, content: str, *, special: bool) -> "AddedToken":
-        """The token, found in the text as it is written."""
+        """The token, matched literally, before normalization."""
         return cls(content, special=special, normalized=False)
 
     @classmethod
     def read(cls, value: object, *, special: bool = False) -> "AddedToken":
-        """A token written as text, or as an object with its flags.
+        """A token given as a string, or as an object with flags.
 
         Raises ``ValueError`` when it is neither.
         """

@@ -1,4 +1,4 @@
-"""The tokenizer classes of transformers, as data: how each reads its files, and its defaults."""
+"""The tokenizer classes of transformers as data: which files each reads, and its defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,12 +24,12 @@ from edgegen_export.tokenizer.vocabulary_files import (
 
 @dataclass(frozen=True, slots=True)
 class TokenizerClass:
-    """``specials``: the tokens of the roles where no file names them.
+    """``specials``: the special tokens by role where no file names them.
 
-    ``ends``: whether ``add_bos_token`` and ``add_eos_token`` count ``always``, ``when made`` of other files (and then
-    only the first), or ``never``: then what a ``tokenizer.json`` puts around a text stays. ``add_bos``: the default.
+    ``ends``: whether ``add_bos_token`` and ``add_eos_token`` apply ``always``, ``when made`` from other files (and then
+    only the first), or ``never``: then the post-processor of ``tokenizer.json`` stays. ``add_bos``: the default.
 
-    ``rebuilt_for_prefix``: with ``add_prefix_space`` set, a ``tokenizer.json`` gives way to the ``tokenizer.model``.
+    ``rebuilt_for_prefix``: with ``add_prefix_space`` set, ``tokenizer.model`` replaces ``tokenizer.json``.
     """
 
     from_sentencepiece: Callable[[SentencePieceModel, TokenizerSettings], TokenizerJson] | None = None
@@ -46,7 +46,7 @@ def _plain(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJ
 
 
 UNNAMED = "PreTrainedTokenizer"
-"""The class of a tokenizer that has none of its own."""
+"""The class used if a tokenizer has no specific one."""
 
 _S = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 _END_OF_TEXT: Mapping[str, str] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
@@ -86,7 +86,7 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
     ),
     UNNAMED: TokenizerClass(_plain),
 }
-"""By name, without the ``Fast`` that a name may end with."""
+"""By class name without the suffix ``Fast``."""
 
 CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     **dict.fromkeys(
@@ -105,11 +105,11 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     "openai-gpt": "OpenAIGPTTokenizer",
     "bloom": "BloomTokenizer",
 }
-"""What transformers takes where neither the tokenizer's nor the model's config names a class."""
+"""The class by model type, used where no config names one, as in transformers."""
 
 
 def class_name(settings: TokenizerSettings, config: Mapping[str, object]) -> str | None:
-    """The class's name without ``Fast``: from the tokenizer's config, the model's, or the model's type, else None."""
+    """The class name without ``Fast``, from the tokenizer's config, the model's config or its type; None if unknown."""
     model_type = config.get("model_type")
     named = settings.tokenizer_class or config.get("tokenizer_class")
     if not isinstance(named, str):

@@ -1,4 +1,4 @@
-"""What transformers adds to a ``tokenizer.json`` when it opens one, so that the file alone gives the same ids."""
+"""Completion of a ``tokenizer.json`` with what transformers adds when it loads one: special tokens, BOS and EOS."""
 
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.tokenizer.added_token import AddedToken
@@ -9,20 +9,20 @@ from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 
 
 def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, *, made: bool) -> bool:
-    """Bring the tokenizer to what ``kind`` makes of it with these settings; whether anything had to change.
+    """Apply the class ``kind`` and the settings to the tokenizer; return whether anything changed.
 
-    ``made``: it was just made of other files.
+    ``made``: the tokenizer was just converted from other files.
 
     Raises:
-        CheckpointError: the settings name tokens or ids that the tokenizer cannot have; every fault is listed.
+        CheckpointError: the settings name tokens or ids that the tokenizer cannot have; every problem is listed.
     """
-    faults: list[str] = []
+    problems: list[str] = []
     before = tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor
     for token_id, token in settings.added.items():
         try:
             tokenizer.add(token, token_id)
         except ValueError as error:
-            faults.append(str(error))
+            problems.append(str(error))
     for token in _special_tokens(tokenizer, settings, kind, made=made):
         known = tokenizer.id_of(token.content)
         if known in tokenizer.added:
@@ -35,19 +35,19 @@ def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: Tokeni
     if kind.ends == "always" or (made and kind.ends == "when made"):
         add_bos = kind.add_bos if settings.add_bos is None else settings.add_bos
         add_eos = kind.ends == "always" and bool(settings.add_eos)
-        first = _end(tokenizer, settings, kind, "bos_token", faults) if add_bos else None
-        last = _end(tokenizer, settings, kind, "eos_token", faults) if add_eos else None
+        first = _end(tokenizer, settings, kind, "bos_token", problems) if add_bos else None
+        last = _end(tokenizer, settings, kind, "eos_token", problems) if add_eos else None
         if first or last or _adds_tokens(tokenizer):
             tokenizer.post_processor = template(first, last)
-    if faults:
-        raise CheckpointError(f"the tokenizer's files do not fit each other: {one_or_list(faults)}")
+    if problems:
+        raise CheckpointError(f"the tokenizer's files do not fit each other: {one_or_list(problems)}")
     return (tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor) != before
 
 
 def _special_tokens(
     tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, *, made: bool
 ) -> list[AddedToken]:
-    """The tokens that have a role. Those that only the class names do not enlarge a vocabulary that was there."""
+    """The special tokens. Those that only the class names are not added to an existing vocabulary."""
     named = [token for token in (*settings.specials.values(), *settings.more_special) if token is not None]
     assumed = [text for role, text in kind.specials.items() if role not in settings.specials]
     known = [text for text in (*assumed, *kind.more_special) if made or tokenizer.id_of(text) is not None]
@@ -55,18 +55,18 @@ def _special_tokens(
 
 
 def _end(
-    tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, role: str, faults: list[str]
+    tokenizer: TokenizerJson, settings: TokenizerSettings, kind: TokenizerClass, role: str, problems: list[str]
 ) -> tuple[str, int] | None:
     token = settings.special(role, kind.specials.get(role))
     token_id = tokenizer.id_of(token.content) if token else None
     if token is None or token_id is None:
         what = f"the vocabulary has no {token.content!r}" if token else "there is none"
-        faults.append(f"every text is to have the {role}, and {what}")
+        problems.append(f"every text is to have the {role}, and {what}")
         return None
     return token.content, token_id
 
 
 def _adds_tokens(tokenizer: TokenizerJson) -> bool:
-    """Whether the present post-processor puts tokens around a text."""
+    """Whether the post-processor adds tokens around a text."""
     post_processor = tokenizer.post_processor
     return post_processor is not None and post_processor["type"] != "ByteLevel"

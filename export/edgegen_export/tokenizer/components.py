@@ -1,4 +1,4 @@
-"""The parts of a ``tokenizer.json``, as the JSON objects that the tokenizers library reads."""
+"""The components of a ``tokenizer.json`` (normalizers, pre-tokenizers, models, decoders) as JSON objects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 Component = dict[str, Any]
 
 SPACE_MARK = "▁"
-"""What SentencePiece writes for a space (U+2581)."""
+"""The character that SentencePiece writes for a space (U+2581)."""
 
 
 def chain(kind: str, parts: Sequence[Component]) -> Component | None:
-    """Several normalizers, pretokenizers or decoders (``kind``, as their list is called) as one; None of none."""
+    """A sequence of normalizers, pre-tokenizers or decoders; ``kind`` is the key of its list. None if empty."""
     if len(parts) == 1:
         return parts[0]
     return {"type": "Sequence", kind: list(parts)} if parts else None
@@ -25,12 +25,12 @@ def replace_regex(old: str, new: str) -> Component:
 
 
 def isolated(regex: str) -> Component:
-    """A split into the matches of ``regex`` and what stands between them."""
+    """A pre-tokenizer that splits into the matches of ``regex`` and the text between them."""
     return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
 
 
 def byte_level(*, add_prefix_space: bool = False, use_regex: bool = True) -> Component:
-    """Bytes as letters: a pretokenizer (by default splitting words as GPT-2 does), and the decoder that undoes it."""
+    """Byte-level pre-tokenizer (by default with GPT-2's word splitting) and decoder."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": add_prefix_space,
@@ -40,12 +40,12 @@ def byte_level(*, add_prefix_space: bool = False, use_regex: bool = True) -> Com
 
 
 def metaspace(prepend: str, *, split: bool) -> Component:
-    """Spaces as marks; ``prepend`` one ``always``, at the ``first`` text only, or ``never``."""
+    """Metaspace: spaces become marks; one is prepended ``always``, to the ``first`` section only, or ``never``."""
     return {"type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": prepend, "split": split}
 
 
 def byte_fallback_decoder(*, drop_first_space: bool) -> Component:
-    """Marks to spaces, ``<0xNN>`` to bytes; a first space that only the encoder put there is dropped."""
+    """A decoder from marks to spaces and ``<0xNN>`` to bytes, which can drop the prepended first space."""
     parts: list[Component] = [replace(SPACE_MARK, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
     if drop_first_space:
         parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
@@ -86,7 +86,7 @@ def unigram(pieces: Sequence[tuple[str, float]], *, unk_id: int, byte_fallback: 
 
 
 def template(first: tuple[str, int] | None, last: tuple[str, int] | None) -> Component:
-    """A post-processor that puts a token (text, id) before and after every text."""
+    """A post-processor that adds a token (text, id) before and after every text."""
 
     def around(sequence: str, type_id: int) -> list[Component]:
         parts = [{"SpecialToken": {"id": token[0], "type_id": type_id}} if token else None for token in (first, last)]

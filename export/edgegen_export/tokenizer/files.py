@@ -1,4 +1,4 @@
-"""The tokenizer's files of a checkpoint, as the bundle carries them."""
+"""The tokenizer files of a bundle, copied or converted from the checkpoint's."""
 
 from edgegen.errors import CheckpointError, did_you_mean
 from edgegen_export.checkpoint import Checkpoint
@@ -12,15 +12,15 @@ from edgegen_export.tokenizer.vocabulary_files import MERGES, VOCABULARY, read_v
 
 TOKENIZER = "tokenizer.json"
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
-"""Under the name that T5 gives it, too."""
+"""The SentencePiece model's usual name, and T5's."""
 _COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 
 
 def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """Name → contents. The ``tokenizer.json`` alone gives the ids that transformers gives with all the files.
+    """Name → contents. The ``tokenizer.json`` alone gives the same ids as transformers with all files.
 
-    A checkpoint's own is carried as it is where that holds. Without one it is made of ``tokenizer.model``, or of
-    ``vocab.json`` and ``merges.txt``, or of a GGUF's metadata. Empty where the checkpoint has no tokenizer at all.
+    The checkpoint's own file is copied unchanged where that holds. Without one it is converted from
+    ``tokenizer.model``, ``vocab.json`` and ``merges.txt``, or GGUF metadata. Empty if the checkpoint has no tokenizer.
 
     Raises:
         CheckpointError: the files are malformed or contradict each other, or nothing says how to read them.
@@ -51,7 +51,7 @@ def _rebuilt(kind: TokenizerClass, settings: TokenizerSettings, found: dict[str,
 def _made(
     found: dict[str, bytes], name: str | None, kind: TokenizerClass, settings: TokenizerSettings
 ) -> TokenizerJson:
-    """The tokenizer of the files that the class reads."""
+    """The tokenizer converted from the files that the class reads."""
     model = next((file for file in _SENTENCEPIECE if file in found), None)
     if kind.from_sentencepiece and model:
         return kind.from_sentencepiece(read_sentencepiece(found[model], model), settings)

@@ -1,4 +1,4 @@
-"""GgufMetadata: typed values of a GGUF file's metadata; what is missing or of another type becomes a fault."""
+"""GgufMetadata: typed access to a GGUF file's metadata that collects problems."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
@@ -7,11 +7,11 @@ T = TypeVar("T", str, int, float)
 
 
 class GgufMetadata:
-    """``faults`` grows with every value that is not what was asked for."""
+    """``problems`` lists every value of another type than asked for."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
-        self.faults: list[str] = []
+        self.problems: list[str] = []
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -27,7 +27,7 @@ class GgufMetadata:
         value = self._values.get(key)
         if value is None or isinstance(value, bool):
             return value
-        self.faults.append(f"{key} is {value!r}, not true or false")
+        self.problems.append(f"{key} is {value!r}, not true or false")
         return None
 
     def texts(self, key: str) -> list[str]:
@@ -45,7 +45,7 @@ class GgufMetadata:
         value = self._values.get(key)
         if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
             return value
-        self.faults.append(f"{key} is {value!r}, not {name}")
+        self.problems.append(f"{key} is {value!r}, not {name}")
         return None
 
     def _array(self, key: str, kind: type[T], name: str) -> list[T]:
@@ -55,6 +55,6 @@ class GgufMetadata:
         kinds = (float, int) if kind is float else kind
         items = cast(list[Any], values) if isinstance(values, list) else None
         if items is None or not all(isinstance(item, kinds) and not isinstance(item, bool) for item in items):
-            self.faults.append(f"{key} is not an array of {name}")
+            self.problems.append(f"{key} is not an array of {name}")
             return []
         return items

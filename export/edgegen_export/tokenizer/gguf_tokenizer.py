@@ -1,4 +1,4 @@
-"""A GGUF file's tokenizer as the files of a bundle, by the rules of llama.cpp, which defines these files."""
+"""Conversion of a GGUF file's tokenizer to ``tokenizer.json``, by llama.cpp's rules."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from edgegen_export.tokenizer.sentencepiece_model import (
 )
 from edgegen_export.tokenizer.sentencepiece_tokenizer import plain_tokenizer
 from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
-from edgegen_export.tokenizer.vocabulary_files import merge_faults
+from edgegen_export.tokenizer.vocabulary_files import merge_problems
 
 _MODEL = "tokenizer.ggml.model"
 _WHOLE = "tokenizer.huggingface.json"
@@ -38,11 +38,11 @@ def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` of the metadata.
+    """``tokenizer.json`` and ``tokenizer_config.json`` made from the metadata.
 
     Raises:
-        CheckpointError: the metadata is not a tokenizer, contradicts itself (every fault is listed), or is of a kind
-            that is not known.
+        CheckpointError: the metadata is not a tokenizer, contradicts itself (every problem is listed), or is of a kind
+            that is not supported.
     """
     read = GgufMetadata(metadata)
     whole, model = read.text(_WHOLE), read.text(_MODEL)
@@ -61,8 +61,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         tokenizer = _sentencepiece(read, Algorithm.UNIGRAM, defaults)
     else:
         known = "gpt2 (byte-level BPE), llama (SentencePiece BPE) or t5 (Unigram)"
-        read.faults.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
-    if tokenizer is None or read.faults:
+        read.problems.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
+    if tokenizer is None or read.problems:
         raise _refusal(read)
     ids = _ids(read, tokenizer, defaults)
     wanted_bos, wanted_eos = read.flag("tokenizer.ggml.add_bos_token"), read.flag("tokenizer.ggml.add_eos_token")
@@ -70,9 +70,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     add_eos = add_eos if wanted_eos is None else wanted_eos
     for role, wanted in (("bos_token", add_bos), ("eos_token", add_eos)):
         if wanted and role not in ids and whole is None:
-            read.faults.append(f"every text is to have the {role}, and there is no {_id_key(role)}")
+            read.problems.append(f"every text is to have the {role}, and there is no {_id_key(role)}")
     config = _config(read, tokenizer, ids)
-    if read.faults:
+    if read.problems:
         raise _refusal(read)
     if whole is not None:
         data = whole.encode()
@@ -91,22 +91,22 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
-    """The tokenizer, and whether a text begins with its first token where the file does not say."""
+    """The tokenizer, and whether BOS is added where the file does not say."""
     pieces = _pieces(read, scored=False)
     name = read.text("tokenizer.ggml.pre") or "default"
     pre_tokenizer = PRE_TOKENIZERS.get(name)
     if pre_tokenizer is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
-        read.faults.append(f"tokenizer.ggml.pre is {name!r}, which is not supported: only {known}")
+        read.problems.append(f"tokenizer.ggml.pre is {name!r}, which is not supported: only {known}")
     lines = read.texts("tokenizer.ggml.merges")
     if not lines:
-        read.faults.append("there is no tokenizer.ggml.merges")
-    # The first character belongs to the first token even if it is a space.
+        read.problems.append("there is no tokenizer.ggml.merges")
+    # A merge may start with a space, which belongs to its first token.
     merges = [(line[:1] + left, right) for line in lines for left, _, right in [line[1:].partition(" ")]]
     ids = {piece.text: i for i, piece in pieces.items()}
-    read.faults += repeated(pieces)
-    read.faults += merge_faults(ids, merges)
-    if pre_tokenizer is None or read.faults:
+    read.problems += repeated(pieces)
+    read.problems += merge_problems(ids, merges)
+    if pre_tokenizer is None or read.problems:
         return None, False
     tokenizer = TokenizerJson.of(
         bpe(ids, merges, ignore_merges=pre_tokenizer.ignore_merges),
@@ -122,18 +122,18 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
 
 def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[str, int]) -> TokenizerJson | None:
     pieces = tuple(_pieces(read, scored=True).values())
-    read.faults += check_pieces(pieces)
+    read.problems += check_pieces(pieces)
     is_bpe = algorithm == Algorithm.BPE
     prefix = read.flag("tokenizer.ggml.add_space_prefix")
     extra = read.flag("tokenizer.ggml.remove_extra_whitespaces")
     charsmap = bytes(number & 0xFF for number in read.numbers("tokenizer.ggml.precompiled_charsmap"))
-    # Conversions call the unknown a control token where the tokenizer's config lists it as special.
+    # Converters mark the unknown token as a control token if the tokenizer's config lists it as special.
     given = read.number(_id_key("unk_token"))
     typed = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
     unknown = typed or [defaults["unk_token"] if given is None else given]
-    if not read.faults and (len(unknown) > 1 or not 0 <= unknown[0] < len(pieces)):
-        read.faults.append(f"exactly one of {len(pieces)} tokens must stand for the unknown, not {unknown}")
-    if read.faults:
+    if not read.problems and (len(unknown) > 1 or not 0 <= unknown[0] < len(pieces)):
+        read.problems.append(f"exactly one of {len(pieces)} tokens must stand for the unknown, not {unknown}")
+    if read.problems:
         return None
     return plain_tokenizer(
         SentencePieceModel(
@@ -149,20 +149,20 @@ def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[s
 
 
 def _pieces(read: GgufMetadata, *, scored: bool) -> dict[int, Piece]:
-    """The tokens by id; a byte-level vocabulary may be filled up with unused ones, which are left out."""
+    """The tokens by id, without the unused ones that pad byte-level vocabularies."""
     texts, types = read.texts(_TOKENS), read.numbers("tokenizer.ggml.token_type")
     scores = read.scores("tokenizer.ggml.scores")
     if not texts:
-        read.faults.append(f"there is no {_TOKENS}")
+        read.problems.append(f"there is no {_TOKENS}")
     if scored and not scores:
-        read.faults.append("there is no tokenizer.ggml.scores")
+        read.problems.append("there is no tokenizer.ggml.scores")
     for key, values in (("token_type", types), ("scores", scores if scored else ())):
         if values and len(values) != len(texts):
-            read.faults.append(f"tokenizer.ggml.{key} has {len(values)} values for {len(texts)} tokens")
+            read.problems.append(f"tokenizer.ggml.{key} has {len(values)} values for {len(texts)} tokens")
     wrong = sorted({kind for kind in types if kind not in _TYPES})
     if wrong:
-        read.faults.append(f"tokenizer.ggml.token_type has unknown types: {', '.join(map(str, wrong[:5]))}")
-    if read.faults:
+        read.problems.append(f"tokenizer.ggml.token_type has unknown types: {', '.join(map(str, wrong[:5]))}")
+    if read.problems:
         return {}
     types = types or [int(PieceType.NORMAL)] * len(texts)
     scores = scores if scored else [0.0] * len(texts)
@@ -180,7 +180,7 @@ _TYPES = frozenset(PieceType)
 
 
 def _ids(read: GgufMetadata, tokenizer: TokenizerJson, defaults: Mapping[str, int]) -> dict[str, int]:
-    """Role → id, as far as the metadata or the kind of tokenizer says."""
+    """Special token ids by role, from the metadata or the defaults of this kind of tokenizer."""
     ids: dict[str, int] = {}
     for role in _ROLES:
         key = _id_key(role)
@@ -190,7 +190,7 @@ def _ids(read: GgufMetadata, tokenizer: TokenizerJson, defaults: Mapping[str, in
             if token_id is None or tokenizer.text_of(token_id) is None:
                 continue
         elif tokenizer.text_of(token_id) is None:
-            read.faults.append(f"{key} is {token_id}, and there is no such token")
+            read.problems.append(f"{key} is {token_id}, and there is no such token")
             continue
         ids[role] = token_id
     return ids
@@ -221,4 +221,4 @@ def _config(read: GgufMetadata, tokenizer: TokenizerJson, ids: Mapping[str, int]
 
 
 def _refusal(read: GgufMetadata) -> CheckpointError:
-    return CheckpointError(f"the tokenizer in the GGUF file: {one_or_list(read.faults)}")
+    return CheckpointError(f"the tokenizer in the GGUF file: {one_or_list(read.problems)}")

@@ -1,22 +1,22 @@
-"""The merges of a BPE whose pieces have scores: which two pieces make a third, the best first."""
+"""The BPE merges of a SentencePiece vocabulary with scores, best first."""
 
 from collections.abc import Iterable, Mapping
 
 
 def merges_of(ids: Mapping[str, int], scores: Iterable[tuple[str, float]]) -> list[tuple[str, str]]:
-    """Every way to put a piece together from two of ``ids``, ordered as transformers orders them.
+    """All merges of two pieces of ``ids`` into a third, in transformers' order.
 
-    By the score of the whole, then by the lengths of the halves, the larger first; what is still equal stays in the
-    order of the pieces, and for one piece in the order of the halves' ids.
+    The order is by the merged piece's score, then by the lengths of the halves, largest first; ties keep the order of
+    the pieces, and within a piece the order of the halves' ids.
     """
     found: list[tuple[float, int, int, str, str]] = []
     for piece, score in scores:
-        cuts = [
+        merges = [
             (ids[left], ids[right], left, right)
             for i in range(1, len(piece))
             if (left := piece[:i]) in ids and (right := piece[i:]) in ids
         ]
-        cuts.sort()
-        found += [(score, len(left), len(right), left, right) for _, _, left, right in cuts]
+        merges.sort()
+        found += [(score, len(left), len(right), left, right) for _, _, left, right in merges]
     found.sort(key=lambda merge: merge[:3], reverse=True)
     return [(left, right) for _, _, _, left, right in found]

@@ -1,4 +1,4 @@
-"""How byte-level vocabularies split a text into words, by the names that GGUF files call it."""
+"""Pre-tokenizer regular expressions of byte-level BPE tokenizers, by their names in GGUF files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ _CASED_LETTERS = """
     2ceb-2cee 2cf2-2cf3 a640-a66d a680-a69b a722-a76f a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a
     ff41-ff5a 10400-1044f 104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943
 """
-"""The letters of DeepSeek's first tokenizer, which has most that have a case."""
+"""The letters of DeepSeek's first tokenizer: most letters that have a case."""
 
 
 def _letters(ranges: str) -> str:
@@ -43,9 +43,9 @@ def _letters(ranges: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """``splits``: regular expressions, each of which splits what the ones before have left.
+    """``splits``: regular expressions, applied one after the other to the pieces of the one before.
 
-    ``ignore_merges``: a word that is a token stays whole. ``add_bos``: the default where a file does not say.
+    ``ignore_merges``: a word that is a token is not split. ``add_bos``: the default where a file does not say.
     """
 
     splits: tuple[str, ...]
@@ -100,4 +100,4 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     **dict.fromkeys(("bloom", "gpt3-finnish", "poro-chat"), PreTokenizer((_BLOOM_WORDS,))),
     "viking": PreTokenizer((_BLOOM_WORDS, _DIGIT)),
 }
-"""What ``tokenizer.ggml.pre`` may say, ``default`` where it says nothing."""
+"""By the value of ``tokenizer.ggml.pre``; ``default`` if it is absent."""

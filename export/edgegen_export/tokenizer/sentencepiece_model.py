@@ -1,4 +1,4 @@
-"""SentencePieceModel: what a ``tokenizer.model`` of the SentencePiece library says."""
+"""SentencePieceModel: a SentencePiece ``tokenizer.model``, read and checked."""
 
 import math
 import re
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from edgegen.errors import CheckpointError, one_or_list
-from edgegen_export.tokenizer.protobuf import Message
+from edgegen_export.tokenizer.sentencepiece_proto import parse_model
 
 _TIKTOKEN = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 _SHOWN = 5
 
 
 class PieceType(IntEnum):
-    """What a piece is; GGUF files use the same numbers."""
+    """The type of a piece; GGUF files use the same numbers."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -25,7 +25,7 @@ class PieceType(IntEnum):
 
 
 class Algorithm(IntEnum):
-    """How a text is cut into pieces."""
+    """How the tokenizer splits text into pieces."""
 
     UNIGRAM = 1
     BPE = 2
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """The pieces by id, how a text is cut into them, and how it is normalized before.
+    """The pieces by id, the algorithm that splits text into them, and the normalization before it.
 
     ``bos_id``, ``eos_id``, ``pad_id``: None where the model has no such piece. ``charsmap``: the compiled rules of
     the normalization, empty where there are none.
@@ -70,33 +70,36 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
 
     Raises:
         CheckpointError: the file is not such a model, contradicts itself, or asks for what a ``tokenizer.json``
-            cannot express; every fault is listed.
+            cannot express; every problem is listed.
     """
     if _TIKTOKEN.match(data):
         raise CheckpointError(
             f"{name} is a tiktoken vocabulary, not a SentencePiece model: add the model's tokenizer.json"
         )
-    model = Message(data, f"{name} is not a SentencePiece model")
-    trainer, normalizer = model.message(2, "trainer_spec"), model.message(3, "normalizer_spec")
-    faults: list[str] = []
-    pieces = tuple(_piece(content, i, model_name=name, faults=faults) for i, content in enumerate(model.contents(1)))
-    faults += check_pieces(pieces)
+    model = parse_model(data, name)
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    types = [piece.type for piece in model.pieces]
+    problems = [f"piece {i} has the unknown type {kind}" for i, kind in enumerate(types) if kind not in _TYPES]
+    pieces = tuple(
+        Piece(_text(p.piece, f"{name}: piece {i}"), p.score, _TYPES.get(p.type, PieceType.NORMAL))
+        for i, p in enumerate(model.pieces)
+    )
+    problems += check_pieces(pieces)
     unknown = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
     if len(unknown) != 1:
-        faults.append(f"exactly one piece must stand for the unknown, not {len(unknown)} of {len(pieces)}")
-    algorithm = trainer.integer(3, Algorithm.UNIGRAM)
+        problems.append(f"exactly one piece must stand for the unknown, not {len(unknown)} of {len(pieces)}")
+    algorithm: int = trainer.model_type
     if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
         known = Algorithm(algorithm).name if algorithm in list(Algorithm) else str(algorithm)
-        faults.append(f"its algorithm is {known}, neither BPE nor UNIGRAM")
-    if trainer.boolean(24, False):
-        faults.append("it writes spaces behind words (treat_whitespace_as_suffix), which is not supported")
-    if not normalizer.boolean(5, True):
-        faults.append("it keeps spaces as they are (escape_whitespaces is off), which is not supported")
-    defaults = {"unk_id": (40, 0), "bos_id": (41, 1), "eos_id": (42, 2), "pad_id": (43, -1)}
-    ids = {key: trainer.integer(number, default) for key, (number, default) in defaults.items()}
-    faults += [f"its {key} is {i}, but it has {len(pieces)} pieces" for key, i in ids.items() if i >= len(pieces)]
-    if faults:
-        raise CheckpointError(f"{name}: {one_or_list(faults)}")
+        problems.append(f"its algorithm is {known}, neither BPE nor UNIGRAM")
+    if trainer.treat_whitespace_as_suffix:
+        problems.append("it writes spaces behind words (treat_whitespace_as_suffix), which is not supported")
+    if not normalizer.escape_whitespaces:
+        problems.append("it keeps spaces as they are (escape_whitespaces is off), which is not supported")
+    ids: dict[str, int] = {key: getattr(trainer, key) for key in ("unk_id", "bos_id", "eos_id", "pad_id")}
+    problems += [f"its {key} is {i}, but it has {len(pieces)} pieces" for key, i in ids.items() if i >= len(pieces)]
+    if problems:
+        raise CheckpointError(f"{name}: {one_or_list(problems)}")
     bos_id, eos_id, pad_id = (i if (i := ids[key]) >= 0 else None for key in ("bos_id", "eos_id", "pad_id"))
     return SentencePieceModel(
         pieces=pieces,
@@ -105,42 +108,42 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
         bos_id=bos_id,
         eos_id=eos_id,
         pad_id=pad_id,
-        byte_fallback=trainer.boolean(35, False),
-        normalization=normalizer.text(1),
-        charsmap=normalizer.content(2),
-        add_dummy_prefix=normalizer.boolean(3, True),
-        remove_extra_whitespaces=normalizer.boolean(4, True),
+        byte_fallback=trainer.byte_fallback,
+        normalization=_text(normalizer.name, f"{name}: the normalizer's name"),
+        charsmap=normalizer.precompiled_charsmap,
+        add_dummy_prefix=normalizer.add_dummy_prefix,
+        remove_extra_whitespaces=normalizer.remove_extra_whitespaces,
     )
 
 
 def check_pieces(pieces: tuple[Piece, ...]) -> list[str]:
-    """The faults of a vocabulary: pieces that are empty or twice there, scores that are no numbers."""
-    faults = repeated(dict(enumerate(pieces)))
-    faults += _some([f"piece {i} is empty" for i, piece in enumerate(pieces) if not piece.text])
-    faults += _some([f"piece {i} has the score {p.score}" for i, p in enumerate(pieces) if not math.isfinite(p.score)])
-    return faults
+    """The problems of a vocabulary: empty or repeated pieces, scores that are not finite."""
+    problems = repeated(dict(enumerate(pieces)))
+    problems += _some([f"piece {i} is empty" for i, piece in enumerate(pieces) if not piece.text])
+    problems += _some(
+        [f"piece {i} has the score {p.score}" for i, p in enumerate(pieces) if not math.isfinite(p.score)]
+    )
+    return problems
 
 
 def repeated(pieces: Mapping[int, Piece]) -> list[str]:
-    """Which pieces, by id, are twice there; the first few."""
+    """The first few repeated pieces, by id."""
     first: dict[str, int] = {}
     again = [(i, piece.text) for i, piece in pieces.items() if first.setdefault(piece.text, i) != i]
     return _some([f"piece {i} is {text!r} again, as piece {first[text]}" for i, text in again])
 
 
-def _piece(content: bytes, i: int, *, model_name: str, faults: list[str]) -> Piece:
-    message = Message(content, f"{model_name} is not a SentencePiece model: piece {i}")
-    kind = message.integer(3, PieceType.NORMAL)
-    if kind not in _TYPES:
-        faults.append(f"piece {i} has the unknown type {kind}")
-        kind = PieceType.NORMAL
-    return Piece(message.text(1), message.float32(2, 0.0), PieceType(kind))
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{name} is not UTF-8") from error
 
 
-_TYPES = frozenset(PieceType)
+_TYPES = {kind.value: kind for kind in PieceType}
 
 
-def _some(faults: list[str]) -> list[str]:
-    """The first few of faults of one kind."""
-    rest = len(faults) - _SHOWN
-    return faults[:_SHOWN] + ([f"… and {rest} more like this"] if rest > 0 else [])
+def _some(problems: list[str]) -> list[str]:
+    """The first few problems of one kind."""
+    rest = len(problems) - _SHOWN
+    return problems[:_SHOWN] + ([f"… and {rest} more like this"] if rest > 0 else [])

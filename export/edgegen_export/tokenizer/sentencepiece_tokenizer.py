@@ -1,4 +1,4 @@
-"""A SentencePiece model as a ``tokenizer.json``: the conversion of each of transformers' classes, and the plain one."""
+"""Conversion of a SentencePiece model to ``tokenizer.json``, as transformers' classes or the library itself do it."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _TURNS = frozenset({"<start_of_turn>", "<end_of_turn>"})
 
 
 def plain_tokenizer(model: SentencePieceModel) -> TokenizerJson:
-    """The tokenizer that the SentencePiece library makes of the model; each text between symbols begins anew."""
+    """The tokenizer as the SentencePiece library runs the model; sections between symbols are independent."""
     steps: list[Component] = []
     if model.charsmap:
         steps.append(_precompiled(model))
@@ -47,8 +47,8 @@ def plain_tokenizer(model: SentencePieceModel) -> TokenizerJson:
 
 
 def llama_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:
-    """Llama, Mistral, Phi-3: the model's own normalization is not asked. ``legacy`` puts a space before every text
-    between special tokens, and not before the first one only."""
+    """Llama, Mistral, Phi-3: the model's normalization is ignored. ``legacy`` prepends a space to every section between
+    special tokens, not to the first one only."""
     named = {i: settings.added[i].content for i in range(3) if i in settings.added}
     pieces = tuple(changed(p, text=named[i]) if i in named else p for i, p in enumerate(model.pieces))
     model = changed(model, pieces=_unscored(pieces))
@@ -69,7 +69,7 @@ def llama_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> T
 
 
 def gemma_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:
-    """Gemma: no space before a text. The first models had no piece for the tab, which its byte stands for."""
+    """Gemma: no prepended space. The first models have no piece for the tab and use its byte instead."""
     roles = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>"}
     first = [settings.special(role, default) for role, default in roles.items()]
     names = [token.content if token else piece.text for token, piece in zip(first, model.pieces, strict=False)]
@@ -89,7 +89,7 @@ def gemma_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> T
 
 
 def t5_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:
-    """T5: words are cut apart at spaces, a text ends with ``</s>``, and extra tokens stand behind the vocabulary."""
+    """T5: text is split at spaces, ``</s>`` is appended, and extra tokens follow the vocabulary."""
     steps: list[Component] = [_precompiled(model)] if model.charsmap else []
     steps += [
         {"type": "Strip", "strip_left": False, "strip_right": True},
@@ -137,7 +137,7 @@ def _model(model: SentencePieceModel, *, byte_fallback: bool) -> Component:
 def _with_symbols(
     tokenizer: TokenizerJson, pieces: Sequence[Piece], special: frozenset[str] = frozenset()
 ) -> TokenizerJson:
-    """Control pieces are special tokens, and user-defined ones found in the text before anything else."""
+    """Add control pieces as special tokens and user-defined pieces as literal ones."""
     for piece in pieces:
         if piece.type in (PieceType.CONTROL, PieceType.USER_DEFINED):
             is_special = piece.type == PieceType.CONTROL or piece.text in special
@@ -146,7 +146,7 @@ def _with_symbols(
 
 
 def _unscored(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """The first three pieces, which these classes name themselves, count nothing."""
+    """The pieces with scores of zero for the first three, as these classes have them."""
     return (*(changed(piece, score=0.0) for piece in pieces[:3]), *pieces[3:])
 
 

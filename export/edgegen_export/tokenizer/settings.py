@@ -1,4 +1,4 @@
-"""TokenizerSettings: what the small files beside a vocabulary say of a tokenizer."""
+"""TokenizerSettings: special tokens and flags from ``tokenizer_config.json`` and the files beside it."""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ _FLAGS = ("add_bos_token", "add_eos_token", "add_prefix_space", "legacy")
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSettings:
-    """``specials``: the token of a role; a role set to null has None, one that no file names is absent.
+    """``specials``: special tokens by role; None if the role is null, absent if no file names it.
 
-    ``added``: tokens beyond the vocabulary, or of it but found in the text before the model sees it, by id.
+    ``added``: added tokens by id, which may be part of the vocabulary.
     """
 
     tokenizer_class: str | None
@@ -35,57 +35,56 @@ class TokenizerSettings:
 
     @classmethod
     def read(cls, files: Mapping[str, bytes]) -> "TokenizerSettings":
-        """From the files' contents by name, as transformers reads them.
+        """Read the files' contents, given by name, as transformers does.
 
-        Where ``tokenizer_config.json`` describes the added tokens it says everything; the two older files count
-        where it does not.
+        If ``tokenizer_config.json`` describes the added tokens, the two older files are ignored.
 
         Raises:
-            CheckpointError: a file is malformed; every fault is listed.
+            CheckpointError: a file is malformed; every problem is listed.
         """
-        faults: list[str] = []
-        config, named, listed = (_object(files, name, faults) for name in (CONFIG, SPECIAL_TOKENS, ADDED_TOKENS))
+        problems: list[str] = []
+        config, named, listed = (_object(files, name, problems) for name in (CONFIG, SPECIAL_TOKENS, ADDED_TOKENS))
         described = config.get("added_tokens_decoder")
         if described is None:
             config = {**config, **named}
         specials: dict[str, AddedToken | None] = {}
         for role in ROLES:
             if role in config:
-                specials[role] = _token(config[role], f"{CONFIG}: {role}", faults, special=True)
+                specials[role] = _token(config[role], f"{CONFIG}: {role}", problems, special=True)
         more = config.get(MORE_SPECIAL) or ()
         if not isinstance(more, list | tuple):
-            faults.append(f"{CONFIG}: {MORE_SPECIAL} is not a list")
+            problems.append(f"{CONFIG}: {MORE_SPECIAL} is not a list")
             more = ()
-        tokens = [_token(v, f"{CONFIG}: {MORE_SPECIAL}", faults, special=True) for v in cast(list[object], more)]
+        tokens = [_token(v, f"{CONFIG}: {MORE_SPECIAL}", problems, special=True) for v in cast(list[object], more)]
         more_special = tuple(token for token in tokens if token is not None)
         special_texts = {token.content for token in (*specials.values(), *more_special) if token is not None}
         if described is None:
             added = {
-                _id(token_id, f"{ADDED_TOKENS}: {text!r}", faults): AddedToken.plain(
+                _id(token_id, f"{ADDED_TOKENS}: {text!r}", problems): AddedToken.plain(
                     text, special=text in special_texts
                 )
                 for text, token_id in listed.items()
             }
         elif isinstance(described, dict):
             by_id = cast(dict[str, object], described)
-            found = ((_id(i, f"{CONFIG}: added_tokens_decoder", faults), i, token) for i, token in by_id.items())
-            read = ((i, _token(token, f"{CONFIG}: added_tokens_decoder: {key}", faults)) for i, key, token in found)
+            found = ((_id(i, f"{CONFIG}: added_tokens_decoder", problems), i, token) for i, token in by_id.items())
+            read = ((i, _token(token, f"{CONFIG}: added_tokens_decoder: {key}", problems)) for i, key, token in found)
             added = {i: token for i, token in read if token is not None}
         else:
-            faults.append(f"{CONFIG}: added_tokens_decoder is not an object")
+            problems.append(f"{CONFIG}: added_tokens_decoder is not an object")
             added = {}
         by_text = {token.content: token for token in added.values()}
-        flags = [_flag(config, name, faults) for name in _FLAGS]
+        flags = [_flag(config, name, problems) for name in _FLAGS]
         tokenizer_class = config.get("tokenizer_class")
         if tokenizer_class is not None and not isinstance(tokenizer_class, str):
-            faults.append(f"{CONFIG}: tokenizer_class is not a name")
+            problems.append(f"{CONFIG}: tokenizer_class is not a name")
             tokenizer_class = None
         extra_ids = config.get("extra_ids", 100)
         if not isinstance(extra_ids, int) or not 0 <= extra_ids <= 10_000:
-            faults.append(f"{CONFIG}: extra_ids is not a number of tokens")
+            problems.append(f"{CONFIG}: extra_ids is not a number of tokens")
             extra_ids = 0
-        if faults:
-            raise CheckpointError(one_or_list(faults))
+        if problems:
+            raise CheckpointError(one_or_list(problems))
         return cls(
             tokenizer_class,
             {role: token and by_text.get(token.content, token) for role, token in specials.items()},
@@ -96,47 +95,47 @@ class TokenizerSettings:
         )
 
     def special(self, role: str, default: str | None = None) -> AddedToken | None:
-        """The token of a role; where no file names the role, ``default``."""
+        """The special token of a role; ``default`` if no file names the role."""
         if role in self.specials:
             return self.specials[role]
         return AddedToken.literal(default, special=True) if default is not None else None
 
 
-def _object(files: Mapping[str, bytes], name: str, faults: list[str]) -> dict[str, Any]:
+def _object(files: Mapping[str, bytes], name: str, problems: list[str]) -> dict[str, Any]:
     try:
         value: object = json.loads(files.get(name, b"{}"))
     except (ValueError, RecursionError) as error:
-        faults.append(f"{name}: not JSON: {error}")
+        problems.append(f"{name}: not JSON: {error}")
         return {}
     if not isinstance(value, dict):
-        faults.append(f"{name}: a JSON object is expected, not {type(value).__name__}")
+        problems.append(f"{name}: a JSON object is expected, not {type(value).__name__}")
         return {}
     return cast(dict[str, Any], value)
 
 
-def _token(value: object, where: str, faults: list[str], *, special: bool = False) -> AddedToken | None:
+def _token(value: object, where: str, problems: list[str], *, special: bool = False) -> AddedToken | None:
     if value is None:
         return None
     try:
         return AddedToken.read(value, special=special)
     except ValueError as error:
-        faults.append(f"{where}: {error}")
+        problems.append(f"{where}: {error}")
         return None
 
 
-def _id(value: object, where: str, faults: list[str]) -> int:
+def _id(value: object, where: str, problems: list[str]) -> int:
     try:
         number = int(cast(Any, value))
     except (ValueError, TypeError, OverflowError):
         number = -1
     if number < 0 or isinstance(value, bool):
-        faults.append(f"{where}: {value!r} is not a token id")
+        problems.append(f"{where}: {value!r} is not a token id")
     return number
 
 
-def _flag(config: Mapping[str, object], name: str, faults: list[str]) -> bool | None:
+def _flag(config: Mapping[str, object], name: str, problems: list[str]) -> bool | None:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
-        faults.append(f"{CONFIG}: {name} is {value!r}, not true or false")
+        problems.append(f"{CONFIG}: {name} is {value!r}, not true or false")
         return None
     return value

@@ -1,4 +1,4 @@
-"""TokenizerJson: the contents of a ``tokenizer.json`` while tokens and rules are added to it."""
+"""TokenizerJson: an editable ``tokenizer.json``."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 
 class TokenizerJson:
-    """A model's vocabulary, the tokens added to it, and the steps around them."""
+    """The vocabulary model, the added tokens, and the other components of the file."""
 
     def __init__(self, content: dict[str, Any], added: dict[int, AddedToken]) -> None:
         self._content = content
@@ -34,13 +34,13 @@ class TokenizerJson:
         post_processor: Component | None = None,
         decoder: Component | None = None,
     ) -> Self:
-        """A tokenizer of these parts, without added tokens."""
+        """A tokenizer of these components, without added tokens."""
         steps = dict(zip(_PARTS, (normalizer, pre_tokenizer, post_processor, decoder), strict=True))
         return cls({"version": "1.0", "truncation": None, "padding": None, **steps, "model": model}, {})
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Self:
-        """The contents of a file; ``CheckpointError`` where it has not even the outline of a tokenizer."""
+        """Parse a file; ``CheckpointError`` if it lacks the structure of a tokenizer."""
         try:
             content = json.loads(data)
             if any(not isinstance(step["type"], str) for part in _PARTS if (step := content.get(part)) is not None):
@@ -79,15 +79,15 @@ class TokenizerJson:
         self._content["post_processor"] = value
 
     def id_of(self, text: str) -> int | None:
-        """The id of the token that is spelled like this, or None."""
+        """The id of the token with this text, or None."""
         return self._id_of.get(text)
 
     def text_of(self, token_id: int) -> str | None:
-        """How the token is spelled, or None where there is none."""
+        """The token's text, or None if there is no such id."""
         return self._text_of.get(token_id)
 
     def add(self, token: AddedToken, token_id: int | None = None) -> None:
-        """Add a token, or change the flags of one; a token of the vocabulary keeps its id, an empty one is none.
+        """Add a token, or change the flags of one. A token of the vocabulary keeps its id; an empty one is ignored.
 
         Raises ``ValueError`` when another token has the wanted id.
         """
@@ -103,14 +103,14 @@ class TokenizerJson:
         self._added[known] = token
 
     def mark_special(self, token_id: int) -> None:
-        """Make a special token of an added one."""
+        """Mark an added token as special."""
         self._added[token_id] = replace(self._added[token_id], special=True)
 
     def to_bytes(self) -> bytes:
-        """The file. ``CheckpointError`` when the tokenizers library would not read it.
+        """The file's contents; ``CheckpointError`` if the tokenizers library does not read them.
 
-        The library numbers tokens outside the model's vocabulary itself, one after the other; where that would give
-        other ids they become part of the vocabulary.
+        The library numbers added tokens outside the vocabulary consecutively. Where that would change ids, the tokens
+        become part of the vocabulary.
         """
         model: dict[str, Any] = self._content["model"]
         vocab: dict[str, int] | list[list[Any]] = model["vocab"]
@@ -121,11 +121,11 @@ class TokenizerJson:
             model = {**model, "vocab": {**vocab, **{self._added[i].content: i for i in beyond}}}
         added = [self._added[i].to_json(i) for i in sorted(self._added)]
         content = {**self._content, "added_tokens": added, "model": model}
-        # The library's own order; a reader of the file finds the vocabulary last.
+        # The library's own order, with the long vocabulary last.
         order = ("version", "truncation", "padding", "added_tokens", *_PARTS)
         ordered = {**{key: content.get(key) for key in order}, **content}
         ordered["model"] = ordered.pop("model")
-        # Half a character, which JSON can spell, is left to the check.
+        # JSON can contain lone surrogates; the check reports them.
         data = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
         _check(data)
         return data
@@ -136,10 +136,10 @@ def _has(vocab: dict[str, int] | list[list[Any]], token_id: int, text: str) -> b
 
 
 def _check(data: bytes) -> None:
-    """``CheckpointError`` when the tokenizers library does not read ``data``."""
+    """Raise ``CheckpointError`` if the tokenizers library does not read ``data``."""
     from tokenizers import Tokenizer
 
     try:
         cast(Any, Tokenizer).from_buffer(data)
-    except Exception as error:  # the library promises no narrower class
+    except Exception as error:  # the library documents no narrower class
         raise CheckpointError(f"the files do not make a tokenizer: {error}") from error

@@ -1,4 +1,4 @@
-"""A BPE's ``vocab.json`` and ``merges.txt`` as a ``tokenizer.json``, for each kind of tokenizer that has such files."""
+"""Conversion of BPE files (``vocab.json`` and ``merges.txt``) to ``tokenizer.json``, by kind of tokenizer."""
 
 import json
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The ids of the tokens, and which two make a third, the first before the others."""
+    """Token ids by text, and the merges by priority."""
 
     ids: Mapping[str, int]
     merges: tuple[tuple[str, str], ...]
 
 
 def read_vocabulary(vocabulary: bytes, merges: bytes) -> Vocabulary:
-    """From the files' contents.
+    """Parse the files' contents.
 
     Raises:
-        CheckpointError: they are malformed or do not fit each other; every fault is listed.
+        CheckpointError: they are malformed or do not fit each other; every problem is listed.
     """
     try:
         ids: object = json.loads(vocabulary)
@@ -43,41 +43,41 @@ def read_vocabulary(vocabulary: bytes, merges: bytes) -> Vocabulary:
     if lines[0].startswith("#version"):
         del lines[0]
     found = [(number, tuple(line.split())) for number, line in enumerate(lines, 1) if line.strip()]
-    faults = [f"line {number} is not two tokens" for number, parts in found if len(parts) != 2]
+    problems = [f"line {number} is not two tokens" for number, parts in found if len(parts) != 2]
     pairs = [parts for _, parts in found if len(parts) == 2]
-    faults += merge_faults(ids, pairs)
+    problems += merge_problems(ids, pairs)
     if len(set(ids.values())) < len(ids):
-        faults.append(f"{VOCABULARY} gives two tokens the same id")
-    if faults:
-        raise CheckpointError(f"{VOCABULARY} and {MERGES} do not make a tokenizer: {one_or_list(faults)}")
+        problems.append(f"{VOCABULARY} gives two tokens the same id")
+    if problems:
+        raise CheckpointError(f"{VOCABULARY} and {MERGES} do not make a tokenizer: {one_or_list(problems)}")
     return Vocabulary(ids, tuple(pairs))
 
 
-def merge_faults(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> list[str]:
-    """The tokens that merges name and the vocabulary lacks, the first few."""
+def merge_problems(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> list[str]:
+    """Problems: the first few tokens that merges name and the vocabulary lacks."""
     absent = {text for left, right in merges for text in (left, right, left + right) if text not in ids}
     shown = [f"the merges name {text!r}, which the vocabulary lacks" for text in sorted(absent)[:_SHOWN]]
     return shown + ([f"… and {len(absent) - _SHOWN} more like this"] if len(absent) > _SHOWN else [])
 
 
 def gpt2_tokenizer(vocabulary: Vocabulary, settings: TokenizerSettings) -> TokenizerJson:
-    """GPT-2, OPT, CodeGen, StarCoder (whose vocabulary never joins digits): words split as GPT-2 does."""
+    """GPT-2, OPT, CodeGen, StarCoder (with single digits): byte-level BPE with GPT-2's word splitting."""
     return _byte_level(vocabulary, byte_level(add_prefix_space=bool(settings.add_prefix_space)))
 
 
 def neox_tokenizer(vocabulary: Vocabulary, settings: TokenizerSettings) -> TokenizerJson:
-    """GPT-NeoX: GPT-2's, behind Unicode composition."""
+    """GPT-NeoX: GPT-2's with NFC normalization."""
     return _byte_level(vocabulary, byte_level(add_prefix_space=bool(settings.add_prefix_space)), normalizer=NFC)
 
 
 def qwen2_tokenizer(vocabulary: Vocabulary, settings: TokenizerSettings) -> TokenizerJson:
-    """Qwen2: Unicode composition, digits one by one, punctuation together with line ends."""
+    """Qwen2: NFC normalization, single digits, punctuation joined with line ends."""
     letters = byte_level(add_prefix_space=bool(settings.add_prefix_space), use_regex=False)
     return _byte_level(vocabulary, chain("pretokenizers", [isolated(QWEN2_WORDS), letters]), normalizer=NFC)
 
 
 def openai_gpt_tokenizer(vocabulary: Vocabulary, settings: TokenizerSettings) -> TokenizerJson:
-    """The first GPT: lower case, accents off, a mark at the end of each word."""
+    """The first GPT: lower case, accents removed, a suffix at the end of each word."""
     unknown = settings.special("unk_token", "<unk>")
     suffix = "</w>"
     return TokenizerJson.of(

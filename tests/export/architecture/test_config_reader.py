@@ -1,4 +1,4 @@
-"""ConfigReader: defaults, nulls, wrong types, what is inside, and what nobody understood."""
+"""ConfigReader: defaults, nulls, wrong types, inner objects and unknown keys."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +13,7 @@ from edgegen_export.architecture.config_reader import NEUTRAL_KEYS, ConfigReader
 
 
 def problems(read: ConfigReader) -> list[str]:
-    """What ``finish`` finds wrong, one line each."""
+    """The problems that ``finish`` reports, one line each."""
     with pytest.raises(UnsupportedModelError) as caught:
         read.finish()
     text = str(caught.value).removeprefix("config.json asks for what edgegen cannot export: ")

@@ -1,4 +1,4 @@
-"""What a ``config.json`` leaves out is what transformers' config class assumes; all that it writes is understood."""
+"""Defaults of every family are those of transformers' config class, and all keys it writes are understood."""
 
 import difflib
 import json

@@ -1,4 +1,4 @@
-"""Folded weights against the formula with what was folded: the same embedding, residuals and logits."""
+"""Folded weights against the unfolded formula: same embedding, residuals and logits."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What cannot be exported is refused in one error that lists every fault, and leaves nothing behind."""
+"""Checkpoints that cannot be exported: one error lists every problem, and no files are left."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def change_tensors(folder: Path, change: Callable[[Arrays], None]) -> None:
 
 
 def refusal(folder: Path, kind: type[EdgegenError]) -> str:
-    """The message with which ``folder`` is refused; nothing may be left of the bundle."""
+    """The error message for ``folder``; no file of the bundle may be left."""
     target = folder.parent / "bundle"
     with pytest.raises(kind) as caught:
         export(str(folder), target)
@@ -90,7 +90,7 @@ def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
         quantization_config={"bits": 4},
     )
     message = refusal(checkpoint, UnsupportedModelError)
-    for fault in (
+    for problem in (
         "n_embd = 66 is not a multiple of n_head = 4",
         "n_layer: int expected, found '2'",
         "n_positions: must be positive, found 0",
@@ -102,7 +102,7 @@ def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
         "pruned_heads = {'0': [1]}: pruned heads are not supported",
         "quantization_config.quant_method = None: gptq and awq are read",
     ):
-        assert fault in message, message
+        assert problem in message, message
     assert "10 problems" in message
 
 
@@ -116,7 +116,7 @@ def test_sizes_that_make_no_sense_are_refused(checkpoint: Path, key: str, value:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint_name", "key", "value", "fault"),
+    ("checkpoint_name", "key", "value", "problem"),
     [
         ("google/gemma-3-270m", "query_pre_attn_scalar", 0, "must be positive, found 0.0"),
         ("google/gemma-2-2b", "query_pre_attn_scalar", -1, "must be positive, found -1.0"),
@@ -126,9 +126,9 @@ def test_sizes_that_make_no_sense_are_refused(checkpoint: Path, key: str, value:
         ("EleutherAI/pythia-70m", "layer_norm_eps", -1, "must be at least 0, found -1.0"),
     ],
 )
-def test_numbers_that_no_operator_takes_are_refused(checkpoint_name: str, key: str, value: float, fault: str) -> None:
+def test_numbers_that_no_operator_takes_are_refused(checkpoint_name: str, key: str, value: float, problem: str) -> None:
     config = next(real.read() for real in REAL_CONFIGS if real.checkpoint == checkpoint_name)
-    with pytest.raises(UnsupportedModelError, match=rf"cannot export: {key}: {fault}$"):
+    with pytest.raises(UnsupportedModelError, match=rf"cannot export: {key}: {problem}$"):
         find_architecture(config, FAMILIES).read_config({**config, key: value})
 
 
@@ -182,7 +182,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_in_one_error(checkpoint:
 
     change_tensors(checkpoint, spoil)
     message = refusal(checkpoint, TensorError)
-    for fault in (
+    for problem in (
         "h.0.attn.c_attn.weight: missing, shape [64, 192] expected (did you mean 'h.0.attn.c_atn.weight'?)",
         "h.0.attn.c_atn.weight: not a tensor of this architecture",
         "ln_f.bias: missing, shape [64] expected\n",
@@ -190,7 +190,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_in_one_error(checkpoint:
         "wpe.weight: shape [7, 64], but the config asks for [16, 64]",
         "score.weight: not a tensor of this architecture",
     ):
-        assert fault in message + "\n", message
+        assert problem in message + "\n", message
     assert "6 problems" in message
 
 
@@ -343,7 +343,7 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
         max_positions=32,
     )
     message = refusal(llama, UnsupportedModelError)
-    for fault in (
+    for problem in (
         "hidden_size = 66 is not a multiple of num_attention_heads = 4",
         "num_key_value_heads = 3 does not divide num_attention_heads = 4",
         "rms_norm_eps: float expected, found '1e-6'",
@@ -355,12 +355,12 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
         "sliding_window = 8: not understood, and it may change the result",
         "max_positions = 32: not understood, and it may change the result",
     ):
-        assert fault in message, message
+        assert problem in message, message
     assert "10 problems" in message
 
 
 @pytest.mark.parametrize(
-    ("changes", "fault"),
+    ("changes", "problem"),
     [
         (
             {"head_dim": None, "num_attention_heads": 3, "num_key_value_heads": 1},
@@ -377,15 +377,15 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
         ({"rope_scaling": [1, 2]}, "rope_scaling: dict expected, found [1, 2]"),
     ],
 )
-def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, Any], fault: str) -> None:
+def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, Any], problem: str) -> None:
     edit_json(llama / "config.json", **changes)
     message = refusal(llama, UnsupportedModelError)
-    assert fault in message
+    assert problem in message
     assert "problems" not in message
 
 
 @pytest.mark.parametrize(
-    ("model_type", "changes", "fault"),
+    ("model_type", "changes", "problem"),
     [
         ("gptj", {"rotary_dim": 63}, "rotary_dim = 63: of a head of 256, an even number can be rotated"),
         ("gptj", {"rotary_dim": 512}, "rotary_dim = 512: of a head of 256"),
@@ -417,11 +417,11 @@ def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, A
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers: 36 entries out of 0, 1 expected, found 2"),
     ],
 )
-def test_what_a_family_cannot_have_is_refused(model_type: str, changes: dict[str, Any], fault: str) -> None:
+def test_what_a_family_cannot_have_is_refused(model_type: str, changes: dict[str, Any], problem: str) -> None:
     (family,) = (family for family in FAMILIES if model_type in family.model_types)
     with pytest.raises(UnsupportedModelError) as caught:
         family.read_config({"model_type": model_type, **changes})
-    assert fault in str(caught.value)
+    assert problem in str(caught.value)
     assert "problems" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Rotary frequencies against transformers' own functions, read from configs; what is malformed is refused."""
+"""RoPE frequencies from configs against transformers' own functions; malformed settings are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def rope_of(settings: dict[str, Any], **how: Any) -> Rope:
-    """What ``read_rope`` makes of a config file, all of whose keys must be understood."""
+    """``read_rope`` of a config whose keys must all be understood."""
     read = ConfigReader(settings, {"rope_theta": 10000.0})
     rope = read_rope(read, HEAD_DIM, POSITIONS, **how)
     read.ignore("original_max_position_embeddings")

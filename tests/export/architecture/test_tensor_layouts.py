@@ -1,4 +1,4 @@
-"""Each cut against dense NumPy; shapes that are wrong and tensors that are missing are refused by name."""
+"""Each tensor layout against dense NumPy; wrong shapes and missing tensors are refused by name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from edgegen_export.architecture.architecture import Architecture, bind, decoder
 from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm
 from edgegen_export.architecture.tensor_layouts import (
     Concatenated,
-    Cut,
     Interleaved,
     Same,
     Skipping,
     Stacked,
+    TensorLayout,
     transposed,
 )
 from edgegen_export.checkpoint import LazyTensor
@@ -31,10 +31,10 @@ def array(*shape: int) -> Array:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-def cut_of(cut: Cut, theirs: Sequence[Array], ours: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Ours, read back after the shapes have been checked as ``bind`` does it."""
-    assert all(x.shape == cut.shape(ours) for x in theirs)
-    parts = cut.apply([LazyTensor.from_array(x) for x in theirs], ours)
+def view_of(layout: TensorLayout, theirs: Sequence[Array], ours: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Our tensors, read back after the shapes are checked as in ``bind``."""
+    assert all(x.shape == layout.shape(ours) for x in theirs)
+    parts = layout.apply([LazyTensor.from_array(x) for x in theirs], ours)
     assert [part.shape for part in parts] == list(ours)
     return [part.read() for part in parts]
 
@@ -42,7 +42,7 @@ def cut_of(cut: Cut, theirs: Sequence[Array], ours: Sequence[tuple[int, ...]]) -
 @given(shape=st.lists(sizes, min_size=1, max_size=3))
 def test_same_is_the_tensor_itself(shape: list[int]) -> None:
     whole = array(*shape)
-    (part,) = cut_of(Same("x"), [whole], [tuple(shape)])
+    (part,) = view_of(Same("x"), [whole], [tuple(shape)])
     np.testing.assert_array_equal(part, whole)
 
 
@@ -50,7 +50,7 @@ def test_same_is_the_tensor_itself(shape: list[int]) -> None:
 def test_concatenated_parts_lie_one_after_the_other(rows: list[int], columns: int | None, stored: bool) -> None:
     stored = stored and columns is not None
     whole = array(sum(rows)) if columns is None else array(sum(rows), columns)
-    parts = cut_of(
+    parts = view_of(
         Concatenated("x", transposed=stored),
         [np.ascontiguousarray(whole.T) if stored else whole],
         [(n, *whole.shape[1:]) for n in rows],
@@ -62,7 +62,7 @@ def test_concatenated_parts_lie_one_after_the_other(rows: list[int], columns: in
 @given(rows=sizes, columns=sizes)
 def test_transposed_is_a_matrix_stored_in_out(rows: int, columns: int) -> None:
     stored = array(columns, rows)
-    (part,) = cut_of(transposed("x"), [stored], [(rows, columns)])
+    (part,) = view_of(transposed("x"), [stored], [(rows, columns)])
     np.testing.assert_array_equal(part, stored.T)
 
 
@@ -71,7 +71,7 @@ def test_transposed_is_a_matrix_stored_in_out(rows: int, columns: int) -> None:
 def test_interleaved_parts_take_their_share_of_every_group(groups: int, shares: list[int], columns: int | None) -> None:
     inner = () if columns is None else (columns,)
     whole = array(groups, sum(shares), *inner)
-    found = cut_of(
+    found = view_of(
         Interleaved("x", groups), [whole.reshape(-1, *inner)], [(groups * share, *inner) for share in shares]
     )
     for part, expected in zip(found, np.split(whole, np.cumsum(shares)[:-1], axis=1), strict=True):
@@ -86,7 +86,7 @@ def test_interleaved_is_how_falcon_and_neox_fuse_their_heads(heads: int, kv_head
     for g in range(kv_heads):
         groups += [*q[shared * g : shared * (g + 1)], k[g] + 0.25, v[g] + 0.5]
     ours = [(heads * head_dim, width), (kv_heads * head_dim, width), (kv_heads * head_dim, width)]
-    parts = cut_of(Interleaved("x", kv_heads), [np.concatenate(groups)], ours)
+    parts = view_of(Interleaved("x", kv_heads), [np.concatenate(groups)], ours)
     for part, expected in zip(parts, (q, k + 0.25, v + 0.5), strict=True):
         np.testing.assert_array_equal(part, expected.reshape(part.shape))
 
@@ -94,28 +94,28 @@ def test_interleaved_is_how_falcon_and_neox_fuse_their_heads(heads: int, kv_head
 @given(skipped=st.integers(0, 4), rows=sizes, columns=sizes)
 def test_skipping_leaves_the_first_rows_out(skipped: int, rows: int, columns: int) -> None:
     whole = array(skipped + rows, columns)
-    (part,) = cut_of(Skipping("x", skipped), [whole], [(rows, columns)])
+    (part,) = view_of(Skipping("x", skipped), [whole], [(rows, columns)])
     np.testing.assert_array_equal(part, whole[skipped:])
 
 
 @given(count=sizes, inner=st.lists(sizes, min_size=1, max_size=2))
 def test_stacked_rows_are_tensors_of_their_own(count: int, inner: list[int]) -> None:
     whole = array(count, *inner)
-    cut = Stacked("layers.{i}.norms.{n}.weight", count)
-    assert cut.for_layer(3).names == tuple(f"layers.3.norms.{n}.weight" for n in range(count))
-    (part,) = cut_of(cut, list(whole), [whole.shape])
+    layout = Stacked("layers.{i}.norms.{n}.weight", count)
+    assert layout.for_layer(3).names == tuple(f"layers.3.norms.{n}.weight" for n in range(count))
+    (part,) = view_of(layout, list(whole), [whole.shape])
     np.testing.assert_array_equal(part, whole)
 
 
 @pytest.mark.parametrize(
-    "cut",
+    "layout",
     [Same("h.{i}.x"), Concatenated("h.{i}.x", transposed=True), Interleaved("h.{i}.x", 2), Skipping("h.{i}.x", 1)],
 )
-def test_a_cut_of_a_layer_keeps_what_else_it_says(cut: Cut) -> None:
-    filled = cut.for_layer(7)
+def test_a_view_of_a_layer_keeps_what_else_it_says(layout: TensorLayout) -> None:
+    filled = layout.for_layer(7)
     assert filled.names == ("h.7.x",)
-    assert type(filled) is type(cut)
-    assert filled == type(cut)(**{**{k: getattr(cut, k) for k in cut.__dataclass_fields__}, "theirs": "h.7.x"})
+    assert type(filled) is type(layout)
+    assert filled == type(layout)(**{**{k: getattr(layout, k) for k in layout.__dataclass_fields__}, "theirs": "h.7.x"})
 
 
 def test_parts_know_the_tensors_they_are_made_of() -> None:

@@ -1,4 +1,4 @@
-"""A decoder as its formulas say it, in float64 with NumPy: one sequence, no cache, nothing fused or folded."""
+"""A decoder in float64 NumPy, written like its formulas: one sequence, no KV cache, nothing fused or folded."""
 
 from collections.abc import Mapping
 
@@ -139,7 +139,7 @@ class RoundedFormula(DecoderFormula):
 
 
 def rotated(rope: Rope, x: Array) -> Array:
-    """x [t, heads, head_dim]: pairs as complex numbers, turned by the position."""
+    """RoPE of x [t, heads, head_dim]: pairs as complex numbers, rotated by the position."""
     half = rope.dim // 2
     pairs = x[..., : rope.dim].reshape(*x.shape[:2], *((half, 2) if rope.interleaved else (2, half)))
     first, second = np.moveaxis(pairs, -1 if rope.interleaved else -2, 0)

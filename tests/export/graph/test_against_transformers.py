@@ -1,4 +1,4 @@
-"""Bundles against transformers: the same logits, the same greedy ids; what int8 costs, and that parity.json says so."""
+"""Bundles against transformers: same logits and greedy ids; the quality loss of int8, also in parity.json."""
 
 import json
 from pathlib import Path
@@ -120,7 +120,7 @@ def stories_int8(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Bun
 
 @pytest.fixture(scope="module")
 def held_out_text(test_data: Path) -> str:
-    """The part of the corpus that the stories model never saw."""
+    """The held-out part of the corpus of the stories model."""
     text = (test_data / "corpora" / "tinystories_4MB.txt").read_text("utf-8")
     return text[int(len(text) * 0.94) :]
 
@@ -171,11 +171,11 @@ def test_the_sorter_sorts_in_int8(test_data: Path, tmp_path: Path) -> None:
         assert list(llm.generate(digits, max_new_tokens=6).token_ids) == sorted(digits)
 
 
-# What int8 costs.
+# Quality loss of int8.
 
 
 def perplexity(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> float:
-    """Of windows [w, t] by their logits [w, t, vocab]: every id but the first of each."""
+    """Perplexity of windows [w, t] from logits [w, t, vocab], without the first id of each."""
     shifted = logits[:, :-1].astype(np.float64)
     log_p = shifted - np.logaddexp.reduce(shifted, axis=-1, keepdims=True)
     return float(np.exp(-np.take_along_axis(log_p, ids[:, 1:, None], axis=-1).mean()))

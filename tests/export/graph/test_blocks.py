@@ -1,4 +1,4 @@
-"""The blocks against their formulas: alone, in chunks and in batches of rows of different lengths.
+"""Graph blocks against their formulas: at once, in chunked prefill, and in batches of different lengths.
 
 No family and no checkpoint: a config, random tensors, the graphs.
 """
@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import GraphContract, KVSpec
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import TwoSessions
 from edgegen_export.architecture.architecture import decoder_tensors
@@ -133,7 +133,7 @@ class Weights:
 
 def runner_of(
     config: DecoderConfig, tensors: Arrays, folder: Path, scheme: Scheme = "fp32", scales: Tensors | None = None
-) -> ModelRunner:
+) -> InPlaceRunner:
     """The graphs of ``config``, ready to run; with ``scales``, over an int8 cache."""
     kv, weights = kv_spec(config), Weights()
     kv = replace(kv, dtype="int8") if scales else kv
@@ -145,7 +145,7 @@ def runner_of(
 
 def runner_over(
     config: DecoderConfig, params: StoredParameters, weights: Weights, kv: KVSpec, folder: Path
-) -> ModelRunner:
+) -> InPlaceRunner:
     """The graphs over ``params``, which write to ``weights``."""
     contract = GraphContract()
     for name, build in (("prefill", build_prefill), ("decode", build_decode)):
@@ -153,7 +153,7 @@ def runner_over(
     (folder / "weights.data").write_bytes(weights.data)
     variant = replace(fake_variant(), kv=kv, contract=contract, rotary=tuple(rotary_tables(config).values()))
     graphs = TwoSessions(folder / "prefill.onnx", folder / "decode.onnx", threads=1)
-    return ModelRunner(graphs, variant, config.vocab_size, config.max_positions)
+    return InPlaceRunner(graphs, variant, config.vocab_size, config.max_positions)
 
 
 def folded_tensors(config: DecoderConfig, tensors: Arrays) -> Tensors:
@@ -162,7 +162,7 @@ def folded_tensors(config: DecoderConfig, tensors: Arrays) -> Tensors:
 
 @dataclass(frozen=True)
 class Subject:
-    runner: ModelRunner
+    runner: InPlaceRunner
     formula: DecoderFormula
 
     def ids(self, count: int, seed: int = 0) -> list[int]:
@@ -212,14 +212,16 @@ def test_a_prompt_cut_in_chunks_gives_the_same_across_every_window(subject: Subj
         found.append(runner.decode(cache, np.array([[ids[at]]]))[0, 0].copy())
         ends.append(at)
     poison(cache)
-    found += list(runner.decode(cache, np.array([ids[34:40]]))[0].copy())  # several at once, as a check of guesses
+    found += list(
+        runner.decode(cache, np.array([ids[34:40]]))[0].copy()
+    )  # several tokens at once, as for verifying proposals
     subject.close(np.array(found), ids, ends + list(range(34, 40)))
 
 
 LENGTHS = (3, 21, 9, 1)
 
 
-def together_and_alone(runner: ModelRunner, rows: list[list[int]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def together_and_alone(runner: InPlaceRunner, rows: list[list[int]]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Logits [steps, rows, vocab] of four steps after prompts of ``LENGTHS``: in a batch, and each row by itself."""
     cache = runner.new_cache()
     cache.reserve(len(rows), 64)

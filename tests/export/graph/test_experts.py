@@ -1,6 +1,6 @@
-"""Experts in a bundle: how their weights lie there, what int8 costs, what stays bit-equal, what is refused.
+"""Mixture of experts in a bundle: stored weights, quality loss of int8, bit-exactness, refusals.
 
-That their logits are those of transformers, the families' cases test.
+The families' cases compare their logits with transformers.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.parity.report import ParityReport
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors

@@ -1,4 +1,4 @@
-"""A prefill by products of 8-bit integers: what it computes, what does not change it, and who has it."""
+"""Fast prefill with integer products: its logits, its bit-exactness, and which bundles have it."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import OptionError, UsageError
 from edgegen.llm import LLM
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_per_row
 from tests.export.bundles import random_ids
@@ -34,11 +34,11 @@ def bundle(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: p
     return export(str(checkpoint), folder, scheme=request.param, fast=True, fast_prefill=True)[0]
 
 
-def read(bundle: Bundle, kv: Any, cut: list[int], threads: int = 1, *, fast: bool = True) -> NDArray[np.float32]:
-    """Logits behind 170 ids, read in pieces that end at ``cut``, and behind one more."""
+def read(bundle: Bundle, kv: Any, ends: list[int], threads: int = 1, *, fast: bool = True) -> NDArray[np.float32]:
+    """Logits after 170 ids in prefill chunks that end at ``ends``, and after one more."""
     runner = open_runner(bundle, EngineOptions(threads=threads, kv=kv, fast_prefill=fast))
     cache, ids = runner.new_cache(), random_ids(bundle, 170)
-    pieces = [ids[begin:end] for begin, end in pairwise([0, *cut])]
+    pieces = [ids[begin:end] for begin, end in pairwise([0, *ends])]
     logits = [runner.prefill(cache, 0, piece).copy() for piece in pieces]
     return np.stack([logits[-1], runner.decode(cache, np.array([[7]]))[0, 0]])
 
@@ -98,7 +98,7 @@ def test_only_layers_are_there_twice_and_each_once(bundle: Bundle) -> None:
 
 def test_a_model_without_one_says_how_to_get_one(checkpoint: Path, tmp_path: Path) -> None:
     bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="int8", fast=True)
-    with pytest.raises(UsageError, match=r"has no fast prefill: export the model with --fast-prefill\."):
+    with pytest.raises(UsageError, match=r"has no fast prefill: export the model with fast_prefill=True\."):
         LLM.load(bundle.path, options=EngineOptions(fast_prefill=True))
 
 

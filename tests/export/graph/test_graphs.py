@@ -1,4 +1,4 @@
-"""The three graphs of a bundle: one copy of the weights, and the same bits whichever way they are run."""
+"""The graphs of a bundle: one copy of the weights, and bit-exact results however they are run."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen_export.pipeline import export
@@ -59,7 +59,7 @@ def assert_same(bundle: Bundle, a: NDArray[Any], b: NDArray[Any]) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
-def test_one_and_two_sessions_give_the_same_bits(bundle: Bundle, runner: ModelRunner) -> None:
+def test_one_and_two_sessions_give_the_same_bits(bundle: Bundle, runner: InPlaceRunner) -> None:
     two = runner_of(bundle, "two")
     caches = runner.new_cache(), two.new_cache()
     ids = random_ids(bundle, 90)
@@ -73,7 +73,7 @@ def test_one_and_two_sessions_give_the_same_bits(bundle: Bundle, runner: ModelRu
         np.testing.assert_array_equal(a, b)
 
 
-def test_prefill_and_decode_append_the_same_bits_to_the_cache(bundle: Bundle, runner: ModelRunner) -> None:
+def test_prefill_and_decode_append_the_same_bits_to_the_cache(bundle: Bundle, runner: InPlaceRunner) -> None:
     ids = random_ids(bundle, 60)
     by_prefill, by_decode = runner.new_cache(), runner.new_cache()
     for start, stop in [(0, 31), (31, 32), (32, 60)]:
@@ -83,7 +83,7 @@ def test_prefill_and_decode_append_the_same_bits_to_the_cache(bundle: Bundle, ru
         np.testing.assert_array_equal(a, b)
 
 
-def test_prefill_gives_the_bits_of_decode_at_the_last_position(bundle: Bundle, runner: ModelRunner) -> None:
+def test_prefill_gives_the_bits_of_decode_at_the_last_position(bundle: Bundle, runner: InPlaceRunner) -> None:
     ids = random_ids(bundle, 60)
     for stop in (1, 2, 33, 60):
         a = prefilled(runner, runner.new_cache(), ids[:stop], stop)[-1]
@@ -91,14 +91,16 @@ def test_prefill_gives_the_bits_of_decode_at_the_last_position(bundle: Bundle, r
         assert_same(bundle, a, b)
 
 
-def test_chunks_of_several_tokens_give_the_same_bits_however_they_are_cut(bundle: Bundle, runner: ModelRunner) -> None:
+def test_chunks_of_several_tokens_give_the_same_bits_however_they_are_cut(
+    bundle: Bundle, runner: InPlaceRunner
+) -> None:
     ids = random_ids(bundle, 60)
     whole = prefilled(runner, runner.new_cache(), ids, 60)[-1]
     for chunk in (2, 6, 15, 20, 58):
         assert_same(bundle, prefilled(runner, runner.new_cache(), ids, chunk)[-1], whole)
 
 
-def fill_slots(runner: ModelRunner, cache: KVCache, prompts: list[list[int]]) -> None:
+def fill_slots(runner: InPlaceRunner, cache: KVCache, prompts: list[list[int]]) -> None:
     cache.reserve(len(prompts), max(len(prompt) for prompt in prompts) + 8)
     for slot, prompt in enumerate(prompts):
         cache.truncate(slot, 0)
@@ -107,7 +109,7 @@ def fill_slots(runner: ModelRunner, cache: KVCache, prompts: list[list[int]]) ->
 
 @pytest.mark.parametrize("lengths", [(20, 20), (20, 20, 20, 20), (3, 60), (41, 1, 7, 60), (2, 64)])
 def test_a_row_of_a_batch_has_the_bits_it_has_alone(
-    bundle: Bundle, runner: ModelRunner, lengths: tuple[int, ...]
+    bundle: Bundle, runner: InPlaceRunner, lengths: tuple[int, ...]
 ) -> None:
     prompts = [random_ids(bundle, length, seed) for seed, length in enumerate(lengths)]
     steps = np.array([random_ids(bundle, 5, 100 + seed) for seed in range(len(lengths))])
@@ -126,7 +128,7 @@ def test_a_row_of_a_batch_has_the_bits_it_has_alone(
             assert_same(bundle, a, b)
 
 
-def test_what_lies_beyond_a_slots_length_is_never_read(bundle: Bundle, runner: ModelRunner) -> None:
+def test_what_lies_beyond_a_slots_length_is_never_read(bundle: Bundle, runner: InPlaceRunner) -> None:
     ids = random_ids(bundle, 70)
     clean, dirty = runner.new_cache(), runner.new_cache()
     dirty.reserve(3, 96)
@@ -144,7 +146,7 @@ def test_what_lies_beyond_a_slots_length_is_never_read(bundle: Bundle, runner: M
     np.testing.assert_array_equal(decoded(runner, clean, ids[50:60]), decoded(runner, dirty, ids[50:60]))
 
 
-def test_other_slots_stay_as_they_are(bundle: Bundle, runner: ModelRunner) -> None:
+def test_other_slots_stay_as_they_are(bundle: Bundle, runner: InPlaceRunner) -> None:
     cache = runner.new_cache()
     fill_slots(runner, cache, [random_ids(bundle, 10, seed) for seed in range(3)])
     before = [array.copy() for array in keys_and_values(cache, 2)]

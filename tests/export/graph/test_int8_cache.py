@@ -1,4 +1,4 @@
-"""Graphs over an int8 cache against the formula with rounded keys and values, and what of them a bundle gets."""
+"""Graphs with an int8 KV cache against the formula with rounded K and V, and which bundles have them."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The metadata that llama.cpp's conversion writes for a tokenizer, made of the tokenizer's own files."""
+"""GGUF metadata as llama.cpp's converter writes it for a tokenizer, made from the tokenizer's files."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def metadata_of(kind: str, pre: str | None, rows: list[tuple[str, float, int]], 
 
 
 def byte_level_metadata(tokenizer: Path, pre: str, *, size: int = 0, **ids: int) -> dict[str, Any]:
-    """Of a byte-level ``tokenizer.json``; unused tokens fill it up to ``size``."""
+    """Metadata of a byte-level ``tokenizer.json``, padded with unused tokens to ``size``."""
     content = json.loads(tokenizer.read_bytes())
     text_of = {i: text for text, i in content["model"]["vocab"].items()}
     added = {token["id"]: token for token in content["added_tokens"]}
@@ -44,7 +44,7 @@ def byte_level_metadata(tokenizer: Path, pre: str, *, size: int = 0, **ids: int)
 
 
 def sentencepiece_metadata(model: bytes, added: dict[int, dict[str, Any]] | None = None, **ids: int) -> dict[str, Any]:
-    """Of a SentencePiece model as the library reads it, and the tokens that a tokenizer_config.json adds to it."""
+    """Metadata of a SentencePiece model as the library reads it, with the added tokens of a tokenizer_config.json."""
     library: Any = import_sentencepiece().SentencePieceProcessor(model_proto=model)
     added = added or {}
     rows: list[tuple[str, float, int]] = []

@@ -1,4 +1,4 @@
-"""Texts that are hard to cut into tokens, with the ids that others found, and checkpoints with a tokenizer's files."""
+"""Texts that are hard to tokenize, expected ids from other libraries, and checkpoints with tokenizer files."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def write_folder(
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What the tokenizer of the folder becomes in a bundle."""
+    """The bundle's tokenizer files made from the folder's."""
     config = json.loads((folder / "config.json").read_bytes())
     return tokenizer_files(Checkpoint(folder, Source("folder", folder.name), config, {}))
 

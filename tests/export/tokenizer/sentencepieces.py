@@ -1,4 +1,4 @@
-"""SentencePiece models for tests: written field by field, and trained by the SentencePiece library, the oracle."""
+"""SentencePiece models for tests: written field by field, or trained by the SentencePiece library, the oracle."""
 
 import io
 import struct

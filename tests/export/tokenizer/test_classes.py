@@ -1,4 +1,4 @@
-"""The classes that are assumed are those of transformers."""
+"""The assumed tokenizer classes by model type are those of transformers."""
 
 from typing import Any
 

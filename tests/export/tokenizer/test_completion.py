@@ -1,4 +1,4 @@
-"""A tokenizer.json as transformers completes it: tokens of the config, and what stands around a text."""
+"""Completion of a tokenizer.json as in transformers: special tokens of the config, BOS and EOS."""
 
 import json
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_a_complete_file_is_carried_as_it_is(test_data: Path, tmp_path: Path, pl
 
 
 def test_a_set_space_has_llamas_file_made_anew(test_data: Path, tmp_path: Path) -> None:
-    """As transformers does; without the model there is nothing to make it of."""
+    """As transformers does; without the SentencePiece model there is nothing to convert."""
     source, changes = test_data / "models" / "stories260K", {CONFIG: {"add_prefix_space": False}}
     with_model = write_folder(tmp_path / "x", source, [JSON, "tokenizer.model", CONFIG], changes)
     without = write_folder(tmp_path / "y", source, [JSON, CONFIG], changes)

@@ -1,4 +1,4 @@
-"""Tokenizers on their way into a bundle: copied as they are, or made of vocab.json and merges.txt."""
+"""Tokenizer files of a bundle: copied, or converted from vocab.json and merges.txt."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def bundle_tokenizer(bundle: Bundle) -> Tokenizer:
 
 
 def made_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that the checkpoint in ``folder`` would bring into a bundle."""
+    """The bundle's tokenizer for the checkpoint in ``folder``."""
     made = folder / "made.json"
     made.write_bytes(tokenizer_files(Checkpoint.open(str(folder)))["tokenizer.json"])
     return Tokenizer.from_file(made)

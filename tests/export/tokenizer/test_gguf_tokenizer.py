@@ -1,4 +1,4 @@
-"""Tokenizers out of GGUF metadata: the ids of the original tokenizers, llama.cpp's own, and clear refusals."""
+"""Tokenizers from GGUF metadata: same ids as the original tokenizers and llama.cpp, and clear errors."""
 
 import json
 from functools import cache
@@ -76,7 +76,7 @@ def test_sentencepiece_vocabularies_have_the_golden_ids(test_data: Path, tmp_pat
         assert made.encode(text) == [1, *ids], text
         assert made.decode(ids) == text
     for text in texts(test_data):
-        if folder == "phi-3" or "<" not in text:  # Llama 2's special tokens are looked for behind the first space
+        if folder == "phi-3" or "<" not in text:  # Llama 2's special tokens are matched after the first space
             ids = original.encode(text, add_special_tokens=False)
             assert made.encode(text, add_special_tokens=False) == ids, text
             assert made.decode(ids, skip_special_tokens=False) == original.decode(ids, skip_special_tokens=False)
@@ -161,7 +161,7 @@ TOKENS_OF_OTHERS = [
 
 @pytest.mark.parametrize(("name", "file", "model"), TOKENS_OF_OTHERS)
 def test_no_golden_token_crosses_a_word(test_data: Path, name: str, file: str, model: str) -> None:
-    """Without their vocabularies: the tokens that others found end where the words end."""
+    """Without vocabularies: tokens from other libraries end where words end."""
     seen = 0
     for case in transformersjs_cases(test_data, file, model):
         tokens = case["tokens"]

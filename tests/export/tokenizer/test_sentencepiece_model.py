@@ -1,4 +1,4 @@
-"""What a tokenizer.model says: read as the SentencePiece library reads it, and refused where it cannot be right."""
+"""SentencePiece models: read as the library reads them, and refused if damaged or inconsistent."""
 
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,15 @@ def test_agrees_with_the_library(test_data: Path, place: str) -> None:
     ("data", "said"),
     [
         (b"", "exactly one piece must stand for the unknown, not 0 of 0"),
-        (b"\x00garbage", "tokenizer.model is not a SentencePiece model: no field can begin like byte 0"),
+        (
+            b"\x00garbage",
+            "tokenizer.model is not a SentencePiece model: it is damaged, truncated, or a file of another format",
+        ),
         (model_bytes(TINY)[:-1], "tokenizer.model is not a SentencePiece model"),
-        (model_bytes(TINY)[:20], "tokenizer.model is not a SentencePiece model: field 1 has"),
-        (field(1, 5), "field 1 is an integer, not bytes"),
-        (field(1, field(1, b"\xff")), "piece 0: field 1 is not UTF-8"),
+        (model_bytes(TINY)[:20], "tokenizer.model is not a SentencePiece model: it is damaged"),
+        (b"\x08" + b"\xff" * 10, "tokenizer.model is not a SentencePiece model: it is damaged"),
+        (field(1, 5), "exactly one piece must stand for the unknown, not 0 of 0"),
+        (field(1, field(1, b"\xff")), "tokenizer.model: piece 0 is not UTF-8"),
         (b"IQ== 0\nIg== 1\n", "is a tiktoken vocabulary, not a SentencePiece model: add the model's tokenizer.json"),
         (model_bytes([*TINY, ("a", 0.0, NORMAL)]), "piece 5 is 'a' again, as piece 4"),
         (model_bytes([*TINY, ("", 0.0, NORMAL)]), "piece 5 is empty"),
@@ -82,7 +86,7 @@ def test_agrees_with_the_library(test_data: Path, place: str) -> None:
         (model_bytes(TINY, normalizer={5: 0}), "escape_whitespaces is off"),
     ],
 )
-def test_what_cannot_be_right_is_refused(data: bytes, said: str) -> None:
+def test_a_damaged_or_inconsistent_model_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         read_sentencepiece(data, "tokenizer.model")
     assert said in str(caught.value)
@@ -94,8 +98,8 @@ def test_everything_wrong_is_said_at_once() -> None:
     data = model_bytes([("<s>", 0.0, CONTROL), *many], trainer={3: WORD, 42: 99})
     with pytest.raises(CheckpointError) as caught:
         read_sentencepiece(data, "tokenizer.model")
-    faults = str(caught.value).split("\n")
-    assert len(faults) == 1 + 6 + 3  # five of the twenty pieces, how many more, the unknown, the algorithm, the id
+    problems = str(caught.value).split("\n")
+    assert len(problems) == 1 + 6 + 3  # five of the twenty pieces, how many more, the unknown, the algorithm, the id
     assert "… and 15 more like this" in str(caught.value)
 
 

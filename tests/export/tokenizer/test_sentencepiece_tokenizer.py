@@ -1,4 +1,4 @@
-"""SentencePiece models as tokenizer.json: ids and texts of transformers, of the library, and of the original files."""
+"""SentencePiece models as tokenizer.json: same ids and texts as transformers, the library and original files."""
 
 import json
 import time

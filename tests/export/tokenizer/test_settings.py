@@ -1,4 +1,4 @@
-"""What the small files beside a vocabulary say, and what of it cannot be."""
+"""Settings of tokenizer_config.json and the files beside it, and errors for malformed ones."""
 
 import json
 from typing import Any

@@ -17,7 +17,7 @@ from edgegen.batch.settings import BatchSettings
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.system import proportional_memory
 from tests.runtime.models import FakeGraphs, InterruptAt, RandomGraphs, fake_llm
 from tests.runtime.models import digest_of as next_id_of

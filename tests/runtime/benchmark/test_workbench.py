@@ -8,7 +8,7 @@ from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
 from edgegen.errors import LogitsError
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner
 from tests.runtime.models import EOS, VOCAB_SIZE, FakeGraphs, fake_variant
 from tests.toy_decoder import POSITIONS, VOCABULARY, ToyGraphs, toy_variant, toy_weights
 
@@ -41,7 +41,7 @@ class SlowGraphs(FakeGraphs):
 def workbench(clock: Clock, *, chunk: int = 8) -> tuple[Workbench, SlowGraphs]:
     fake = SlowGraphs(clock)
     timed = TimedGraphs(fake, clock)
-    return Workbench(ModelRunner(timed, fake_variant(), VOCAB_SIZE, max_context=512), timed, chunk), fake
+    return Workbench(InPlaceRunner(timed, fake_variant(), VOCAB_SIZE, max_context=512), timed, chunk), fake
 
 
 def test_prefill_is_timed_from_the_prompt_to_the_first_token() -> None:
@@ -99,7 +99,7 @@ def test_logits_that_are_none_fail_it() -> None:
             return np.full(VOCAB_SIZE, np.nan if len(ids) > 6 else 0.0, np.float32)
 
     timed = TimedGraphs(Broken(Clock()), Clock())
-    bench = Workbench(ModelRunner(timed, fake_variant(), VOCAB_SIZE, max_context=512), timed, 8)
+    bench = Workbench(InPlaceRunner(timed, fake_variant(), VOCAB_SIZE, max_context=512), timed, 8)
     assert len(bench.decode(1, 4, 2).whole) == 2
     with pytest.raises(LogitsError):
         bench.decode(1, 4, 3)

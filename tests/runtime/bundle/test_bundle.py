@@ -16,7 +16,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, UsageError, VerificationError
 from edgegen.llm import LLM
 from edgegen.model.ort_session import require_version
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from tests.runtime.models import write_fake_bundle
 
 

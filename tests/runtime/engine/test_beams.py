@@ -4,6 +4,7 @@ import math
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from edgegen.constraint import Choice, Regex
 from edgegen.engine.beam_group import BeamGroup
 from edgegen.engine.beam_search import BeamSearch
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import OUT_OF_TIME, Sequence, Update
+from edgegen.engine.finish import OUT_OF_TIME
+from edgegen.engine.sequence import Sequence, SequenceParams, Update
 from edgegen.errors import LogitsError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationResult
@@ -303,7 +305,7 @@ class TestEndsFromOutside:
         engine = Engine(fake_runner(graphs), prefill_chunk=32)
         updates: list[Update] = []
         rows = sharing(lambda: row(PROMPT), 3)
-        rows[0].deadline = math.inf  # of those that have none when they are added, none is looked for
+        rows[0].params = replace(rows[0].params, deadline=math.inf)  # a later deadline would not be seen
         group = BeamGroup(rows, BeamSearch(3, 50, lambda ids: False), 2, updates.append)
         engine.add(group)
         for _ in range(steps):
@@ -335,16 +337,16 @@ class TestEndsFromOutside:
 
 def row(prompt: list[int]) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence(list(prompt), len(prompt), 50, LogitsPipeline(), sampler, lambda ids: None)
+    return Sequence(list(prompt), SequenceParams(len(prompt), 50, LogitsPipeline(), sampler, lambda ids: None))
 
 
 def sharing(make: Callable[[], Sequence], count: int) -> list[Sequence]:
     rows = [make() for _ in range(count)]
     for one in rows[1:]:
-        one.shares = rows[0]
+        one.prefill_source = rows[0]
     return rows
 
 
 def late(rows: list[Sequence]) -> None:
     for one in rows:
-        one.deadline = time.perf_counter()
+        one.params = replace(one.params, deadline=time.perf_counter())

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.engine.engine import Engine
-from edgegen.engine.prefix_cache import CachedText, PrefixCache
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.prefix_cache import CachedPrefix, PrefixCache
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.errors import MemoryBudgetError
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
@@ -24,10 +24,10 @@ POSITION = 8
 MANY = 1 << 20
 
 
-class WatchedRunner(ModelRunner):
-    """Hands out the cache it makes; ``cuts`` as in a model whose steps and chunks give the same bits, or as it is."""
+class WatchedRunner(InPlaceRunner):
+    """Hands out the cache it makes; chunk-invariant unless told otherwise."""
 
-    cuts: Any = "any"
+    chunk_invariance: Any = "any"
 
     def __init__(self, graphs: FakeGraphs) -> None:
         super().__init__(graphs, fake_variant(), graphs.vocab_size, 2048)
@@ -39,7 +39,8 @@ class WatchedRunner(ModelRunner):
 
 def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    return Sequence(list(prompt), params)
 
 
 def engine_of(graphs: FakeGraphs, prefix_budget: int | None = MANY, **more: Any) -> Engine:
@@ -74,7 +75,7 @@ def test_a_conversation_that_goes_on_is_computed_from_where_it_stopped_and_not_c
         row = sequence(text, 6)
         answer(engine, row)
         assert row.generated == expected(text, 6)
-        reused.append(row.reused)
+        reused.append(row.kv.reused)
         if turn == 0:
             runner.cache.reserve(1, 400)
             runner.cache.copied_bytes = 0
@@ -90,7 +91,7 @@ def test_of_two_questions_behind_one_beginning_the_second_computes_its_own_part(
     rows = [sequence([*system, *random_ids(9, seed=n)], 6) for n in range(1, 4)]
     for row in rows:
         answer(engine, row)
-    assert [row.reused for row in rows] == [0, 50, 50]
+    assert [row.kv.reused for row in rows] == [0, 50, 50]
     assert [row.generated for row in rows] == [expected(row.ids[:59], 6) for row in rows]
 
 
@@ -99,7 +100,7 @@ def test_what_still_runs_can_be_begun_from() -> None:
     system = random_ids(50)
     rows = [sequence([*system, *random_ids(9, seed=n)], 30) for n in range(1, 5)]
     answer(engine, *rows)
-    assert [row.reused for row in rows] == [0, 50, 50, 50]
+    assert [row.kv.reused for row in rows] == [0, 50, 50, 50]
     assert [row.generated for row in rows] == [expected(row.ids[:59], 30) for row in rows]
 
 
@@ -108,7 +109,7 @@ def test_the_last_two_ids_of_a_prompt_are_always_computed() -> None:
     rows = [sequence(random_ids(30)) for _ in range(2)]
     for row in rows:
         answer(engine, row)
-    assert rows[1].reused == 28
+    assert rows[1].kv.reused == 28
     assert rows[1].generated == rows[0].generated == expected(random_ids(30), 5)
 
 
@@ -123,20 +124,20 @@ def test_short_beginnings_are_computed(options: dict[str, Any], reused: list[int
     rows = [sequence(random_ids(length)) for _ in range(2)]
     for row in rows:
         answer(engine, row)
-    assert [row.reused for row in rows] == reused
+    assert [row.kv.reused for row in rows] == reused
 
 
-@pytest.mark.parametrize(("cuts", "reused"), [("any", 45), ("chunks", 40), ("none", 0)])
-def test_deterministic_takes_over_what_it_would_compute_itself(cuts: str, reused: int) -> None:
+@pytest.mark.parametrize(("chunk_invariance", "reused"), [("any", 45), ("chunks", 40), ("none", 0)])
+def test_deterministic_takes_over_what_it_would_compute_itself(chunk_invariance: str, reused: int) -> None:
     """Positions 40 to 44 were computed one by one: with float32 keys and values, other bits than in a chunk."""
     runner = WatchedRunner(FakeGraphs(digest_of))
-    runner.cuts = cuts
+    runner.chunk_invariance = chunk_invariance
     engine = Engine(runner, 8, prefix_budget=MANY, deterministic=True)
     first = sequence(random_ids(40), 6)
     answer(engine, first)
     second = sequence([*first.ids, *random_ids(10, seed=1)], 6)
     answer(engine, second)
-    assert second.reused == reused
+    assert second.kv.reused == reused
     assert second.generated == expected(second.ids[:56], 6)
 
 
@@ -145,7 +146,7 @@ def test_without_a_budget_a_text_is_forgotten_when_its_place_is_needed() -> None
     rows = [sequence(random_ids(40, seed=seed)) for seed in (0, 0, 1, 0)]
     for row in rows:
         answer(engine, row)
-    assert [row.reused for row in rows] == [0, 38, 0, 0]
+    assert [row.kv.reused for row in rows] == [0, 38, 0, 0]
 
 
 def test_without_the_cache_nothing_is_taken_over() -> None:
@@ -153,7 +154,7 @@ def test_without_the_cache_nothing_is_taken_over() -> None:
     rows = [sequence(random_ids(30), use_cache=False) for _ in range(2)]
     for row in rows:
         answer(engine, row)
-    assert rows[1].reused == 0
+    assert rows[1].kv.reused == 0
 
 
 def test_texts_whose_place_is_needed_are_kept_elsewhere_up_to_the_budget() -> None:
@@ -164,7 +165,7 @@ def test_texts_whose_place_is_needed_are_kept_elsewhere_up_to_the_budget() -> No
     again = [sequence(text, 5) for text in (*texts[1:], texts[0])]
     for row in again:
         answer(engine, row)
-    assert [row.reused for row in again] == [78, 78, 78, 0]
+    assert [row.kv.reused for row in again] == [78, 78, 78, 0]
     assert [row.generated for row in again] == [expected(row.ids[:80], 5) for row in again]
 
 
@@ -206,11 +207,11 @@ def test_whatever_joins_leaves_and_is_cancelled_each_gets_its_own(data: st.DataO
         engine.step()
     assert engine.idle
     for row in rows:
-        right = expected(row.ids[: row.prompt_length], len(row.generated))
+        right = expected(row.ids[: row.params.prompt_length], len(row.generated))
         assert row.generated == right
         assert row.error is None
         assert row.finish is not None
-        assert row.finish.reason == "cancelled" or len(row.generated) == row.max_new_tokens
+        assert row.finish.reason == "cancelled" or len(row.generated) == row.params.max_new_tokens
 
 
 class TestBudget:
@@ -219,7 +220,7 @@ class TestBudget:
         with pytest.raises(MemoryBudgetError) as raised:
             engine.add(SequenceGroup([sequence(random_ids(500), 90_000), sequence(random_ids(500), 90_000)]))
         assert str(raised.value) == (
-            "the request may need 1.4 MB of keys and values (2 rows of up to 90,499 positions), and kv_budget allows "
+            "the request may need 1.4 MB of KV cache (2 sequences of up to 90,499 positions), and kv_budget allows "
             "0.8 MB: ask for fewer new tokens or answers, shorten the prompt, or raise kv_budget."
         )
         assert engine.idle
@@ -240,7 +241,7 @@ class TestBudget:
         assert runner.cache.nbytes <= 1024 * POSITION
         again = sequence(random_ids(100, seed=3), 5)
         answer(engine, again)
-        assert again.reused == 98
+        assert again.kv.reused == 98
 
 
 class TestPrefixCache:
@@ -252,7 +253,7 @@ class TestPrefixCache:
     def test_a_longer_text_takes_the_place_of_its_beginning(self) -> None:
         cache = PrefixCache(MANY)
         for length in (20, 40):
-            cache.add(CachedText.of(range(length), length), self.snapshot(length))
+            cache.add(CachedPrefix.of(range(length), length), self.snapshot(length))
         assert cache.nbytes == 40 * POSITION
         assert cache.find(np.arange(30), lambda snapshot, length: True)[0] == 30
 
@@ -260,18 +261,18 @@ class TestPrefixCache:
         cache = PrefixCache(100 * POSITION)
         texts = {n: np.arange(n, n + 40) for n in (0, 100, 200)}
         for n in (0, 100):
-            cache.add(CachedText(texts[n], 40), self.snapshot(40))
+            cache.add(CachedPrefix(texts[n], 40), self.snapshot(40))
         length, snapshot = cache.find(texts[0][:15], lambda snapshot, length: True)
         assert length == 15
         assert snapshot is not None
         cache.use(snapshot, length)
-        cache.add(CachedText(texts[200], 40), self.snapshot(40))
+        cache.add(CachedPrefix(texts[200], 40), self.snapshot(40))
         assert [cache.find(texts[n], lambda snapshot, length: True)[0] for n in (0, 100, 200)] == [40, 0, 40]
 
     def test_a_text_that_goes_on_elsewhere_is_kept_no_more(self) -> None:
         cache = PrefixCache(MANY)
         snapshot = self.snapshot(40)
-        cache.add(CachedText.of(range(40), 40), snapshot)
+        cache.add(CachedPrefix.of(range(40), 40), snapshot)
         cache.use(snapshot, 19)
         assert cache.nbytes == snapshot.nbytes
         cache.use(snapshot, 20)
@@ -279,11 +280,11 @@ class TestPrefixCache:
 
     def test_what_is_larger_than_the_budget_is_not_kept(self) -> None:
         cache = PrefixCache(10 * POSITION)
-        cache.add(CachedText.of(range(20), 20), self.snapshot(20))
+        cache.add(CachedPrefix.of(range(20), 20), self.snapshot(20))
         assert cache.nbytes == 0
 
     def test_what_cannot_be_restored_is_not_found(self) -> None:
         cache = PrefixCache(MANY)
-        cache.add(CachedText.of(range(20), 20), self.snapshot(20))
+        cache.add(CachedPrefix.of(range(20), 20), self.snapshot(20))
         assert cache.find(np.arange(20), lambda snapshot, length: False) == (0, None)
-        assert replace(CachedText.of(range(20), 5)).shared_with(np.arange(20)) == 5
+        assert replace(CachedPrefix.of(range(20), 5)).shared_with(np.arange(20)) == 5

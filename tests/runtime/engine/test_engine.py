@@ -1,6 +1,7 @@
 """Engine over a fake model: whatever order, failure or interrupt, each sequence gets the ids it would get alone."""
 
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgegen.engine.engine import Engine
 from edgegen.engine.finish import StopMatch
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import FakeGraphs, NextId, digest_of, fake_runner, random_ids
@@ -16,7 +17,8 @@ from tests.runtime.models import FakeGraphs, NextId, digest_of, fake_runner, ran
 
 def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    return Sequence(list(prompt), params)
 
 
 def expected(prompt: list[int], new: int, next_id: NextId = digest_of) -> list[int]:
@@ -110,9 +112,10 @@ def test_what_fails_fails_alone(part: str, at: int) -> None:
     prompt = random_ids(10)
     failing, beside, next_one = sequence(prompt, 8), sequence(random_ids(6), 8), sequence(random_ids(7), 8)
     if part == "processor":
-        failing.pipeline = LogitsPipeline([Broken(len(prompt) + at - 1)])
+        pipeline = LogitsPipeline([Broken(len(prompt) + at - 1)])
+        failing.params = replace(failing.params, pipeline=pipeline)
     else:
-        failing.watch = Broken(at).watch
+        failing.params = replace(failing.params, watch=Broken(at).watch)
     groups = [SequenceGroup([failing, beside]), SequenceGroup([next_one])]
     for group in groups:
         engine.add(group)

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegen.engine.scheduler import Decode, Fits, Prefill, Scheduler, Step, Verify, chunk_end
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.chunked_prefill import chunk_end
+from edgegen.engine.scheduler import Decode, Fits, Prefill, Scheduler, Step, Verify
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 
 
 def sequence(prompt: int, new: int = 5) -> Sequence:
-    return Sequence(
-        list(range(prompt)), prompt, new, LogitsPipeline(), Sampler(seed=0, do_sample=False), lambda ids: None
-    )
+    greedy = Sampler(seed=0, do_sample=False)
+    return Sequence(list(range(prompt)), SequenceParams(prompt, new, LogitsPipeline(), greedy, lambda ids: None))
 
 
 def chunks(length: int, size: int) -> list[int]:
@@ -76,17 +76,17 @@ def group_of(*rows: Sequence, priority: int = 0) -> SequenceGroup:
 def follow(step: Step) -> None:
     """Do as an engine would, without computing anything."""
     for row in step.decode.rows if step.decode else ():
-        row.cached += 1
+        row.kv.cached += 1
         row.append(0)
-    match step.several:
+    match step.multi_token:
         case Verify(row=row, proposal=proposal):
-            row.cached += 1 + len(proposal)
+            row.kv.cached += 1 + len(proposal)
             for token_id in (*proposal, 0):
                 row.append(token_id)
         case Prefill(group=group, row=row):
-            row.cached = chunk_end(row.cached, row.prompt_length, CHUNK)
-            for one in [one for one in group if one is row or one.shares is row] if row.prefilled else []:
-                one.cached = row.cached
+            row.kv.cached = chunk_end(row.kv.cached, row.params.prompt_length, CHUNK)
+            for one in [one for one in group if one is row or one.prefill_source is row] if row.prefilled else []:
+                one.kv.cached = row.kv.cached
                 one.append(0)
         case None:
             pass
@@ -134,19 +134,19 @@ def test_whoever_joins_a_row_past_its_prompt_runs_in_every_step(
         for row, (_, _, arrival) in zip(rows, requests, strict=True):
             if arrival == number:
                 scheduler.add(group_of(row))
-        decoding = {row for row in rows if row.slot == 0 and row.prefilled and row.finish is None}
+        decoding = {row for row in rows if row.kv.slot == 0 and row.prefilled and row.finish is None}
         step = scheduler.schedule()
         assert set(step.decode.rows if step.decode else ()) == decoding
         assert scheduler.idle or scheduler.demand[0] <= most_rows
-        if step.several:
-            step.several.row.slot = 0  # it has begun
+        if step.multi_token:
+            step.multi_token.row.kv.slot = 0  # it has begun
         follow(step)
-    assert all(len(row.generated) == row.max_new_tokens for row in rows)
+    assert all(len(row.generated) == row.params.max_new_tokens for row in rows)
 
 
 def started(steps: list[Step]) -> list[Sequence]:
     """Rows in the order in which their prompts were begun."""
-    return list(dict.fromkeys(step.several.row for step in steps if step.several))
+    return list(dict.fromkeys(step.multi_token.row for step in steps if step.multi_token))
 
 
 def test_first_in_is_first_out_and_nobody_overtakes() -> None:
@@ -178,8 +178,8 @@ def test_the_best_priority_goes_first_and_interrupts_a_prompt_that_has_begun() -
     scheduler.add(group_of(later, priority=5))
     follow(scheduler.schedule())
     scheduler.add(group_of(chat, priority=-1))
-    several = [step.several.row for step in run(scheduler) if step.several]
-    assert several == [chat, chat, *[summary] * 9, later]
+    multi_token = [step.multi_token.row for step in run(scheduler) if step.multi_token]
+    assert multi_token == [chat, chat, *[summary] * 9, later]
 
 
 def test_who_does_not_fit_the_memory_waits() -> None:
@@ -189,7 +189,7 @@ def test_who_does_not_fit_the_memory_waits() -> None:
     scheduler.add(group_of(small[1]))
     scheduler.add(group_of(long))
     steps = run(scheduler)
-    begun = next(n for n, step in enumerate(steps) if step.several and step.several.row is long)
+    begun = next(n for n, step in enumerate(steps) if step.multi_token and step.multi_token.row is long)
     assert all(row.finish for row in small)
     assert not any(set(small) & set(step.decode.rows) for step in steps[begun:] if step.decode)
 
@@ -198,7 +198,7 @@ def test_a_shared_prompt_is_computed_once() -> None:
     scheduler = scheduler_of()
     rows = [sequence(6, 2) for _ in range(3)]
     for row in rows[1:]:
-        row.shares = rows[0]
+        row.prefill_source = rows[0]
     group = group_of(*rows)
     scheduler.add(group)
     prefill = Step(None, Prefill(group, rows[0]))
@@ -208,11 +208,11 @@ def test_a_shared_prompt_is_computed_once() -> None:
 def test_rows_whose_first_is_cancelled_amid_the_prompt_compute_it_themselves() -> None:
     scheduler = scheduler_of()
     first, second = sequence(6, 2), sequence(6, 2)
-    second.shares = first
+    second.prefill_source = first
     group = group_of(first, second)
     scheduler.add(group)
-    assert scheduler.schedule().several == Prefill(group, first)
-    first.cached = 4
+    assert scheduler.schedule().multi_token == Prefill(group, first)
+    first.kv.cached = 4
     first.cancel()
     prefill = Step(None, Prefill(group, second))
     assert run(scheduler) == [prefill, prefill, Step(Decode((group,), (second,)))]
@@ -223,7 +223,7 @@ class Oracle:
     """Proposes as many tokens as it is told to."""
 
     count: int
-    certain: bool
+    always_accepted: bool
 
     def propose(self, token_ids: Ids[int]) -> Ids[int]:
         return [7] * self.count
@@ -235,7 +235,7 @@ class Oracle:
 @pytest.mark.parametrize(("count", "new", "expected"), [(3, 20, 3), (40, 90, 16), (40, 9, 7), (3, 2, 0), (0, 20, 0)])
 def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: int, new: int, expected: int) -> None:
     one = sequence(5, new)
-    one.proposers = (Oracle(count, certain=False),)
+    one.proposers = (Oracle(count, always_accepted=False),)
     one.append(0)
     assert one.propose(16, alone=True) == (7,) * expected
 
@@ -243,11 +243,11 @@ def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: i
 def test_guesses_are_for_a_row_alone_and_what_is_certain_for_any() -> None:
     scheduler = scheduler_of()
     guessing, sure = sequence(3, 12), sequence(3, 9)
-    guessing.proposers, sure.proposers = (Oracle(2, certain=False),), (Oracle(3, certain=True),)
+    guessing.proposers, sure.proposers = (Oracle(2, always_accepted=False),), (Oracle(3, always_accepted=True),)
     group = group_of(guessing, sure)
     scheduler.add(group)
     steps = run(scheduler)[2:]
-    # Whoever is certain takes 1 + 3 tokens a step beside the others' one; a guess is made once nobody is beside it.
+    # What is always accepted runs 1 + 3 tokens a step beside the batch; other proposals only for a sequence alone.
     assert steps[:2] == [Step(Decode((group,), (guessing,)), Verify(group, sure, (7, 7, 7)))] * 2
     assert steps[2:4] == [Step(None, Verify(group, guessing, (7, 7)))] * 2
 
@@ -256,23 +256,23 @@ def test_prompts_and_proposals_take_turns() -> None:
     scheduler = scheduler_of()
     sure = [sequence(3, 40), sequence(3, 40)]
     for row in sure:
-        row.proposers = (Oracle(3, certain=True),)
+        row.proposers = (Oracle(3, always_accepted=True),)
     late = sequence(12, 2)
     scheduler.add(group_of(*sure))
     for _ in range(4):
         follow(scheduler.schedule())
     scheduler.add(group_of(late))
-    turns = [step.several.row for step in run(scheduler)[:8] if step.several]
+    turns = [step.multi_token.row for step in run(scheduler)[:8] if step.multi_token]
     assert turns == [late, *sure, late, *sure, late, sure[0]]
 
 
 def test_nobody_proposes_while_a_prompt_is_under_way() -> None:
     scheduler = scheduler_of()
     guessing, late = sequence(3, 30), sequence(12, 2)
-    guessing.proposers = (Oracle(2, certain=False),)
+    guessing.proposers = (Oracle(2, always_accepted=False),)
     scheduler.add(group_of(guessing))
     follow(scheduler.schedule())
-    assert isinstance(scheduler.schedule().several, Verify)
+    assert isinstance(scheduler.schedule().multi_token, Verify)
     scheduler.add(group_of(late))
     assert scheduler.schedule().decode is not None
 
@@ -284,7 +284,7 @@ def test_what_is_cancelled_is_passed_over() -> None:
         scheduler.add(group)
     groups[0].cancel()
     groups[1].cancel()
-    assert scheduler.schedule().several == Prefill(groups[2], groups[2].sequences[0])
+    assert scheduler.schedule().multi_token == Prefill(groups[2], groups[2].sequences[0])
     groups[2].cancel()
     groups[3].cancel()
     assert scheduler.schedule() == Step()

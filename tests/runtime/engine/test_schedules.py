@@ -19,7 +19,8 @@ from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.model.interfaces import Runner
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions, GenerationOptions
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions
 from edgegen.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
@@ -137,7 +138,7 @@ def test_any_schedule_gives_every_request_its_own_ids(kv: KVDtype, count: int) -
                     cancelled.add(leaver)
         finish(engine)
         for request, right in requests:
-            reused += any(row.reused for row in request.group)
+            reused += any(row.kv.reused for row in request.group)
             if request not in cancelled:
                 assert ids_of(request) == right, f"schedule {seed}"
             elif request.group.choices[0].score is None:

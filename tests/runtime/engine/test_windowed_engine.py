@@ -1,7 +1,7 @@
 """Engine over a fake model with a window: whatever it asks of the cache, the last positions are there."""
 
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from edgegen.bundle.manifest import CacheClass, GraphVariant, Phase
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import Sequence, SequenceGroup
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import Binding
-from edgegen.model.sliding_window import BEHIND, CHUNK, Window
+from edgegen.model.sliding_window import BEHIND, CHUNK, SlidingWindow
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
+from edgegen.speculation.proposer import Proposer
 from tests.runtime.models import FakeBinding, FakeGraphs, NextId, digest_of, fake_variant, random_ids
 
-WINDOW = Window(size=10, step=4)
+WINDOW = SlidingWindow(size=10, step=4)
 CONTEXT = 2000
 
 
@@ -54,7 +55,7 @@ def windowed_variant() -> GraphVariant:
     return replace(variant, kv=replace(variant.kv, classes=classes, layers=(far, near)))
 
 
-class WindowedRunner(ModelRunner):
+class WindowedRunner(InPlaceRunner):
     """Steps as small as no machine has them; hands out the cache it makes."""
 
     def __init__(self, graphs: FakeGraphs) -> None:
@@ -73,21 +74,24 @@ class Guesses:
     next_id: NextId
     count: int
     right: int
-    certain: bool = True
+    always_accepted: bool = True
 
-    def propose(self, ids: list[int]) -> list[int]:
-        known = list(ids)
+    def propose(self, token_ids: Ids[int]) -> list[int]:
+        known = list(token_ids)
         for k in range(self.count):
             known.append(self.next_id(known) if k < self.right else 3)
-        return known[len(ids) :]
+        return known[len(token_ids) :]
 
     def verified(self, proposed: int, accepted: int) -> None:
         pass
 
 
-def sequence(prompt: list[int], new: int, **changes: Any) -> Sequence:
+def sequence(
+    prompt: list[int], new: int, *proposers: Proposer, source: Sequence | None = None, use_cache: bool = True
+) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, **changes)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    return Sequence(list(prompt), params, source, proposers)
 
 
 def answer_to(prompt: list[int], new: int) -> list[int]:
@@ -120,7 +124,7 @@ def test_rows_slide_each_for_itself(lengths: list[int], chunk: int, new: int) ->
     rows = [sequence(prompt, 1 + (new + 31 * n) % 250) for n, prompt in enumerate(prompts)]
     finish(Engine(WindowedRunner(WindowedGraphs(digest_of)), chunk), SequenceGroup(rows))
     assert [row.generated for row in rows] == [
-        answer_to(row.ids[: row.prompt_length], row.max_new_tokens) for row in rows
+        answer_to(row.ids[: row.params.prompt_length], row.params.max_new_tokens) for row in rows
     ]
 
 
@@ -151,7 +155,7 @@ def test_a_chat_goes_on_behind_its_window() -> None:
     finish(engine, SequenceGroup([first]))
     second = sequence([*first.ids, *random_ids(20, seed=1)], 40)
     finish(engine, SequenceGroup([second]))
-    assert second.reused == 339
+    assert second.kv.reused == 339
     assert second.generated == answer_to(second.ids[:360], 40)
 
 
@@ -159,7 +163,7 @@ def test_a_chat_goes_on_behind_its_window() -> None:
 @given(count=st.integers(1, 128), right=st.integers(0, 128), prompt=st.integers(1, 300))
 def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int) -> None:
     ids = random_ids(prompt)
-    row = sequence(ids, 300, proposers=(Guesses(digest_of, count, right),))
+    row = sequence(ids, 300, Guesses(digest_of, count, right))
     finish(Engine(WindowedRunner(WindowedGraphs(digest_of)), 128), SequenceGroup([row]))
     assert row.generated == answer_to(ids, 300)
 
@@ -174,7 +178,7 @@ def test_without_the_cache_everything_is_done_again() -> None:
 def test_rows_with_the_same_prompt_begin_where_it_begins() -> None:
     ids = random_ids(400)
     first = sequence(ids, 200)
-    others = [sequence(ids, count, shares=first) for count in (20, 150)]
+    others = [sequence(ids, count, source=first) for count in (20, 150)]
     runner = WindowedRunner(WindowedGraphs(digest_of))
     finish(Engine(runner, 128), SequenceGroup([first, *others]))
     assert [row.generated for row in (first, *others)] == [answer_to(ids, count) for count in (200, 20, 150)]

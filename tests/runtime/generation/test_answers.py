@@ -15,7 +15,7 @@ from edgegen.constraint import Regex
 from edgegen.engine.sequence import Sequence
 from edgegen.generation.results import GenerationChunk
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import RandomGraphs, fake_llm, random_ids

@@ -17,7 +17,7 @@ from edgegen.errors import UsageError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.runtime.models import VOCAB_SIZE, FakeGraphs, byte_tokenizer, digest_of, fake_llm, random_ids

@@ -12,11 +12,11 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.llm import LLM
 from edgegen.model.in_place_runner import Logits
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import random_ids
@@ -47,7 +47,8 @@ def logits_of_steps(bundle: Bundle, *, use_cache: bool) -> list[Logits]:
         return candidates
 
     greedy = Sampler(seed=0, do_sample=False)
-    one = Sequence(list(PROMPT), len(PROMPT), 25, LogitsPipeline([see]), greedy, lambda ids: None, use_cache)
+    params = SequenceParams(len(PROMPT), 25, LogitsPipeline([see]), greedy, lambda ids: None, use_cache)
+    one = Sequence(list(PROMPT), params)
     engine = Engine(open_runner(bundle, EngineOptions(threads=1)), prefill_chunk=32)
     engine.add(SequenceGroup([one]))
     while one.finish is None:

@@ -4,8 +4,8 @@ from queue import Empty
 
 import pytest
 
-from edgegen.engine.finish import StopMatch
-from edgegen.engine.sequence import LIMIT, Sequence, SequenceGroup, Update
+from edgegen.engine.finish import LIMIT, StopMatch
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams, Update
 from edgegen.generation.request import Answer, Request
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
@@ -21,7 +21,7 @@ class BrokenWatcher(TextWatcher):
 
 def sequence() -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence([1], 1, 2, LogitsPipeline(), sampler, lambda ids: None)
+    return Sequence([1], SequenceParams(1, 2, LogitsPipeline(), sampler, lambda ids: None))
 
 
 def request_of(*watchers: TextWatcher) -> tuple[Request, list[Sequence]]:

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.model.in_place_runner import Logits, ModelRunner
+from edgegen.model.in_place_runner import InPlaceRunner, Logits
 from edgegen.model.interfaces import make_runner
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
@@ -110,7 +110,8 @@ def test_an_interrupted_run_is_not_counted(graphs: ToyGraphs) -> None:
 
 def sequence(prompt: list[int], new: int, *, use_cache: bool = True) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    return Sequence(list(prompt), len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    return Sequence(list(prompt), params)
 
 
 def greedy(prompt: list[int], new: int) -> list[int]:
@@ -162,4 +163,4 @@ def test_the_kind_of_cache_chooses_the_runner() -> None:
     concat = make_runner(GRAPHS, toy_variant(), VOCABULARY, POSITIONS)
     in_place = make_runner(FakeGraphs(digest_of), fake_variant(), VOCABULARY, POSITIONS)
     assert (type(concat), concat.cache_kind) == (ConcatRunner, "concat")
-    assert (type(in_place), in_place.cache_kind) == (ModelRunner, "in_place")
+    assert (type(in_place), in_place.cache_kind) == (InPlaceRunner, "in_place")

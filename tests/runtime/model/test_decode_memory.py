@@ -10,12 +10,12 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import Sequence, SequenceGroup
-from edgegen.model.in_place_runner import ModelRunner
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
+from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import OneSession
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import LogitsPipeline, LogitsSettings
 from edgegen.sampling.sampler import Sampler
 from edgegen.stopping.text_watcher import TextWatcher
@@ -25,7 +25,7 @@ from tests.runtime.models import random_ids
 OPTIONS = EngineOptions(threads=1)
 
 
-class WatchedRunner(ModelRunner):
+class WatchedRunner(InPlaceRunner):
     """Hands out the cache it makes."""
 
     def new_cache(self, budget: int | None = None) -> KVCache:
@@ -53,7 +53,7 @@ def sequence(bundle: Bundle, prompt: int, new: int, pipeline: LogitsPipeline, *,
         watcher.watch(new_ids)
         watcher.take_text()
 
-    return Sequence(ids, prompt, new, pipeline, Sampler(seed=1, do_sample=do_sample), watch)
+    return Sequence(ids, SequenceParams(prompt, new, pipeline, Sampler(seed=1, do_sample=do_sample), watch))
 
 
 def engine_with(runner: WatchedRunner, *sequences: Sequence) -> Engine:

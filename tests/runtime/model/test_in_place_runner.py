@@ -1,4 +1,4 @@
-"""ModelRunner over real graphs: what the logits may depend on, and what they may not."""
+"""InPlaceRunner over real graphs: what the logits may depend on, and what they may not."""
 
 import gc
 import weakref
@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.engine.scheduler import chunk_end
-from edgegen.model.in_place_runner import Logits, ModelRunner
+from edgegen.engine.chunked_prefill import chunk_end
+from edgegen.model.in_place_runner import InPlaceRunner, Logits
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
 from tests.runtime.models import FakeGraphs, after_prompt, fake_runner, fake_variant, random_ids
@@ -43,7 +43,7 @@ def poison(cache: KVCache) -> None:
             buffer.array[slot, :, length:] = np.nan
 
 
-def test_positions_beyond_a_length_are_never_read(runner: ModelRunner) -> None:
+def test_positions_beyond_a_length_are_never_read(runner: InPlaceRunner) -> None:
     clean, poisoned = runner.new_cache(), runner.new_cache()
     expected = run(runner, clean, PROMPT, 8)
     poisoned.reserve(1, 200)
@@ -51,7 +51,7 @@ def test_positions_beyond_a_length_are_never_read(runner: ModelRunner) -> None:
     assert np.array_equal(run(runner, poisoned, PROMPT, 8), expected)
 
 
-def test_capacity_and_growth_change_no_bit(runner: ModelRunner) -> None:
+def test_capacity_and_growth_change_no_bit(runner: InPlaceRunner) -> None:
     grown, reserved = runner.new_cache(), runner.new_cache()
     reserved.reserve(1, 512)
     assert np.array_equal(run(runner, grown, PROMPT[:40], 150), run(runner, reserved, PROMPT[:40], 150))
@@ -61,7 +61,7 @@ def test_capacity_and_growth_change_no_bit(runner: ModelRunner) -> None:
 
 
 @pytest.mark.parametrize("chunk", [2, 7, 44, 89])
-def test_the_cut_of_a_prompt_changes_no_bit(runner: ModelRunner, chunk: int) -> None:
+def test_the_cut_of_a_prompt_changes_no_bit(runner: InPlaceRunner, chunk: int) -> None:
     whole = run(runner, runner.new_cache(), PROMPT, 3)
     assert np.array_equal(run(runner, runner.new_cache(), PROMPT, 3, chunk), whole)
 
@@ -93,7 +93,7 @@ def test_rows_of_a_batch_get_the_bits_they_get_alone(bundle: Bundle, sessions: A
     assert np.array_equal(np.array(together).swapaxes(0, 1), np.array(alone))
 
 
-def test_rows_in_the_middle_can_run_by_themselves(runner: ModelRunner) -> None:
+def test_rows_in_the_middle_can_run_by_themselves(runner: InPlaceRunner) -> None:
     alone = run(runner, runner.new_cache(), PROMPT, 6)
     cache = runner.new_cache()
     cache.reserve(3, 200)
@@ -106,7 +106,7 @@ def test_rows_in_the_middle_can_run_by_themselves(runner: ModelRunner) -> None:
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def test_a_fork_goes_on_like_its_source(runner: ModelRunner) -> None:
+def test_a_fork_goes_on_like_its_source(runner: InPlaceRunner) -> None:
     cache = runner.new_cache()
     cache.reserve(2, 200)
     runner.prefill(cache, 0, PROMPT)
@@ -118,14 +118,14 @@ def test_a_fork_goes_on_like_its_source(runner: ModelRunner) -> None:
         next_ids = logits[:, -1:].argmax(axis=2)
 
 
-def test_several_tokens_of_one_row_give_the_logits_of_each(runner: ModelRunner) -> None:
+def test_several_tokens_of_one_row_give_the_logits_of_each(runner: InPlaceRunner) -> None:
     cache = runner.new_cache()
     together = runner.decode(cache, np.array([PROMPT[:12]], np.int64))[0].copy()
     prefixes = [runner.prefill(runner.new_cache(), 0, PROMPT[:end]).copy() for end in range(2, 13)]
     assert np.allclose(together[1:], prefixes, atol=1e-4)
 
 
-def test_logits_are_valid_until_the_next_call_and_one_buffer(runner: ModelRunner) -> None:
+def test_logits_are_valid_until_the_next_call_and_one_buffer(runner: InPlaceRunner) -> None:
     cache = runner.new_cache()
     cache.reserve(1, 100)
     runner.prefill(cache, 0, PROMPT[:10])
@@ -145,7 +145,7 @@ def test_a_new_cache_in_the_place_of_an_old_one_is_bound() -> None:
         del cache
 
 
-def test_growth_leaves_nothing_bound_to_the_old_arrays(runner: ModelRunner) -> None:
+def test_growth_leaves_nothing_bound_to_the_old_arrays(runner: InPlaceRunner) -> None:
     cache = runner.new_cache()
     run(runner, cache, PROMPT[:50], 5)  # both graphs are bound
     old = [weakref.ref(cast(NDArray[Any], buffer.array.base)) for buffer in cache.buffers(0, 1)]

@@ -16,7 +16,7 @@ from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.errors import UsageError
 from edgegen.model.kv_cache import STEP, KVCache
 from edgegen.model.kv_snapshot import KVSnapshot
-from edgegen.model.sliding_window import BEHIND, CHUNK, Window
+from edgegen.model.sliding_window import BEHIND, CHUNK, SlidingWindow
 
 
 def spec_of(*shapes: tuple[int, int]) -> KVSpec:
@@ -278,7 +278,7 @@ def test_a_growth_that_is_interrupted_is_begun_again(done: int, slots: int, capa
 
 # Windows.
 
-WINDOW = Window(size=20, step=8)
+WINDOW = SlidingWindow(size=20, step=8)
 ROOM = WINDOW.room(CHUNK)
 NEAR_BYTES, FAR_BYTES = 2 * 2 * 3 * 4, 2 * 1 * 4 * 4
 

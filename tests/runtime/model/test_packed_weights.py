@@ -9,16 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import move_to_pages
 from edgegen.errors import OptionError
 from edgegen.llm import LLM
-from edgegen.model.external_data import move_to_pages
 from edgegen.model.loading import open_runner
 from edgegen.model.packed_weights import (
     _same_results,  # pyright: ignore[reportPrivateUsage]
     packed_graph,
     remove_packed,
 )
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from tests.export.bundles import export_to
 from tests.export.checkpoint.layouts import write_gpt2
 

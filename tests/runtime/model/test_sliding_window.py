@@ -1,4 +1,4 @@
-"""Window: where a cache may begin, and how much it keeps."""
+"""SlidingWindow: where a cache may begin, and how much it keeps."""
 
 import math
 from dataclasses import replace
@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgegen.bundle.manifest import CacheClass, KVDtype, KVLayer, KVSpec
-from edgegen.model.sliding_window import BEHIND, CHUNK, Window, bytes_needed, window_step, windows_of
+from edgegen.model.sliding_window import BEHIND, CHUNK, SlidingWindow, bytes_needed, window_step, windows_of
 
 MIB = 1 << 20
-windows = st.builds(Window, size=st.integers(1, 5000), step=st.integers(1, 2000))
+windows = st.builds(SlidingWindow, size=st.integers(1, 5000), step=st.integers(1, 2000))
 
 
 @given(window=windows, length=st.integers(0, 100_000))
 def test_a_base_leaves_the_next_query_and_those_a_little_before_it_all_they_may_see(
-    window: Window, length: int
+    window: SlidingWindow, length: int
 ) -> None:
     base = window.base(length)
     assert base % window.step == 0
@@ -25,12 +25,12 @@ def test_a_base_leaves_the_next_query_and_those_a_little_before_it_all_they_may_
 
 
 @given(window=windows, tokens=st.integers(1, 3000), length=st.integers(0, 100_000))
-def test_after_a_slide_there_is_room(window: Window, tokens: int, length: int) -> None:
+def test_after_a_slide_there_is_room(window: SlidingWindow, tokens: int, length: int) -> None:
     assert length - window.base(length) + tokens <= window.room(tokens)
 
 
 @given(window=windows, tokens=st.integers(1, 3000))
-def test_a_slide_copies_little_for_each_token_it_makes_room_for(window: Window, tokens: int) -> None:
+def test_a_slide_copies_little_for_each_token_it_makes_room_for(window: SlidingWindow, tokens: int) -> None:
     """Positions moved, over the tokens of the time until the next slide of a text that comes token by token."""
     length = window.room(tokens)
     moved, free = length - window.base(length), window.base(length)
@@ -73,14 +73,14 @@ def test_each_class_with_a_window_has_its_own() -> None:
     layer = KVLayer("near", 1, 256, "pk", "pv", "rk", "rv")
     classes = {name: CacheClass(size, f"s.{name}", f"t.{name}") for name, size in {"near": 512, "all": None}.items()}
     kv = KVSpec("float32", "in_place", classes, (layer, replace(layer, cache_class="all", head_dim=64)))
-    assert windows_of(kv, MIB) == {"near": Window(512, 128)}
+    assert windows_of(kv, MIB) == {"near": SlidingWindow(512, 128)}
 
 
 def test_memory_grows_with_the_text_until_the_windows_are_full() -> None:
     layer = KVLayer("near", 2, 256, "pk", "pv", "rk", "rv")
     classes = {name: CacheClass(size, f"s.{name}", f"t.{name}") for name, size in {"near": 512, "all": None}.items()}
     kv = KVSpec("int8", "in_place", classes, (layer, replace(layer, cache_class="all", kv_heads=1)))
-    windows = {"near": Window(512, 128)}
+    windows = {"near": SlidingWindow(512, 128)}
     full = 512 + BEHIND + 128 + CHUNK
     assert (kv.bytes_per_token, kv.lasting_bytes_per_token) == (3 * 512, 512)
     assert [kv.bytes_seen(tokens) for tokens in (0, 100, 512)] == [tokens * 3 * 512 for tokens in (0, 100, 512)]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from edgegen.errors import OptionError, UsageError
-from edgegen.options.generation import SAMPLING_OPTIONS, EngineOptions, GenerationOptions, GenerationOverrides
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import SAMPLING_OPTIONS, GenerationOptions, GenerationOverrides
 
 DEFAULTS = GenerationOptions()
 
@@ -82,7 +83,7 @@ def test_everything_wrong_is_told_at_once() -> None:
     assert named.count("stop_strings") == 2
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "1", None, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "1", True])
 @pytest.mark.parametrize("name", ["temperature", "top_p"])
 def test_numbers_that_are_none_are_refused(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=name):
@@ -213,14 +214,14 @@ def test_what_only_transformers_has_is_refused_by_name(name: str, instead: str) 
         ),
         (
             {"prompt_lookup_num_tokens": 4, "num_beams": 2},
-            "prompt_lookup_num_tokens: nothing can be guessed with num_beams: leave one or the other out",
+            "prompt_lookup_num_tokens: speculative decoding does not go with num_beams: leave one or the other out",
         ),
         ({"num_assistant_tokens": 4, "guidance_scale": 2}, "num_assistant_tokens: .* with guidance_scale: leave"),
         ({"prompt_lookup_num_tokens": 4, "mirostat": 2}, "prompt_lookup_num_tokens: .* with mirostat: leave"),
     ],
     ids=str,
 )
-def test_wrong_guesses_are_refused(given: dict[str, Any], told: str) -> None:
+def test_wrong_options_of_speculative_decoding_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         DEFAULTS.override(given)
 
@@ -289,7 +290,7 @@ class TestStopping:
             *(("max_time", value) for value in (-1, 0.0, math.nan, math.inf, True, "9")),
             *(("stop_token_ids", value) for value in ("5", -1, [2**31], [[1]], True)),
             *(("stop_regex", value) for value in (5, ["a"], "", "a*", "(", b"a")),
-            *(("include_stop_str_in_output", value) for value in (None, 1)),
+            *(("include_stop_str_in_output", value) for value in ("no", 1)),
             *(("stopping_criteria", value) for value in (5, [None], {"a": len})),
         ],
     )

@@ -104,7 +104,7 @@ def test_lists_and_single_ids_are_taken_as_json_has_them() -> None:
     assert settings.exponential_decay_length_penalty == (3, 1.5)
 
 
-def test_all_faults_are_said_at_once() -> None:
+def test_all_problems_are_told_at_once() -> None:
     with pytest.raises(OptionError) as caught:
         LogitsSettings(
             top_k=-1,
@@ -147,7 +147,7 @@ def test_all_faults_are_said_at_once() -> None:
         ({"logits_processor": print}, "logits_processor: a list of functions expected"),
     ],
 )
-def test_faults(settings: dict[str, Any], message: str) -> None:
+def test_problems(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         LogitsSettings(**settings)
 

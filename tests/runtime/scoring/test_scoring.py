@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import OUT_OF_TIME
+from edgegen.engine.finish import OUT_OF_TIME
 from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.llm import LLM
 from edgegen.model.concat_runner import ConcatRunner
 from edgegen.model.in_place_runner import Logits
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.scoring.scored_sequence import ScoredGroup, ScoredSequence
 from edgegen.scoring.scores import Score
 from tests.runtime.models import (
@@ -377,7 +378,7 @@ class TestEngine:
     def test_a_row_whose_time_is_up_ends(self) -> None:
         engine, found = Engine(fake_runner(FakeGraphs(digest_of)), prefill_chunk=8), Recorded()
         row = ScoredSequence.of(random_ids(40), 5, 5, found.record)
-        row.deadline = 0.0
+        row.params = replace(row.params, deadline=0.0)
         finish(engine, ScoredGroup([row]))
         assert (row.finish, found.values) == (OUT_OF_TIME, [])
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from tests.export.bundles import export_to
 from tests.oracle import Oracle
 

@@ -1,10 +1,10 @@
-"""BreakEven: what can be lost, and that what pays goes on."""
+"""AdaptiveLength: what can be lost, and that what pays goes on."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegen.speculation.adaptive_length import ALLOWANCE, CREDIT, DEBT, FIRST, TOKEN_COST, BreakEven
+from edgegen.speculation.adaptive_length import ALLOWANCE, CREDIT, DEBT, FIRST, TOKEN_COST, AdaptiveLength
 
 
 @given(
@@ -16,7 +16,7 @@ def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
     longest: int, draft_cost: float, steps: list[tuple[int, int]]
 ) -> None:
     """Each step guesses at most what it may, and has any part of it come true."""
-    account, tokens, spent, saved = BreakEven(longest, draft_cost), 100, 0.0, 0
+    account, tokens, spent, saved = AdaptiveLength(longest, draft_cost), 100, 0.0, 0
     for wanted, right in steps:
         may = account.affordable(tokens)
         assert 0 <= may <= longest
@@ -32,7 +32,7 @@ def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
 
 
 def test_what_never_comes_true_ends_and_is_tried_again_now_and_then() -> None:
-    account, tries = BreakEven(8), list[int]()
+    account, tries = AdaptiveLength(8), list[int]()
     for tokens in range(50, 1050):
         if guessed := account.affordable(tokens):
             account.settle(guessed, 0)
@@ -43,7 +43,7 @@ def test_what_never_comes_true_ends_and_is_tried_again_now_and_then() -> None:
 
 
 def test_what_comes_true_is_guessed_longer_and_a_miss_halves_it() -> None:
-    account = BreakEven(12)
+    account = AdaptiveLength(12)
     lengths = list[int]()
     for accepted in (True, True, True, True, False, False, True):
         lengths.append(account.affordable(10))
@@ -52,7 +52,7 @@ def test_what_comes_true_is_guessed_longer_and_a_miss_halves_it() -> None:
 
 
 def test_a_guesser_that_costs_as_much_as_it_saves_stops() -> None:
-    account = BreakEven(8, draft_cost=1.0)
+    account = AdaptiveLength(8, draft_cost=1.0)
     guesses = [account.affordable(10) for _ in range(1)]
     while guesses[-1]:
         account.settle(guesses[-1], guesses[-1])
@@ -61,7 +61,7 @@ def test_a_guesser_that_costs_as_much_as_it_saves_stops() -> None:
 
 
 def test_what_is_paid_beforehand_counts() -> None:
-    account = BreakEven(8)
+    account = AdaptiveLength(8)
     account.pay(3.0)
     assert account.balance == -3.0
     assert account.affordable(10) == 0

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.engine.engine import Engine
-from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.errors import LogitsError, UsageError
 from edgegen.llm import LLM
-from edgegen.options.generation import EngineOptions
+from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.draft_model import DraftModel
@@ -44,15 +44,9 @@ def proposer(model: DraftModel, *, longest: int = 8, pipeline: LogitsPipeline | 
 
 
 def row(new: int, *proposers: DraftProposer) -> Sequence:
-    return Sequence(
-        ids=list(PROMPT),
-        prompt_length=len(PROMPT),
-        max_new_tokens=new,
-        pipeline=LogitsPipeline(),
-        sampler=Sampler(seed=5, do_sample=True),
-        watch=lambda ids: None,
-        proposers=proposers,
-    )
+    sampler = Sampler(seed=5, do_sample=True)
+    params = SequenceParams(len(PROMPT), new, LogitsPipeline(), sampler, lambda ids: None)
+    return Sequence(list(PROMPT), params, proposers=proposers)
 
 
 def run(graphs: RandomGraphs, one: Sequence) -> Sequence:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from edgegen.bundle.bundle import Bundle
 from edgegen.constraint import Regex
 from edgegen.engine.engine import Engine
-from edgegen.engine.finish import StopMatch
-from edgegen.engine.sequence import CANCELLED, OUT_OF_TIME, Sequence, SequenceGroup, Update
+from edgegen.engine.finish import CANCELLED, OUT_OF_TIME, StopMatch
+from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams, Update
 from edgegen.errors import ConstraintError, LogitsError
 from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.model.loading import open_runner
-from edgegen.options.generation import EngineOptions, GenerationOptions
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.ngram_proposer import NGramProposer
@@ -46,7 +47,7 @@ class Script:
     """Proposes what ``say`` says of a text."""
 
     say: Callable[[list[int]], Ids[int]]
-    certain: bool = False
+    always_accepted: bool = False
     asked: int = 0
     told: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
@@ -74,16 +75,9 @@ def row(
     proposer: Proposer | None, new: int = 20, *, seed: int = 5, use_cache: bool = True, ends: Ids[int] = ()
 ) -> Sequence:
     """Tokens drawn, so that each position's own random number matters."""
-    return Sequence(
-        ids=list(PROMPT),
-        prompt_length=len(PROMPT),
-        max_new_tokens=new,
-        pipeline=LogitsPipeline(),
-        sampler=Sampler(seed=seed, do_sample=True),
-        watch=Watched(frozenset(ends)).watch,
-        use_cache=use_cache,
-        proposers=() if proposer is None else (proposer,),
-    )
+    sampler, watch = Sampler(seed=seed, do_sample=True), Watched(frozenset(ends)).watch
+    params = SequenceParams(len(PROMPT), new, LogitsPipeline(), sampler, watch, use_cache)
+    return Sequence(list(PROMPT), params, proposers=() if proposer is None else (proposer,))
 
 
 def answer_of(graphs: RandomGraphs, count: int, seed: int = 5) -> list[int]:
@@ -120,11 +114,11 @@ def right(answer: list[int], most: int) -> Callable[[list[int]], list[int]]:
     lengths=st.lists(st.integers(0, 25), min_size=1, max_size=9),
     truths=st.lists(st.integers(0, 25), min_size=1, max_size=9),
     use_cache=st.booleans(),
-    certain=st.booleans(),
+    always_accepted=st.booleans(),
     ends=st.lists(st.integers(0, 255), max_size=20),
 )
 def test_whatever_is_proposed_the_ids_are_the_same(
-    seed: int, new: int, lengths: list[int], truths: list[int], use_cache: bool, certain: bool, ends: list[int]
+    seed: int, new: int, lengths: list[int], truths: list[int], use_cache: bool, always_accepted: bool, ends: list[int]
 ) -> None:
     """At each length of the text another number of proposed tokens, of which the first so many are right."""
     graphs = RandomGraphs(seed)
@@ -136,7 +130,7 @@ def test_whatever_is_proposed_the_ids_are_the_same(
         count, truth = lengths[at % len(lengths)], truths[at % len(truths)]
         return [token if k < truth else (token + 1) % 256 for k, token in enumerate((answer[at:] + [0] * 30)[:count])]
 
-    one = row(Script(propose, certain), new, use_cache=use_cache, ends=ends)
+    one = row(Script(propose, always_accepted), new, use_cache=use_cache, ends=ends)
     updates = run(engine_of(graphs), SequenceGroup([one]))
     assert one.generated == answer[:stop]
     assert [token for update in updates for token in update.new_ids] == answer[:stop]
@@ -186,7 +180,7 @@ def test_an_end_inside_a_proposal_accepts_up_to_there() -> None:
 
 
 def test_what_is_certain_comes_before_guesses_and_guesses_only_alone() -> None:
-    sure, guess = Script(lambda ids: [1] if len(ids) % 2 else [], certain=True), Script(lambda ids: [2, 2])
+    sure, guess = Script(lambda ids: [1] if len(ids) % 2 else [], always_accepted=True), Script(lambda ids: [2, 2])
     one = row(None)
     one.proposers = (sure, guess)
     one.ids = PROMPT[:20]
@@ -266,7 +260,7 @@ def test_a_proposer_that_does_not_know_is_not_asked_for_the_reason(error: Except
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), BaseException("a library's panic")], ids=repr)
 def test_a_proposer_that_breaks_down_fails_its_own_request(error: BaseException) -> None:
     graphs, updates = RandomGraphs(), list[Update]()
-    proposer = Script(right(answer_of(graphs, 9), 2), certain=True)
+    proposer = Script(right(answer_of(graphs, 9), 2), always_accepted=True)
     proposer.say = lambda ids: FailAt(1, error)() if len(ids) > len(PROMPT) + 3 else []  # type: ignore[return-value]
     failing, other = row(proposer, 9), row(None, 9)
     run(engine_of(graphs), SequenceGroup([failing], updates.append), SequenceGroup([other]))
@@ -286,7 +280,7 @@ def test_a_processor_that_fails_inside_a_proposal_fails_at_its_own_token() -> No
         return candidates
 
     one, updates = row(Script(right(answer, 8)), 9), list[Update]()
-    one.pipeline = LogitsPipeline([fail])
+    one.params = replace(one.params, pipeline=LogitsPipeline([fail]))
     run(engine_of(graphs), SequenceGroup([one], updates.append))
     assert str(one.error) == "at token 5 of the answer, no token is left"
     assert one.generated == answer[:4]
@@ -301,9 +295,9 @@ def test_one_that_is_stateful_is_never_verified() -> None:
         def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
             return candidates
 
-    graphs, proposer = RandomGraphs(), Script(lambda ids: [1, 2], certain=True)
+    graphs, proposer = RandomGraphs(), Script(lambda ids: [1, 2], always_accepted=True)
     one = row(proposer, 9)
-    one.pipeline = LogitsPipeline([Stateful()])
+    one.params = replace(one.params, pipeline=LogitsPipeline([Stateful()]))
     run(engine_of(graphs), SequenceGroup([one]))
     assert proposer.asked == 0
     assert one.generated == answer_of(graphs, 9)
@@ -318,7 +312,8 @@ def test_guesses_wait_until_a_row_is_alone_and_what_is_certain_does_not() -> Non
     assert [tokens for _, tokens in graphs.runs[6:]] == [1, 1, 1, 4, 4]
     graphs.runs.clear()
     both = [
-        row(Script(right(answer, 3), certain=True), 12, seed=seed) for seed, answer in zip((5, 6), answers, strict=True)
+        row(Script(right(answer, 3), always_accepted=True), 12, seed=seed)
+        for seed, answer in zip((5, 6), answers, strict=True)
     ]
     run(engine_of(graphs), SequenceGroup(both))
     assert [one.generated for one in both] == answers
@@ -337,9 +332,9 @@ def test_an_end_from_outside_comes_at_its_token(end: str) -> None:
             if end == "cancelled":
                 one.cancel()
             else:
-                one.deadline = one.last_token
+                one.params = replace(one.params, deadline=one.times.last_token)
 
-    one.watch = watch
+    one.params = replace(one.params, watch=watch)
     run(engine_of(graphs), SequenceGroup([one]))
     assert one.finish == (CANCELLED if end == "cancelled" else OUT_OF_TIME)
     assert one.generated == answer[:6]

@@ -43,7 +43,7 @@ def first_stop(text: str, stops: Sequence[str], pattern: str | None, *, include:
 
 
 def _is_certain(arrived: str, begin: int, stops: Sequence[str], *, include: bool) -> bool:
-    """Whether no unfinished stop string began before ``begin``, nor there if the longest is to be shown."""
+    """Whether no partial stop string began before ``begin``, nor there if the longest is to be shown."""
     tails = [arrived[at:] for at in range(begin + include)]
     return not any(stop.startswith(tail) and stop != tail for tail in tails for stop in stops)
 

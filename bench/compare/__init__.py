@@ -1,0 +1,1 @@
+"""Speed and memory of edgegen next to other runtimes (`python -m bench.compare`)."""

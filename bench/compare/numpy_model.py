@@ -1,0 +1,119 @@
+"""GPT-2 and Llama in float32 NumPy: the expected logits that every runtime is checked against."""
+
+from abc import ABC, abstractmethod
+from math import pi, sqrt
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
+
+from bench.compare.checkpoints import Shape
+from bench.compare.shapes import LlamaShape, read_shape
+
+Array = NDArray[np.float32]
+
+
+class NumpyModel(ABC):
+    """A checkpoint as a function from token ids to logits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tensors: dict[str, Array] = load_file(folder / "model.safetensors")
+
+    @staticmethod
+    def of(folder: Path) -> "NumpyModel":
+        shape = read_shape(folder)
+        return GPT2(folder, shape) if isinstance(shape, Shape) else Llama(folder, shape)
+
+    @abstractmethod
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        """Logits after the last of `ids`, [vocab]."""
+
+
+class GPT2(NumpyModel):
+    """In the original layout: matrices [in, out]."""
+
+    def __init__(self, folder: Path, shape: Shape) -> None:
+        super().__init__(folder)
+        self._shape = shape
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        t = len(ids)
+        x = self._tensors["wte.weight"][ids] + self._tensors["wpe.weight"][:t]  # [t, width]
+        for i in range(self._shape.layers):
+            qkv = self._linear(self._norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")
+            q, k, v = qkv.reshape(t, 3, self._shape.heads, -1).transpose(1, 2, 0, 3)  # each [heads, t, head_dim]
+            x = x + self._linear(_attend(q, k, v), f"h.{i}.attn.c_proj")
+            hidden = _gelu(self._linear(self._norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc"))
+            x = x + self._linear(hidden, f"h.{i}.mlp.c_proj")
+        return self._tensors["wte.weight"] @ self._norm(x[-1], "ln_f")
+
+    def _linear(self, x: Array, name: str) -> Array:
+        return x @ self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+
+    def _norm(self, x: Array, name: str) -> Array:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + np.float32(1e-5))
+        return scaled * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+
+
+class Llama(NumpyModel):
+    """Llama and Qwen2: matrices [out, in], biases where the checkpoint has them."""
+
+    def __init__(self, folder: Path, shape: LlamaShape) -> None:
+        super().__init__(folder)
+        self._shape = shape
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["model.embed_tokens.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"model.layers.{i}"
+            normed = self._norm(x, f"{layer}.input_layernorm")
+            q, k, v = (self._heads(normed, f"{layer}.self_attn.{name}_proj") for name in "qkv")
+            group = self._shape.heads // self._shape.kv_heads
+            attended = _attend(self._rotate(q), self._rotate(k).repeat(group, 0), v.repeat(group, 0))
+            x = x + self._linear(attended, f"{layer}.self_attn.o_proj")
+            normed = self._norm(x, f"{layer}.post_attention_layernorm")
+            gate, up = (self._linear(normed, f"{layer}.mlp.{name}_proj") for name in ("gate", "up"))
+            x = x + self._linear(_silu(gate) * up, f"{layer}.mlp.down_proj")
+        return self._tensors["model.embed_tokens.weight"] @ self._norm(x[-1], "model.norm")
+
+    def _heads(self, x: Array, name: str) -> Array:
+        """[t, width] → [heads, t, head_dim]"""
+        return self._linear(x, name).reshape(len(x), -1, self._shape.head_dim).swapaxes(0, 1)
+
+    def _rotate(self, x: Array) -> Array:
+        half = self._shape.head_dim // 2
+        frequencies = [self._shape.rope_theta ** (-i / half) for i in range(half)]
+        angles = np.array([[position * frequency for frequency in frequencies] for position in range(x.shape[1])])
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)  # [t, half]
+        a, b = x[..., :half], x[..., half:]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1, dtype=np.float32)
+
+    def _linear(self, x: Array, name: str) -> Array:
+        return x @ self._tensors[f"{name}.weight"].T + self._tensors.get(f"{name}.bias", np.float32(0))
+
+    def _norm(self, x: Array, name: str) -> Array:
+        square = np.square(x).mean(-1, keepdims=True)
+        return x / np.sqrt(square + np.float32(self._shape.eps)) * self._tensors[f"{name}.weight"]
+
+
+def _attend(q: Array, k: Array, v: Array) -> Array:
+    """Causal attention: each [heads, t, head_dim] → [t, heads · head_dim]"""
+    t = q.shape[1]
+    future = np.triu(np.full((t, t), -np.inf, np.float32), k=1)
+    weights = _softmax(q @ k.swapaxes(1, 2) / np.float32(sqrt(q.shape[-1])) + future)
+    return (weights @ v).transpose(1, 0, 2).reshape(t, -1)
+
+
+def _softmax(x: Array) -> Array:
+    exp = np.exp(x - x.max(-1, keepdims=True))
+    return exp / exp.sum(-1, keepdims=True)
+
+
+def _silu(x: Array) -> Array:
+    return x / (np.float32(1) + np.exp(-x))
+
+
+def _gelu(x: Array) -> Array:
+    return np.float32(0.5) * x * (1 + np.tanh(np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x**3)))

@@ -1,0 +1,103 @@
+"""llama.cpp through llama-cpp-python: Q8_0 or Q4_0 weights, its default f16 cache, its C API step by step.
+
+It bypasses the Python classes of llama-cpp-python to measure llama.cpp's own speed. Flash attention is on, as in
+llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python's `Llama` by default.
+"""
+
+import ctypes
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
+
+PLAIN = "plain"
+KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
+"""Quantization by variant."""
+
+
+class LlamaCppModel(SteppedModel):
+    def __init__(self, path: Path, threads: int, context: int, *, flash_attention: bool) -> None:
+        self._api = importlib.import_module("llama_cpp")
+        self._llama = self._api.Llama(
+            model_path=str(path),
+            n_ctx=context,
+            n_batch=context,
+            n_threads=threads,
+            n_threads_batch=threads,
+            flash_attn=flash_attention,
+            verbose=False,
+        )
+        self._one: Any = self._llama.ctx
+        self._context = self._one
+        self._last: Ids = np.zeros(0, np.int64)
+        self._length = 0
+
+    def start(self, prompts: Ids) -> Ids:
+        self._context = self._one if len(prompts) == 1 else self._room_for(len(prompts))
+        self._api.llama_memory_clear(self._api.llama_get_memory(self._context), False)
+        self._length = 0
+        return self._next(prompts)
+
+    def step(self) -> Ids:
+        return self._next(self._last[:, None])
+
+    def logits(self, ids: Ids) -> Logits:
+        self.start(ids[None])
+        return self._logits(-1).copy()
+
+    def _room_for(self, rows: int) -> Any:
+        """A context for that many sequences, each as long as a single one."""
+        params = self._llama.context_params
+        one_row = params.n_ctx
+        params.n_ctx, params.n_seq_max = rows * one_row, rows
+        context = self._api.llama_init_from_model(self._llama.model, params)
+        params.n_ctx, params.n_seq_max = one_row, 1
+        return context
+
+    def _next(self, ids: Ids) -> Ids:
+        """Append ids [rows, tokens]; the greedy next ids, [rows]. Only the last tokens' logits are computed."""
+        rows, tokens = ids.shape
+        batch = self._api.llama_batch_init(ids.size, 0, 1)
+        batch.n_tokens = ids.size
+        for i, (row, column) in enumerate(np.ndindex(rows, tokens)):
+            batch.token[i] = int(ids[row, column])
+            batch.pos[i] = self._length + column
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = row
+            batch.logits[i] = column == tokens - 1
+        failed = self._api.llama_decode(self._context, batch)
+        self._api.llama_batch_free(batch)
+        if failed:
+            raise RuntimeError("llama_decode failed")
+        self._length += tokens
+        self._last = np.array([self._logits((row + 1) * tokens - 1).argmax() for row in range(rows)])
+        return self._last
+
+    def _logits(self, position: int) -> Logits:
+        pointer = self._api.llama_get_logits_ith(self._context, position)
+        return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),))
+
+
+class LlamaCpp(Peer):
+    def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
+        from bench.gguf.gguf_file import quantize, write_gguf
+
+        floats = out / "floats.gguf"
+        write_gguf(checkpoint, floats)
+        quantize(floats, out / "model.gguf", KINDS[variant])
+        floats.unlink()
+
+    def imports(self) -> None:
+        importlib.import_module("llama_cpp")
+
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> LlamaCppModel:
+        return LlamaCppModel(folder / "model.gguf", threads, context, flash_attention=variant != PLAIN)
+
+
+if __name__ == "__main__":
+    run(
+        LlamaCpp({"llama_cpp": "llama-cpp-python", "gguf": "gguf", "safetensors": "safetensors"}, ("llama-cpp-python",))
+    )

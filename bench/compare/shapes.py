@@ -1,0 +1,110 @@
+"""The three model shapes of the comparison, and reading a shape back from a checkpoint."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.compare.checkpoints import Shape, Sizes
+
+
+@dataclass(frozen=True)
+class LlamaShape:
+    """The sizes of a Llama or a Qwen2 (with QKV biases), both with a tied head."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    inner: int
+    vocab: int
+    context: int
+    model_type: Literal["llama", "qwen2"] = "llama"
+    rope_theta: float = 10000.0
+    eps: float = 1e-5
+
+    @classmethod
+    def read(cls, folder: Path) -> "LlamaShape":
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return cls(
+            config["num_hidden_layers"],
+            config["hidden_size"],
+            config["num_attention_heads"],
+            config["num_key_value_heads"],
+            config["intermediate_size"],
+            config["vocab_size"],
+            config["max_position_embeddings"],
+            config["model_type"],
+            config["rope_theta"],
+            config["rms_norm_eps"],
+        )
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def weights_per_token(self) -> int:
+        """Matrix weights that one decode step has to read, the tied head included."""
+        attention = 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
+        return self.layers * (attention + 3 * self.width * self.inner) + self.vocab * self.width
+
+    @property
+    def tokenizer_class(self) -> str:
+        return "Qwen2Tokenizer" if self.model_type == "qwen2" else "GPT2Tokenizer"
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes; matrices are [out, in]."""
+        yield "model.embed_tokens.weight", (self.vocab, self.width)
+        keys = self.kv_heads * self.head_dim
+        for i in range(self.layers):
+            layer = f"model.layers.{i}"
+            for norm in ("input_layernorm", "post_attention_layernorm"):
+                yield f"{layer}.{norm}.weight", (self.width,)
+            for name, rows in (("q", self.width), ("k", keys), ("v", keys)):
+                yield f"{layer}.self_attn.{name}_proj.weight", (rows, self.width)
+                if self.model_type == "qwen2":
+                    yield f"{layer}.self_attn.{name}_proj.bias", (rows,)
+            yield f"{layer}.self_attn.o_proj.weight", (self.width, self.width)
+            for name in ("gate", "up"):
+                yield f"{layer}.mlp.{name}_proj.weight", (self.inner, self.width)
+            yield f"{layer}.mlp.down_proj.weight", (self.width, self.inner)
+        yield "model.norm.weight", (self.width,)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "architectures": ["Qwen2ForCausalLM" if self.model_type == "qwen2" else "LlamaForCausalLM"],
+            "model_type": self.model_type,
+            "hidden_act": "silu",
+            "rms_norm_eps": self.eps,
+            "rope_theta": self.rope_theta,
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.context,
+            "tie_word_embeddings": True,
+        }
+
+
+def read_shape(folder: Path) -> Shape | LlamaShape:
+    """The shape of the checkpoint in `folder`."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return Shape.read(folder) if config["model_type"] == "gpt2" else LlamaShape.read(folder)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A shape with the name of its model."""
+
+    title: str
+    sizes: Sizes
+
+
+SHAPES = {
+    "G": Named("GPT-2 small, 124M parameters", Shape()),
+    "S": Named("SmolLM2-135M", LlamaShape(30, 576, 9, 3, 1536, 49152, 8192, rope_theta=100000.0)),
+    "Q": Named("Qwen2.5-0.5B", LlamaShape(24, 896, 14, 2, 4864, 151936, 32768, "qwen2", 1000000.0, 1e-6)),
+}

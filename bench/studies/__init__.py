@@ -1,0 +1,1 @@
+"""Studies: measurements of single parts of edgegen (`python -m bench.studies.NAME`)."""

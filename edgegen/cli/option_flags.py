@@ -1,0 +1,119 @@
+"""Command-line flags made from the table of options: a verb's flags, and what was given of them."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from edgegen.cli.grouped_help import in_group
+from edgegen.options.engine import EngineOptions
+from edgegen.options.generation import GenerationOptions
+from edgegen.options.kinds import Biases, Number, OneOf, Switch, Texts, TokenIds
+from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Option
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_GIVEN = "edgegen.options"
+
+
+def option_flags(verb: str) -> Callable[[F], F]:
+    """Give a command the flags that the table has for ``verb``; what is given of them is collected."""
+    generation, engine = GenerationOptions(), EngineOptions()
+    defaults = [(option, generation) for option in GENERATION_OPTIONS] + [(option, engine) for option in ENGINE_OPTIONS]
+
+    def add(command: F) -> F:
+        for option, values in reversed(defaults):
+            if verb in option.verbs:
+                command = _flag(option, getattr(values, option.name))(command)
+        return command
+
+    return add
+
+
+def given_options() -> dict[str, Any]:
+    """The generation options that the running command was given, by name."""
+    return _given(GENERATION_OPTIONS)
+
+
+def given_engine_options() -> dict[str, Any]:
+    """The engine options that the running command was given, by name."""
+    return _given(ENGINE_OPTIONS)
+
+
+def flag_of(option: Option) -> str:
+    """The long flag, or both flags of a switch."""
+    return option.flag or f"--{option.name.replace('_', '-')}"
+
+
+def default_of(option: Option, value: object) -> str:
+    """What holds without the option, in words; nothing where that is nothing."""
+    return option.default or ("" if value is None or isinstance(value, bool | tuple | dict) else str(value))
+
+
+def _flag(option: Option, default: object) -> Callable[[F], F]:
+    kind, without = option.kind, default_of(option, default)
+    switch = isinstance(kind, Switch)
+    settings: dict[str, Any] = {"is_flag": True} if switch and "/" not in flag_of(option) else {}
+    if switch and flag_of(option).startswith("--no-"):
+        settings["flag_value"] = False
+    return click.option(
+        *([option.short] if option.short else []),
+        flag_of(option),
+        option.name,
+        cls=in_group(option.group, is_common=option.common),
+        type=_type(option),
+        default=None,
+        multiple=isinstance(kind, Biases | TokenIds | Texts),
+        metavar=option.metavar or ("N" if _type(option) is int else "X" if _type(option) is float else None),
+        callback=_collect_biases if isinstance(kind, Biases) else _collect,
+        expose_value=False,
+        help=f"{option.help}  [{without}]" if without else option.help,
+        **settings,
+    )
+
+
+def _type(option: Option) -> Any:
+    match option.kind:
+        case Number():
+            return option.kind.type
+        case TokenIds():
+            return int
+        case OneOf() if isinstance(option.kind.values[-1], str):
+            return click.Choice([_spelled(value) for value in option.kind.values])
+        case OneOf():
+            return int
+        case _:
+            return None
+
+
+def _spelled(value: object) -> str:
+    return str(value).lower()
+
+
+def _collect(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Note a flag's value, if it was given."""
+    if value is not None and value != ():
+        context.meta.setdefault(_GIVEN, {})[parameter.name] = value
+
+
+def _collect_biases(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    biases: dict[int, float] = {}
+    for text in value:
+        token, _, bias = text.partition("=")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no ID=BIAS, such as 42=-1.5", context, parameter) from None
+    _collect(context, parameter, biases or None)
+
+
+def _given(options: Iterable[Option]) -> dict[str, Any]:
+    collected = click.get_current_context().meta.get(_GIVEN, {})
+    return {option.name: _read(option, collected[option.name]) for option in options if option.name in collected}
+
+
+def _read(option: Option, value: Any) -> Any:
+    """The option's value for a flag's."""
+    if isinstance(option.kind, OneOf):
+        return next((one for one in option.kind.values if _spelled(one) == value), value)
+    return value

@@ -1,0 +1,175 @@
+"""BatchExecutor: runs a step's work on the model. Owns the runner, the KV cache and the cache slots."""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Ids
+from threading import RLock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from edgegen.engine.cache_slots import CacheSlots
+from edgegen.engine.chunked_prefill import chunk_end
+from edgegen.engine.finish import CANCELLED
+from edgegen.engine.prefix_cache import PrefixCache
+from edgegen.engine.replay import Replay
+from edgegen.engine.scheduler import Decode, Prefill, Verify, Work
+from edgegen.engine.sequence import Logits, Sequence
+from edgegen.model.interfaces import Cache, Runner
+
+Demand = Callable[[], tuple[int, int]]
+"""How many sequences are running, and the most positions one of them may have in the KV cache."""
+
+_EXPECTED_NEW_TOKENS = 256
+"""Room made in the cache at first for the answer, where no budget says how much there is; longer ones make it grow."""
+
+
+class BatchExecutor:
+    """Runs prefill chunks, decode batches and proposals. Sequences that have ended leave at :meth:`retire`."""
+
+    def __init__(
+        self,
+        runner: Runner[Any],
+        prefill_chunk: int,
+        *,
+        kv_budget: int | None = None,
+        prefix_budget: int | None = 0,
+        bit_exact: bool = False,
+    ) -> None:
+        """The arguments are those of :class:`Engine`."""
+        self._runner = runner
+        self._prefill_chunk = prefill_chunk
+        self._kv_budget = kv_budget
+        self._cache: Cache = runner.new_cache(kv_budget)
+        prefixes = None if prefix_budget == 0 else PrefixCache(prefix_budget or 0)
+        reuse = "bit_exact" if bit_exact else "all"
+        self._slots = CacheSlots(self._cache, prefixes, runner.chunk_invariance, reuse, kv_budget)
+        self._replay = Replay()
+        self._running: Work | None = None
+        # Reentrant: a finalizer may cancel at any moment in any thread, in this one too.
+        self._guard = RLock()
+
+    def bytes_for(self, rows: int, length: int) -> int:
+        """Bytes of KV cache of ``rows`` sequences of ``length`` positions."""
+        return self._cache.bytes_for(rows, length)
+
+    def fits(self, rows: int, length: int) -> bool:
+        """Whether ``rows`` sequences of ``length`` positions are within the budget."""
+        return self._kv_budget is None or self._cache.bytes_for(rows, length) <= self._kv_budget
+
+    def run(self, work: Work, demand: Demand) -> Mapping[Sequence, Logits]:
+        """Run ``work``; the logits of each of its sequences, valid until the next run.
+
+        Decode: [vocab]. Verify: [tokens, vocab]. Prefill: [vocab], once the prompt is complete, for the sequence and
+        for those that share its prompt; before that there are none.
+        """
+        with self._guard:
+            self._running = work
+            self.interrupt_abandoned()
+        try:
+            match work:
+                case Decode():
+                    return self._decode(work)
+                case Verify():
+                    return self._verify(work)
+                case Prefill():
+                    return self._prefill(work, demand)
+        finally:
+            with self._guard:
+                self._running = None
+                self._runner.switch.resume()
+
+    def interrupt_abandoned(self) -> None:
+        """Interrupt the current run, if all its sequences have been cancelled."""
+        with self._guard:
+            if self._running is not None and all(row.finish is not None for row in self._running.rows):
+                self._runner.switch.interrupt()
+
+    def accept(self, work: Verify, taken: int) -> None:
+        """Of the tokens of ``work``, keep the first ``taken`` in the KV cache."""
+        if not work.row.params.use_cache:
+            self._replay.note(work.row, work.proposal, taken)
+        work.row.kv.cached += taken
+
+    def fork(self, source: Sequence, target: Sequence) -> None:
+        """Copy the KV cache of ``source`` to ``target``, which has a slot."""
+        self._slots.fork(source, target)
+        if not target.params.use_cache:
+            self._replay.fork(source, target)
+
+    def keep(self, row: Sequence) -> None:
+        """Save the KV cache of a sequence that has ended, if its parameters ask for that."""
+        if row.params.keep and row.finish not in (None, CANCELLED) and row.kv.slot >= 0:
+            self._cache.truncate(row.kv.slot, row.kv.cached)
+            row.kv.kept = self._cache.save(row.kv.slot)
+
+    def retire(self) -> None:
+        """Free the slots of sequences that have ended."""
+        for row in [row for row in self._slots.rows if row.finish is not None]:
+            self._slots.free(row)
+            self._replay.forget(row)
+
+    def prefill(self, row: Sequence) -> Logits:
+        """The next chunk of a prompt; logits [vocab]."""
+        # What a run that failed or was interrupted has appended is not counted, and computed again.
+        self._cache.truncate(row.kv.slot, row.kv.cached)
+        stop = chunk_end(row.kv.cached, row.params.prompt_length, self._prefill_chunk)
+        if row.kv.cached == stop - 1 > 0:  # an answer that is continued: a decode step like any other
+            return self.decode([row])[0]
+        logits = self._runner.prefill(self._cache, row.kv.slot, row.ids[row.kv.cached : stop])
+        row.kv.cached = stop
+        return logits
+
+    def decode(self, rows: Ids[Sequence]) -> Logits:
+        """One token of each of ``rows``, which are in consecutive slots; logits [rows, vocab]."""
+        states = [row.kv for row in rows]
+        next_ids = np.array([[row.ids[row.kv.cached]] for row in rows], np.int64)
+        for kv in states:
+            self._cache.truncate(kv.slot, kv.cached)
+        logits = self._runner.decode(self._cache, next_ids, states[0].slot)[:, -1]
+        for kv in states:
+            kv.cached += 1
+        return logits
+
+    def feed(self, row: Sequence, ids: Ids[int]) -> Logits:
+        """Several tokens of ``row``; logits [tokens, vocab]. How many of them stay, :meth:`accept` says."""
+        self._cache.truncate(row.kv.slot, row.kv.cached)
+        return self._runner.decode(self._cache, np.array([ids], np.int64), row.kv.slot)[0]
+
+    def _prefill(self, work: Prefill, demand: Demand) -> Mapping[Sequence, Logits]:
+        row = work.row
+        if row.kv.slot < 0:
+            self._slots.allocate(row, *self._room(row, demand))
+            row.times.started = perf_counter()
+        logits = self.prefill(row)
+        if not row.prefilled:
+            return {}
+        sharing = [one for one in work.group if one.prefill_source is row and one.finish is None and not one.prefilled]
+        for one in sharing:
+            self._slots.allocate_empty(one, *self._room(one, demand))
+            self.fork(row, one)
+            one.times.started, one.kv.reused = row.times.started, row.kv.reused
+        return dict.fromkeys((row, *sharing), logits)
+
+    def _decode(self, work: Decode) -> Mapping[Sequence, Logits]:
+        self._slots.pack(work.rows)
+        for row in work.rows:
+            self._rebuild(row)
+        rows = sorted(work.rows, key=lambda row: row.kv.slot)
+        return dict(zip(rows, self.decode(rows), strict=True))
+
+    def _verify(self, work: Verify) -> Mapping[Sequence, Logits]:
+        row = work.row
+        self._rebuild(row)
+        return {row: self.feed(row, (row.ids[row.kv.cached], *work.proposal))}
+
+    def _rebuild(self, row: Sequence) -> None:
+        if not row.params.use_cache:
+            self._replay.rebuild(row, self)
+
+    def _room(self, row: Sequence, demand: Demand) -> tuple[int, int]:
+        """How many sequences to make room for, and of how many positions."""
+        rows, longest = demand()
+        if self._kv_budget is None:
+            longest = row.params.prompt_length + min(row.params.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
+        return rows, longest

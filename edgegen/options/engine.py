@@ -1,0 +1,33 @@
+"""EngineOptions: how a bundle is run, as a frozen dataclass."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgegen.bundle.manifest import KVDtype
+from edgegen.options.option_set import OptionSet, documented
+
+
+@documented
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions(OptionSet):
+    """How a bundle is run: every option of the engine, which holds for all requests."""
+
+    threads: int | None = None
+    prefill_chunk: int = 128
+    sessions: Literal["one", "two"] = "one"
+    packed_weights: bool = False
+    fast_prefill: bool = False
+    kv: KVDtype | None = None
+    max_batch_size: int = 8
+    kv_budget: int | None = None
+    prefix_cache: int | None = None
+    deterministic: bool = False
+    draft: str | Path | None = None
+
+    def _problems(self) -> list[str]:
+        return [
+            *OptionSet._problems(self),
+            *(["packed_weights are those of sessions='one'"] if self.packed_weights and self.sessions == "two" else []),
+            *(["packed_weights go without fast_prefill"] if self.packed_weights and self.fast_prefill else []),
+        ]

@@ -1,0 +1,50 @@
+"""Hints for names that are no options, or stand in the wrong place: what to use instead."""
+
+from collections.abc import Collection, Iterable
+
+from edgegen.errors import OptionError, did_you_mean, one_or_list
+from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS
+
+_HINTS = {
+    "num_beam_groups": "diverse beam search is not supported: use num_beams, or num_return_sequences with sampling",
+    "diversity_penalty": "diverse beam search is not supported: use num_beams, or num_return_sequences with sampling",
+    "constraints": "constrained beam search is not supported: say what the text must be with grammar",
+    "force_words_ids": "constrained beam search is not supported: say what the text must be with grammar",
+    "penalty_alpha": "contrastive search is not supported: use top_k, or repetition_penalty",
+    "dola_layers": "decoding by contrasting layers (DoLa) is not supported: leave it out",
+    "assistant_model": "a draft model is loaded with the model: EngineOptions(draft=…), or --draft",
+    "n": "several answers are num_return_sequences here",
+    "stop": "texts that end the answer are stop_strings here",
+    "json_schema": "a schema goes into response_format, as {'type': 'json_schema', 'json_schema': {'schema': …}}",
+    "regex": "an expression to keep to goes into grammar, as edgegen.constraint.Regex(…)",
+    "choices": "texts to choose from go into grammar, as edgegen.constraint.Choice.of([…])",
+    "stream": "an answer in pieces comes from llm.stream(…), or llm.stream_chat(…)",
+    "streamer": "an answer in pieces comes from llm.stream(…), or llm.stream_chat(…)",
+    "messages": "a conversation goes to llm.chat(messages)",
+    "tools": "tools belong to the conversation: llm.chat(Conversation(messages, tools=…))",
+    "n_threads": "the number of threads is EngineOptions(threads=…)",
+    "num_threads": "the number of threads is EngineOptions(threads=…)",
+}
+"""What other libraries have and edgegen does not, or not by that name or in that place, with what to use instead."""
+
+_ENGINE = frozenset(option.name for option in ENGINE_OPTIONS)
+_GENERATION = frozenset(option.name for option in GENERATION_OPTIONS)
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
+    """
+    Raises:
+        OptionError: some of ``names`` are not ``known``; it says what to use in place of each.
+    """
+    if unknown := [_hint(name, known) for name in names if name not in known]:
+        raise OptionError(one_or_list(unknown))
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    if name in _HINTS:
+        return f"{name}: {_HINTS[name]}"
+    if name in _ENGINE:
+        return f"{name}: an option of the engine: load the model with options=EngineOptions({name}=…)"
+    if name in _GENERATION:
+        return f"{name}: an option of a request: give it to llm.generate(…, {name}=…)"
+    return f"{name!r} is not an option{did_you_mean(name, known)}"

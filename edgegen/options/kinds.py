@@ -1,0 +1,270 @@
+"""Kinds of option values: what a value may be, how a shorter way to write it is read, and what is wrong with it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any, cast
+
+from edgegen.errors import OptionError
+from edgegen.options.validation import boolean, functions, number, token_ids
+from edgegen.stop_regex import StopRegex
+
+
+class Kind(ABC):
+    """The values that an option takes; None is none of them, it stands for an option that is left out."""
+
+    @property
+    @abstractmethod
+    def spelled(self) -> str:
+        """Type and range in a few words, for the documentation."""
+
+    def normalized(self, value: object) -> Any:
+        """The value itself for a shorter way to write it; what is neither stays for the check."""
+        return value
+
+    @abstractmethod
+    def problems(self, name: str, value: object) -> list[str]:
+        """What is wrong with ``value``, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Kind):
+    """A finite number from ``low`` to ``high``; ``above`` and ``below`` leave out the bound itself."""
+
+    type: type[int] | type[float]
+    low: float = -inf
+    high: float = inf
+    above: bool = False
+    below: bool = False
+
+    @property
+    def spelled(self) -> str:
+        if -inf < self.low and self.high < inf and not self.above and not self.below:
+            return f"{self.type.__name__}, {self.low} to {self.high}"
+        bounds = [f"{'>' if self.above else '≥'} {self.low}"] if self.low > -inf else []
+        bounds += [f"{'<' if self.below else '≤'} {self.high}"] if self.high < inf else []
+        return " ".join([self.type.__name__, ", ".join(bounds)]).strip()
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return number(name, value, self.type, self.low, self.high, above=self.above, below=self.below)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Kind):
+    """True or False."""
+
+    @property
+    def spelled(self) -> str:
+        return "bool"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return boolean(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Kind):
+    """One of a few values; ``expected`` begins the sentence about any other."""
+
+    values: tuple[object, ...]
+    expected: str
+
+    @property
+    def spelled(self) -> str:
+        *others, last = (f"`{value!r}`" for value in self.values)
+        return f"{', '.join(others)} or {last}"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        known = any(value == one and (isinstance(value, bool) or not isinstance(one, bool)) for one in self.values)
+        return [] if known else [f"{name}: {self.expected} {shortened(value)}"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenId(Kind):
+    """One token id."""
+
+    @property
+    def spelled(self) -> str:
+        return "token id"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return token_ids(name, (value,))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds(Kind):
+    """A list of token ids; one id may stand for itself."""
+
+    @property
+    def spelled(self) -> str:
+        return "token id, or a list"
+
+    def normalized(self, value: object) -> Any:
+        return _several(value)
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return token_ids(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequences(Kind):
+    """A list of lists of token ids."""
+
+    @property
+    def spelled(self) -> str:
+        return "list of lists of token ids"
+
+    def normalized(self, value: object) -> Any:
+        return _tuples(value)
+
+    def problems(self, name: str, value: object) -> list[str]:
+        if not isinstance(value, tuple):
+            return [f"{name}: a list of lists of token ids expected, found {shortened(value)}"]
+        return [problem for ids in cast(tuple[object, ...], value) for problem in token_ids(name, ids, least=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Biases(Kind):
+    """What is added to logits, by token id; by token ids in a row if they are ``sequences``."""
+
+    sequences: bool = False
+
+    @property
+    def spelled(self) -> str:
+        return "mapping of token id sequences to floats" if self.sequences else "mapping of token ids to floats"
+
+    def normalized(self, value: object) -> Any:
+        return _mapping(value) if self.sequences else value
+
+    def problems(self, name: str, value: object) -> list[str]:
+        if not isinstance(value, Mapping):
+            return [f"{name}: a mapping of token ids to biases expected, found {shortened(value)}"]
+        problems: list[str] = []
+        for key, bias in cast(Mapping[object, object], value).items():
+            problems += token_ids(name, key if self.sequences else (key,), least=1)
+            if bias != float("-inf"):
+                problems += number(f"{name} of {shortened(key)}", bias, float)
+        return problems
+
+
+@dataclass(frozen=True, slots=True)
+class StartAndFactor(Kind):
+    """A number of tokens, and a factor from there on."""
+
+    @property
+    def spelled(self) -> str:
+        return "(int ≥ 0, float > 0)"
+
+    def normalized(self, value: object) -> Any:
+        return _tuples(value)
+
+    def problems(self, name: str, value: object) -> list[str]:
+        pair = cast(tuple[object, ...], value) if isinstance(value, tuple) else ()
+        if len(pair) != 2:
+            return [f"{name}: a start and a factor expected, found {shortened(cast(object, value))}"]
+        start, factor = pair
+        return [
+            *number(f"the start of {name}", start, int, 0),
+            *number(f"the factor of {name}", factor, float, 0, above=True),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Functions(Kind):
+    """A list of functions; one function may stand for itself if it may stand ``alone``."""
+
+    alone: bool = False
+
+    @property
+    def spelled(self) -> str:
+        return "function, or a list" if self.alone else "list of functions"
+
+    def normalized(self, value: object) -> Any:
+        return _several(value) if self.alone else _tuples(value)
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return functions(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts(Kind):
+    """A list of texts that are not empty; one text may stand for itself."""
+
+    @property
+    def spelled(self) -> str:
+        return "text, or a list"
+
+    def normalized(self, value: object) -> Any:
+        return _several(value)
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return [
+            f"{name}: an empty string would stop at once" if text == "" else f"{name}: text expected, found {text!r}"
+            for text in cast(tuple[object, ...], value)
+            if not isinstance(text, str) or not text
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class StopPattern(Kind):
+    """A regular expression that can be matched while text arrives."""
+
+    @property
+    def spelled(self) -> str:
+        return "regular expression"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        if not isinstance(value, str):
+            return [f"{name}: text expected, found {shortened(value)}"]
+        try:
+            StopRegex.of(value)
+        except OptionError as error:
+            return [f"{name}: {error}"]
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class BundleName(Kind):
+    """The name or path of a bundle."""
+
+    @property
+    def spelled(self) -> str:
+        return "name or path"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        known = isinstance(value, Path) or (isinstance(value, str) and value)
+        return [] if known else [f"{name}: a bundle's name or path expected, found {shortened(value)}"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLater(Kind):
+    """A value that only the model's tokenizer can check."""
+
+    spelled_as: str
+
+    @property
+    def spelled(self) -> str:
+        return self.spelled_as
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return []
+
+
+def _several(value: Any) -> Any:
+    return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
+
+
+def _tuples(value: Any) -> Any:
+    """Tuples for lists, inner ones too."""
+    return tuple(_tuples(v) for v in cast(list[Any], value)) if isinstance(value, list | tuple) else value
+
+
+def _mapping(value: Any) -> Any:
+    """A mapping for a list of pairs, as JSON has it."""
+    pairs = _tuples(value)
+    try:
+        return dict(cast(Any, pairs)) if isinstance(pairs, tuple) else value
+    except (TypeError, ValueError):
+        return value
