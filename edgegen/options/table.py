@@ -37,7 +37,7 @@ Group = Literal[
 """The groups of a help text."""
 
 DEFAULT_NGRAM_SIZE = 5
-"""More change nothing, fewer make copied texts come later (``python -m bench.speculation --replay``)."""
+"""More change nothing, fewer make copied texts come later (``python -m bench.studies.speculation --replay``)."""
 
 DEFAULT_ASSISTANT_TOKENS = 8
 

@@ -16,7 +16,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.errors import LogitsError
 from edgegen.model.interfaces import Cache, Runner, make_runner
-from edgegen.model.ort_session import Binding, RunSwitch, open_session
+from edgegen.model.ort_session import OneSession
 from edgegen.parity.reference import UNKNOWN, LogProbabilities, ParityReference
 from edgegen.parity.report import VariantParity
 from edgegen.scoring.scores import perplexity_of
@@ -68,27 +68,16 @@ def parity_of(
     return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
 
 
-class _OneGraph:
-    """A graph pair of which only one is opened: to open both takes twice the memory for a moment."""
-
-    def __init__(self, bundle: Bundle, variant: GraphVariant, phase: Phase) -> None:
-        self.switch = RunSwitch()
-        # A fast prefill is judged by what it says of every position: it stands in for decode, too.
-        prefill = phase == "prefill" or variant.fast_prefill
-        self._session = open_session(bundle.file(variant.prefill if prefill else variant.decode))
-
-    def binding(self, phase: Phase) -> Binding:
-        return Binding(self._session)
-
-
 def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:
-    """A runner for one phase only.
+    """A runner for one phase only: to open both graphs takes twice the memory for a moment.
 
     Raises:
         BundleError: ONNX Runtime cannot load its graph.
     """
     model = bundle.manifest.model
-    return make_runner(_OneGraph(bundle, variant, phase), variant, model.vocab_size, model.max_context)
+    # A fast prefill graph is judged by its logits of every position, so it stands in for decode, too.
+    graph = variant.prefill if phase == "prefill" or variant.fast_prefill else variant.decode
+    return make_runner(OneSession(bundle.file(graph)), variant, model.vocab_size, model.max_context)
 
 
 def greedy(decode: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The bundle's ``generation_config.json``: the checkpoint's, completed from ``config.json``, and what of it counts."""
+"""The bundle's ``generation_config.json``: the checkpoint's, completed from ``config.json``, and checked."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""described(): the manifest of a bundle, and how its files are called."""
+"""build_manifest(): the manifest of a bundle, and the names of its files."""
 
 from importlib.metadata import version
 
@@ -11,13 +11,12 @@ from edgegen.bundle.manifest import (
     GraphVariant,
     KVSpec,
     Manifest,
-    Model,
     Quantization,
 )
 from edgegen.model.ort_session import version_numbers
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
-from edgegen_export.model_source import Construction
+from edgegen_export.model_source import ModelFacts
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.quantization import Prepared
 from edgegen_export.tokenizer.files import TOKENIZER
@@ -34,34 +33,36 @@ def graph_files(kv: KVSpec, *, fast: bool = False) -> tuple[str, str]:
     return f"prefill{suffix}{'.fast' if fast else ''}.onnx", f"decode{suffix}.onnx"
 
 
-def described(
-    name: str, writer: BundleWriter, checkpoint: Checkpoint, prepared: Prepared, recipe: Quantization
+def build_manifest(
+    name: str,
+    writer: BundleWriter,
+    checkpoint: Checkpoint,
+    facts: ModelFacts,
+    prepared: Prepared,
+    recipe: Quantization,
 ) -> Manifest:
     """The manifest of the bundle ``name``, of what ``writer`` has so far; ``recipe``: what became of the weights."""
-    construction = prepared.construction
     return Manifest(
         format_version=FORMAT_VERSION,
         name=name,
         folder=writer.version,
         source=checkpoint.source,
-        model=_describe(checkpoint, construction),
+        model=facts.model,
         quantization=recipe,
-        variants=tuple(
-            _variant(recipe, construction, kv, fast=fast) for fast in prepared.prefills for kv in prepared.kvs
-        ),
+        variants=tuple(_variant(recipe, facts, kv, fast=fast) for fast in prepared.prefills for kv in prepared.kvs),
         tokenizer=TOKENIZER if TOKENIZER in writer.files else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,
         parity_reference=PARITY_REFERENCE,
         files=writer.files,
-        provenance=_provenance(checkpoint) | construction.made_with,
+        provenance=_provenance(checkpoint) | facts.made_with,
     )
 
 
-def _variant(recipe: Quantization, construction: Construction, kv: KVSpec, *, fast: bool) -> GraphVariant:
+def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, *, fast: bool) -> GraphVariant:
     prefill, decode = graph_files(kv, fast=fast)
     name = recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}"
-    minimum = construction.minimum_onnxruntime
+    minimum = facts.minimum_onnxruntime
     return GraphVariant(
         name=f"{name}-fast-prefill" if fast else name,
         prefill=prefill,
@@ -75,19 +76,8 @@ def _variant(recipe: Quantization, construction: Construction, kv: KVSpec, *, fa
         ),
         kv=kv,
         contract=GraphContract(),
-        rotary=construction.rotary,
+        rotary=facts.rotary,
         fast_prefill=fast,
-    )
-
-
-def _describe(checkpoint: Checkpoint, construction: Construction) -> Model:
-    return Model(
-        family=checkpoint.config["model_type"],
-        parameters=construction.parameters,
-        num_layers=len(construction.kv.layers),
-        hidden_size=construction.hidden_size,
-        vocab_size=construction.vocab_size,
-        max_context=construction.max_context,
     )
 
 

@@ -1,32 +1,46 @@
-"""Construction: what of a bundle depends on how its graphs come about, by a family's blocks or by tracing."""
+"""ModelSource: a model to export, whether its graphs are built of a family's blocks or traced by optimum."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import KVSpec, Phase, Quantization, RotaryTable
+from edgegen.bundle.manifest import KVSpec, Model, Phase, Quantization, RotaryTable
 from edgegen_export.calibration.calibrate import Calibrated
-from edgegen_export.calibration.prequantized import Repacking
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.requirements import MINIMUM_ONNXRUNTIME
-from edgegen_export.parity.compare import Reference
+from edgegen_export.parity.compare import UnquantizedModel
+from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.quantize.recipe import Scheme
 
 Via = Literal["edgegen", "optimum"]
-"""Who makes the graphs: edgegen of the blocks of a family, or optimum by tracing the model."""
+"""Where graphs come from: edgegen builds them of a family's blocks, or optimum traces the model."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the manifest says of the model; ``kv``: its KV cache in float32; ``made_with``: versions of libraries."""
+
+    model: Model
+    kv: KVSpec
+    minimum_onnxruntime: str
+    rotary: tuple[RotaryTable, ...] = ()
+    made_with: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Calibrate(Protocol):
-    """Prepares tensors for quantization, on ids [rows, t]; see :func:`calibrated_weights.calibrate`."""
+    """Prepares a model's tensors for quantization, on ids [rows, t]; see :func:`calibration.calibrate.calibrate`."""
 
     def __call__(
         self,
-        ids: NDArray[np.int64],
+        ids: Ids,
         recipe: Quantization,
         store: BlockStore,
         budget: float | None,
@@ -34,44 +48,67 @@ class Calibrate(Protocol):
     ) -> Calibrated: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerStates:
-    """``build(kv, params)`` makes a graph that gives the hidden states behind each layer (``decoder.build_states``);
-    ``of_model(ids)`` gives the unquantized model's, float32 [b, t, d], one layer after the other."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How weights are to be stored. ``calibrate``: to be done first, None where they are rounded plainly."""
 
-    build: Callable[[KVSpec, Parameters], GraphBuilder]
-    of_model: Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
+    recipe: Quantization
+    calibrate: Calibrate | None = None
+    warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Construction:
-    """``build(kv, params, phase)`` makes a graph over ``tensors``; ``reference`` is what it is compared with.
+class ModelSource(Protocol):
+    """``tensors`` are the weights of the graphs, by our names; ``reference`` is what the bundle is compared with.
 
-    ``identity``: what its function depends on besides ``tensors``.
-    ``kv``: the cache in float32. ``kv_scales(tensors, ids)``: what its keys and values are divided by in int8, those of
-    ``tensors`` on ids [windows, t], as tensors for the graphs; None where the graphs take no such cache.
-    ``calibrate``: how the tensors are prepared for quantization, where that is known; ``repack``: what becomes of a
-    recipe where they are quantized already.
-    ``layer_states``: how to look at the hidden states between layers, where layers are known.
-    ``experts``: modules of matrices of experts, whose operator takes 8 bits.
-    ``warnings``: what the user should know of how it came about; ``made_with``: versions of what had a hand in it.
+    ``identity``: what the model computes depends on it and on the tensors alone. ``can_calibrate``: whether the model
+    can run before its weights are stored. ``warnings``: what the user should know.
     """
 
-    tensors: Mapping[str, LazyTensor]
-    build: Callable[[KVSpec, Parameters, Phase], GraphBuilder]
-    kv: KVSpec
-    reference: Reference
-    parameters: int
-    hidden_size: int
-    vocab_size: int
-    max_context: int
-    identity: str = ""
-    minimum_onnxruntime: str = MINIMUM_ONNXRUNTIME
-    rotary: tuple[RotaryTable, ...] = ()
-    kv_scales: Callable[[Mapping[str, LazyTensor], NDArray[np.int64]], dict[str, LazyTensor]] | None = None
-    calibrate: Calibrate | None = None
-    repack: Callable[[Quantization], Repacking] = Repacking
-    layer_states: LayerStates | None = None
-    experts: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    made_with: dict[str, str] = field(default_factory=dict[str, str])
+    @property
+    def facts(self) -> ModelFacts: ...
+    @property
+    def tensors(self) -> Mapping[str, LazyTensor]: ...
+    @property
+    def reference(self) -> UnquantizedModel: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def can_calibrate(self) -> bool: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+    def build(self, kv: KVSpec, params: Parameters, phase: Phase) -> GraphBuilder:
+        """The graph of a phase, over such a KV cache."""
+        ...
+
+    def build_states(self, kv: KVSpec, params: Parameters) -> GraphBuilder | None:
+        """A graph that gives the hidden states after each layer; None where layers are not known."""
+        ...
+
+    def states(self, ids: Ids) -> Iterator[NDArray[np.float32]]:
+        """The unquantized model's hidden states [b, t, d] after each layer, for ids [b, t]."""
+        ...
+
+    def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
+        """How the weights are stored for ``scheme``; ``fast``: by plain rounding."""
+        ...
+
+    def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
+        """Scales of an int8 KV cache, for ``tensors`` on ids [windows, t]; empty where there is no such variant."""
+        ...
+
+
+class SourceLoader(Protocol):
+    """Makes a :class:`ModelSource` of a checkpoint, in the order in which an export can fail cheaply."""
+
+    def check(self, config: Mapping[str, Any]) -> object:
+        """Refuse by ``config.json`` alone, before weights are fetched or opened."""
+        ...
+
+    def ready(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint that :meth:`load` takes."""
+        ...
+
+    def load(self, checkpoint: Checkpoint, scratch: Path) -> ModelSource:
+        """The long part. ``scratch``: a folder whose files last as long as the export."""
+        ...

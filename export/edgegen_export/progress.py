@@ -1,9 +1,9 @@
-"""Progress: who hears how an export goes on."""
+"""ExportProgress: what an export reports while it runs: stages, how far each is, and warnings."""
 
 from typing import Protocol
 
 
-class Progress(Protocol):
+class ExportProgress(Protocol):
     """Hears how an export goes on."""
 
     def stage(self, text: str) -> None:

@@ -1,7 +1,6 @@
-"""prepare(): what has to be known of a model before its weights can be stored.
+"""prepare(): quantization of a model's weights, up to what can be stored: calibration text, recipe, int8 cache scales.
 
-A text to calibrate on, sampled from the model or read; matrices smoothed and quantized on it; scales of an int8 cache.
-All of it takes time, so what is worked out is kept beside the target until there is a bundle (:mod:`unfinished`).
+It takes time, so what is worked out is kept beside the target until there is a bundle (:mod:`output.resume`).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVSpec, MatrixFormat, Quantization
-from edgegen.errors import BundleError, UsageError, one_or_list
+from edgegen.errors import UsageError, one_or_list
 from edgegen.system import trim_memory
 from edgegen_export.calibration.text import (
     FEW_TOKENS,
@@ -25,14 +24,14 @@ from edgegen_export.calibration.text import (
     sample_text,
 )
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.model_source import Construction, Via
-from edgegen_export.output.resume import Unfinished, fingerprint
+from edgegen_export.model_source import ModelSource, Via
+from edgegen_export.output.resume import ResumeFolder, fingerprint
 from edgegen_export.parity.sample_text import read_tokenizer
-from edgegen_export.progress import Progress
+from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
-from edgegen_export.self_sampling import draft_runner
+from edgegen_export.quantize.recipe import CALIBRATED, Scheme
+from edgegen_export.self_sampling import sampling_runner
 
 LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
 """Bits per weight that can be asked for; what 4 bits take at least is said when it is known."""
@@ -73,33 +72,27 @@ class QuantizationOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """``construction``, its tensors as they are to be stored; ``blocks`` has matrices that are quantized already, by
-    their (fused) module and format; ``scales``: tensors for an int8 cache, none where there is to be no such variant;
-    ``prefills``: whether variants have a fast one, or there are both.
+    """``tensors`` as they are to be stored by ``recipe``; ``blocks`` has matrices that are quantized already, by their
+    (fused) module and format; ``kvs``: the KV caches there are graphs for; ``prefills``: whether variants have a fast
+    one, or there are both.
     """
 
-    construction: Construction
+    tensors: Mapping[str, LazyTensor]
     recipe: Quantization
     blocks: Callable[[str, MatrixFormat], Blocks | None]
-    scales: Mapping[str, LazyTensor]
-    prefills: tuple[bool, ...] = (False,)
-
-    @property
-    def kvs(self) -> tuple[KVSpec, ...]:
-        """The caches there are graphs for."""
-        kv = self.construction.kv
-        return (kv, replace(kv, dtype="int8")) if self.scales else (kv,)
+    kvs: tuple[KVSpec, ...]
+    prefills: tuple[bool, ...]
 
 
 def prepare(
-    construction: Construction,
+    source: ModelSource,
     options: QuantizationOptions,
-    unfinished: Unfinished,
+    resume: ResumeFolder,
     scratch: Path,
     vocabulary: Path | None,
     settings: Mapping[str, Any],
     sample: NDArray[np.int64],
-    progress: Progress,
+    progress: ExportProgress,
 ) -> Prepared:
     """Quantize as ``options`` say.
 
@@ -111,85 +104,66 @@ def prepare(
         ExportError: the model's hidden states are not finite.
         TensorError: weights are not finite.
     """
-    recipe = (ROUNDED if options.fast or not construction.calibrate else CALIBRATED)[options.scheme]
-    if recipe.linear.bits < EIGHT_BITS.bits and construction.experts:
-        recipe = replace(recipe, exceptions=dict.fromkeys(construction.experts, EIGHT_BITS))
-        progress.warn("the matrices of the experts are stored in 8 bits: their operator is not used with fewer")
-    if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in construction.tensors:
-        recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
-    calibrates, repacked = recipe.calibrates, construction.repack(recipe)
-    recipe = repacked.recipe
+    plan = source.plan(options.scheme, fast=options.fast)
+    recipe, tensors, blocks = plan.recipe, source.tensors, _nothing
     if options.bits_budget is not None and recipe.method == "repacked":
         raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
-    for warning in repacked.warnings:
+    for warning in plan.warnings:
         progress.warn(warning)
-    if construction.calibrate is None or not calibrates:
-        return Prepared(construction, recipe, _nothing, _int8_scales(construction, sample, progress))
-
-    tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
-    given = None
-    if options.calibration is not None:
-        given = _text_of(options.calibration, construction, vocabulary, tokens)
-    progress.stage("looking at the weights")
-    facts = [construction.identity, asdict(recipe), dict(settings), "" if given is None else given.ids.tolist()]
-    folder, again = unfinished.claim(fingerprint(construction.tensors, facts, progress.advance))
-    if again:
-        progress.warn("going on where an earlier export of the same ended")
-    text = given or _own_text(construction, tokens, settings, folder / _TEXT, scratch, progress)
-    trim_memory()  # of the draft's packed weights
-    recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
-    store = BlockStore(folder)
-    progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))
-    calibrated = construction.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance)
-    for warning in calibrated.warnings:
-        progress.warn(warning)
-    construction = replace(construction, tensors=calibrated.tensors)
-    few = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
-    return Prepared(construction, calibrated.recipe, store.get, _int8_scales(construction, few, progress))
+    if plan.calibrate is not None:
+        tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
+        given = None if options.calibration is None else _text_of(options.calibration, source, vocabulary, tokens)
+        progress.stage("looking at the weights")
+        facts = [source.identity, asdict(recipe), dict(settings), "" if given is None else given.ids.tolist()]
+        folder, again = resume.claim(fingerprint(tensors, facts, progress.advance))
+        if again:
+            progress.warn("going on where an earlier export of the same ended")
+        text = given or _own_text(source, tokens, settings, folder / _TEXT, scratch, progress)
+        trim_memory()  # of the packed weights that the text was sampled with
+        recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
+        store = BlockStore(folder)
+        progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))
+        calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance)
+        for warning in calibrated.warnings:
+            progress.warn(warning)
+        tensors, recipe, blocks = calibrated.tensors, calibrated.recipe, store.get
+        sample = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
+    scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
+    kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
+    return Prepared({**tensors, **scales}, recipe, blocks, kvs, (False, True) if options.fast_prefill else (False,))
 
 
-def _nothing(module: str, form: MatrixFormat) -> None:
+def _nothing(module: str, form: MatrixFormat) -> Blocks | None:
     """No matrix is quantized beforehand."""
 
 
-def _text_of(file: Path, construction: Construction, vocabulary: Path | None, tokens: int) -> CalibrationText:
+def _text_of(file: Path, source: ModelSource, vocabulary: Path | None, tokens: int) -> CalibrationText:
     """
     Raises:
         UsageError: the file cannot be used.
     """
     if vocabulary is None:
         raise UsageError("a calibration text needs a tokenizer, and the checkpoint has none: leave the text out")
-    return read_text(file, read_tokenizer(vocabulary), construction.vocab_size, construction.max_context, tokens)
+    model = source.facts.model
+    return read_text(file, read_tokenizer(vocabulary), model.vocab_size, model.max_context, tokens)
 
 
 def _own_text(
-    construction: Construction,
+    source: ModelSource,
     tokens: int,
     settings: Mapping[str, Any],
     kept: Path,
     scratch: Path,
-    progress: Progress,
+    progress: ExportProgress,
 ) -> CalibrationText:
-    """What the model says itself, which ``kept`` has if it was sampled before."""
+    """Text sampled from the model itself; ``kept`` has it if it was sampled before."""
     if kept.exists():
         return CalibrationText(np.load(kept), SAMPLED)
     progress.stage("sampling text to calibrate on")
-    with draft_runner(construction, scratch, lambda _: None) as runner:
-        boundaries = Boundaries.of(settings, construction.vocab_size)
-        text = sample_text(runner, construction.kv.bytes_per_token, boundaries, tokens, progress.advance)
-    draft = kept.with_suffix(".partial.npy")
-    np.save(draft, text.ids)
-    draft.replace(kept)
+    with sampling_runner(source, scratch) as runner:
+        boundaries = Boundaries.of(settings, source.facts.model.vocab_size)
+        text = sample_text(runner, source.facts.kv.bytes_per_token, boundaries, tokens, progress.advance)
+    partial = kept.with_suffix(".partial.npy")
+    np.save(partial, text.ids)
+    partial.replace(kept)
     return text
-
-
-def _int8_scales(construction: Construction, ids: NDArray[np.int64], progress: Progress) -> dict[str, LazyTensor]:
-    """Scales for an int8 cache, or none where there is to be no such variant."""
-    if construction.kv_scales is None:
-        return {}
-    progress.stage("calibrating int8 keys and values")
-    try:
-        return construction.kv_scales(construction.tensors, ids)
-    except BundleError as error:
-        progress.warn(f"the bundle gets no variant with int8 keys and values: {error}")
-        return {}

@@ -1,76 +1,59 @@
-"""draft_runner(): a model's decode graph over plainly rounded 8-bit weights, to sample text from.
+"""Self-sampling: the model's decode graph over plainly rounded 8-bit weights, opened to sample calibration text from.
 
 Its text calibrates as well as the unquantized model's, and it takes a quarter of the memory.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgegen.bundle.manifest import GraphContract, GraphVariant, Phase, Quantization
+from edgegen.bundle.manifest import GraphContract, GraphVariant
 from edgegen.model.interfaces import Runner, make_runner
-from edgegen.model.ort_session import Binding, RunSwitch, open_session
+from edgegen.model.ort_session import OneSession
 from edgegen.system import trim_memory
 from edgegen_export.graph.parameters import StoredParameters
-from edgegen_export.model_source import Construction
+from edgegen_export.model_source import ModelSource
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED
 
-_GRAPH, _WEIGHTS = "draft.onnx", "draft.data"
-
-
-class _DecodeGraph:
-    """A graph pair without the prefill graph."""
-
-    def __init__(self, graph: Path) -> None:
-        self.switch = RunSwitch()
-        self._session = open_session(graph, keep_spinning=False)
-
-    def binding(self, phase: Phase) -> Binding:
-        assert phase == "decode"
-        return Binding(self._session)
+_GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
 
 
 @contextmanager
-def draft_runner(
-    construction: Construction,
-    folder: Path,
-    on_progress: Callable[[int], None],
-    recipe: Quantization = ROUNDED["int8"],
-) -> Generator[Runner[Any]]:
-    """Write the draft into ``folder`` and open it; it is gone afterwards. ``on_progress`` hears of weights written.
+def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]:
+    """Write graph and weights into ``folder`` and open them; they are gone afterwards.
 
     Raises:
         TensorError: weights are not finite.
     """
-    sink = WeightsFile(folder / _WEIGHTS)
-    params = StoredParameters(construction.tensors, recipe, sink, on_progress)
+    facts, sink = source.facts, WeightsFile(folder / _WEIGHTS)
+    params = StoredParameters(source.tensors, ROUNDED["int8"], sink, lambda _: None)
     try:
-        graph = construction.build(construction.kv, params, "decode").model(_WEIGHTS)
+        graph = source.build(facts.kv, params, "decode").model(_WEIGHTS)
         params.refuse_not_finite()
         sink.close()
     finally:
         sink.abandon()
     (folder / _GRAPH).write_bytes(graph.SerializeToString())
     variant = GraphVariant(
-        name="draft",
+        name="sampled",
         prefill=_GRAPH,
         decode=_GRAPH,
         weights=_WEIGHTS,
         linear="matmul_nbits",
         activation_dtype="float32",
         device="cpu",
-        kv=construction.kv,
+        kv=facts.kv,
         contract=GraphContract(),
-        rotary=construction.rotary,
+        rotary=facts.rotary,
         fast_prefill=False,
-        minimum_onnxruntime=construction.minimum_onnxruntime,
+        minimum_onnxruntime=facts.minimum_onnxruntime,
     )
     del params, graph
     trim_memory()  # of what writing took, before the weights are packed
-    graphs = _DecodeGraph(folder / _GRAPH)
-    yield make_runner(graphs, variant, construction.vocab_size, construction.max_context)
+    graphs = OneSession(folder / _GRAPH, keep_spinning=False)
+    yield make_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context)
     del graphs
     for name in (_GRAPH, _WEIGHTS):
         (folder / name).unlink()

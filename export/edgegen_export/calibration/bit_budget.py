@@ -1,6 +1,6 @@
-"""BitBudget: how many bits the matrices of an int4 bundle may take together, and which of them get how many.
+"""BitBudget: the bits that all matrices of an int4 bundle may take together, and the format that each one gets.
 
-Every matrix has a ladder: 4 bits, 4 bits with zeros, 8 bits. All stand on the lowest rung until bits are left.
+Every matrix has a ladder of formats: 4 bits, 4 bits with zero points, 8 bits. Spare bits buy higher rungs.
 """
 
 import math
@@ -12,43 +12,43 @@ from edgegen.errors import UsageError
 from edgegen_export.calibration.sensitivity import Change
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.parameters import fused_weight, parts
-from edgegen_export.quantize.allocation import Rung, bought
+from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import FOUR_BITS
 
 LAYER_BITS, EMBEDDING_BITS = 4.7, 7.25
-"""Bits per weight of the layers' matrices, and of embedding and head, that are to be shared by all of them, unless a
-budget is given: no more than llama.cpp's Q4_K_M takes."""
+"""Default bits per weight of the layers' matrices, and of embedding and head, shared by all of them: no more than
+llama.cpp's Q4_K_M takes."""
 
 Ladder = tuple[MatrixFormat, ...]
 
 
 def ladder(eight_bits: MatrixFormat) -> Ladder:
-    """The formats of a matrix whose 8 bits are to be ``eight_bits``, least first: none has larger blocks."""
+    """The formats of a matrix, smallest first, up to ``eight_bits``: none has larger blocks."""
     zeros = replace(FOUR_BITS, block_size=min(FOUR_BITS.block_size, eight_bits.block_size))
     return replace(zeros, symmetric=True), zeros, eight_bits
 
 
 class BitBudget:
-    """The matrices of the layers, of the experts and about the embedding, and the bits they may take."""
+    """The matrices of layers, experts, embedding and head, and the bits they may take."""
 
     def __init__(
-        self, tensors: Mapping[str, LazyTensor], climbing: list[str], recipe: Quantization, per_weight: float | None
+        self, tensors: Mapping[str, LazyTensor], allocated: list[str], recipe: Quantization, per_weight: float | None
     ) -> None:
-        """``climbing``: those that have a ladder, by (fused) module; the others are as ``recipe`` has them.
-        ``per_weight``: bits for each weight of them all.
+        """``allocated``: matrices that have a ladder, by (fused) module; all other matrices are as in ``recipe``.
+        ``per_weight``: average bits per weight.
 
         Raises:
-            UsageError: the matrices cannot be had for so few.
+            UsageError: the matrices take more bits at least.
         """
-        others = [name for name in EMBEDDINGS if f"{name}.weight" in tensors and name not in climbing]
+        others = [name for name in EMBEDDINGS if f"{name}.weight" in tensors and name not in allocated]
         others += recipe.exceptions
-        self._shapes = {name: fused_weight(tensors, parts(name)).shape for name in (*climbing, *others)}
-        least = {name: ladder(recipe.embedding)[0] for name in climbing}
+        self._shapes = {name: fused_weight(tensors, parts(name)).shape for name in (*allocated, *others)}
+        least = {name: ladder(recipe.embedding)[0] for name in allocated}
         fixed = self._bits({name: recipe.format_of(name) for name in others})
         weights, used = self._weights(self._shapes), fixed + self._bits(least)
-        embeddings = self._weights(name for name in climbing if name in EMBEDDINGS)
-        default = fixed + LAYER_BITS * (self._weights(climbing) - embeddings) + EMBEDDING_BITS * embeddings
+        embeddings = self._weights(name for name in allocated if name in EMBEDDINGS)
+        default = fixed + LAYER_BITS * (self._weights(allocated) - embeddings) + EMBEDDING_BITS * embeddings
         self._total = round(default if per_weight is None else per_weight * weights)
         if per_weight is not None and self._total < used:
             raise UsageError(
@@ -59,14 +59,14 @@ class BitBudget:
     def spent(
         self, ladders: Mapping[str, Ladder], costs: Mapping[Change, float], recipe: Quantization
     ) -> dict[str, MatrixFormat]:
-        """The format of each matrix that has a ladder, the divergence of each rung being among ``costs``, or none.
-        Those without one are as ``recipe`` has them."""
+        """The format of each matrix that has a ladder. ``costs``: the divergence of each rung, 0 where it is missing.
+        Matrices without a ladder are as in ``recipe``."""
         rungs = {
             name: [Rung(costs.get((name, form), 0.0), stored_bits(self._shapes[name], form)) for form in forms]
             for name, forms in ladders.items()
         }
         lowest = {name: ladders[name][0] if name in ladders else recipe.format_of(name) for name in self._shapes}
-        reached = bought(rungs, self._total - self._bits(lowest))
+        reached = upgraded_within(rungs, self._total - self._bits(lowest))
         return {name: forms[reached[name]] for name, forms in ladders.items()}
 
     def _bits(self, formats: Mapping[str, MatrixFormat]) -> int:

@@ -1,7 +1,7 @@
-"""Climb: the matrices of an int4 bundle, each rounded by GPTQ to the 4-bit formats of its ladder, and judged.
+"""Int4Allocation: GPTQ rounds each matrix to the 4-bit formats of its ladder, and a bit budget chooses among them.
 
-What a matrix costs the model is measured with zeros. Without, it costs as much more as what it makes of its inputs is
-farther off: that ratio is steadier than a second measurement, and every one goes through all layers that follow.
+What a matrix costs the model is measured with zero points. Without them it costs more, by the ratio of the two rounding
+errors in the matrix's outputs: that ratio is steadier than a second measurement, which would run all later layers.
 """
 
 from collections.abc import Mapping
@@ -10,67 +10,71 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.bundle.manifest import Quantization
 from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
+from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
+from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
-from edgegen_export.quantize.recipe import EIGHT_BITS, FOUR_BITS
+from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""
 
 
-class Climb:
-    """The ladders so far. The layers are gone through in their order, then come the embedding and the head."""
+class Int4Allocation:
+    """The strategy of int4: a ladder of formats for each matrix of the layers, then for the embedding and the head."""
+
+    hessians = True
 
     def __init__(
-        self, reference: LayerwiseReference, ids: NDArray[np.int64], store: BlockStore, budget: BitBudget
+        self,
+        reference: LayerwiseModel,
+        ids: NDArray[np.int64],
+        store: BlockStore,
+        budget: BitBudget,
+        *,
+        tied_head: bool,
     ) -> None:
-        """``ids`` [b, t]: what the model is judged on; ``reference``: the model as it is."""
+        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model."""
         self._reference = reference
         self._ids = ids
         self._store = store
         self._budget = budget
+        self._tied_head = tied_head
         self._probe = Sensitivity(reference, ids)
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[str, float] = {}
 
-    def advance(self, run: LayerRun) -> None:
-        """A layer, unquantized, before its matrices."""
+    def enter(self, run: LayerRun) -> None:
         self._probe.advance(run)
 
-    def add(
-        self,
-        layer: int,
-        name: str,
-        weight: LazyTensor,
-        form: MatrixFormat,
-        hessian: Floats,
-        changed: Mapping[str, LazyTensor],
-    ) -> None:
-        """A matrix of the layer, whose inputs bear the blocks of ``form``; ``changed``: tensors of the layer."""
+    def add(self, matrix: LayerMatrix) -> None:
+        """Quantize the matrix, and start to measure what that costs the model; one that stays in floats is left out."""
+        if matrix.form == FLOATS:
+            return
+        assert matrix.hessian is not None
+        name, block_size = matrix.name, matrix.form.block_size
         # Blocks that have to be smaller must be so with more bits too.
-        smaller = form.block_size < FOUR_BITS.block_size
-        forms = ladder(replace(EIGHT_BITS, block_size=form.block_size) if smaller else EIGHT_BITS)
-        (_, plain), (measured, zeros) = self._quantized(name, weight, forms, hessian).items()
+        smaller = block_size < FOUR_BITS.block_size
+        forms = ladder(replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS)
+        (_, plain), (measured, zeros) = self._quantized(name, matrix.weight, forms, matrix.hessian).items()
         self._without_zeros[name] = plain.lost / zeros.lost if zeros.lost else 1.0
-        with self._reference.layer(layer, self._ids.shape[1], changed=changed, blocks={name: zeros}) as run:
+        tokens, blocks = self._ids.shape[1], {name: zeros}
+        with self._reference.layer(matrix.layer, tokens, changed=matrix.changed, blocks=blocks) as run:
             self._probe.branch(measured, run)
 
-    def reached(
-        self, tensors: Mapping[str, LazyTensor], head_inputs: Floats, recipe: Quantization, *, tied_head: bool
-    ) -> dict[str, MatrixFormat]:
-        """The formats that the budget allows, by (fused) module, of ``tensors`` as they are to be stored.
-
-        ``head_inputs``: ``x.T @ x`` of what the head takes; ``recipe``: with the formats that inputs can bear.
-        """
-        hessians, blocks = {"head": head_inputs}, dict[Change, Blocks]()
-        if tied_head:
-            hessians = {"embed": head_inputs + _unit(len(head_inputs), LOOKED_UP * float(np.diag(head_inputs).mean()))}
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+        """The formats that the budget allows."""
+        assert head_hessian is not None
+        hessians, blocks = {"head": head_hessian}, dict[Change, Blocks]()
+        if self._tied_head:
+            looked_up = _unit(len(head_hessian), LOOKED_UP * float(np.diag(head_hessian).mean()))
+            hessians = {"embed": head_hessian + looked_up}
         else:
             # Rows that are looked up are not multiplied: one of their errors is as bad as another.
             hessians["embed"] = _unit(tensors["embed.weight"].shape[1])
@@ -81,8 +85,9 @@ class Climb:
         for name, ratio in self._without_zeros.items():
             plain, zeros, _ = self._ladders[name]
             costs[name, plain] = ratio * costs[name, zeros]
-        costs |= embedding_costs(self._reference.with_tensors(tensors), self._ids, blocks, tied_head=tied_head)
-        return self._budget.spent(self._ladders, costs, recipe)
+        smoothed = self._reference.with_tensors(tensors)
+        costs |= embedding_costs(smoothed, self._ids, blocks, tied_head=self._tied_head)
+        return Decision(self._budget.spent(self._ladders, costs, recipe))
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Floats) -> dict[Change, Blocks]:
         """The matrix in each of the ladder's 4-bit formats, stored unless it was by an earlier try."""

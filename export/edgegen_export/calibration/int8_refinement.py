@@ -1,8 +1,8 @@
-"""hold(): better formats for those matrices that keep an 8-bit model too far from the unquantized one, by measurement.
+"""Int8Refinement: better formats for the matrices whose 8 bits change the model's predictions most, by measurement.
 
-All of them are quantized together first. Only where that misses the goal is each one judged alone, in every format it
-may have, and those that gain most for their size get better ones. Floats are the last, and for small matrices only, as
-they take four times the bytes; their products do not depend on the rows beside either.
+First all matrices are quantized together. Only where that misses the goal is each matrix measured alone, in every
+format it may have, and the matrices that gain most for their size get a better one. Floats come last, and for small
+matrices only: they take four times the bytes. Their products are batch-invariant too.
 """
 
 import math
@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity
+from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.graph.parameters import fused_weight, parts
-from edgegen_export.quantize.allocation import Rung, climbed
+from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
 from edgegen_export.quantize.recipe import FLOATS
 
@@ -38,8 +41,8 @@ LayerMatrices = Sequence[Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """``divergence`` of the model as it was to be stored, and as ``formats`` leave it, as far as matrices add up."""
+class Refinement:
+    """``divergence`` of the model in the recipe's formats; ``left``: with ``formats``, as far as matrices add up."""
 
     divergence: float
     left: float
@@ -52,7 +55,7 @@ class Trial:
     ``matrices`` of its layers; ``ids`` [b, t] to judge it on."""
 
     tensors: Mapping[str, LazyTensor]
-    reference: LayerwiseReference
+    reference: LayerwiseModel
     matrices: LayerMatrices
     ids: Ids
     recipe: Quantization
@@ -73,11 +76,42 @@ class Trial:
         return fused_weight(self.tensors, parts(name))
 
 
-def hold(trial: Trial) -> Held:
+class Int8Refinement:
+    """The strategy of int8: nothing is decided before all layers are smoothed."""
+
+    hessians = False
+
+    def __init__(self, reference: LayerwiseModel, config: DecoderConfig, ids: Ids) -> None:
+        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model."""
+        self._reference = reference
+        self._config = config
+        self._ids = ids
+
+    def enter(self, run: LayerRun) -> None: ...
+
+    def add(self, matrix: LayerMatrix) -> None: ...
+
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+        matrices = [layer_matrices(self._config, i) for i in range(self._config.num_layers)]
+        smoothed = self._reference.with_tensors(tensors)
+        found = refine(Trial(tensors, smoothed, matrices, self._ids, recipe, self._config.tied_head))
+        trim_memory()
+        return Decision(found.formats, (_not_enough(found),) if found.left > GOAL else ())
+
+
+def _not_enough(found: Refinement) -> str:
+    return (
+        f"8 bits change this model's predictions by {found.divergence:.1e} nats per token, more than others'; better "
+        f"formats for {len(found.formats)} matrices leave {found.left:.1e}: compare before you rely on it, or use "
+        "--fp16"
+    )
+
+
+def refine(trial: Trial) -> Refinement:
     """The formats, by (fused) module, in which matrices have to be stored instead of those of the recipe."""
     divergence = _together(trial)
     if divergence <= GOAL:
-        return Held(divergence, divergence)
+        return Refinement(divergence, divergence)
     forms, ladders = dict[str, list[MatrixFormat]](), dict[str, list[Rung]]()
     for (name, form), cost in _alone(trial).items():
         forms.setdefault(name, []).append(form)
@@ -89,9 +123,9 @@ def hold(trial: Trial) -> Held:
             ladder.append(Rung(0.0, stored_bits(shape, FLOATS)))
     # Errors of many matrices add up to somewhat more or less than their sum.
     expected = divergence / sum(rungs[0].divergence for rungs in ladders.values())
-    reached = climbed(ladders, GOAL / expected)
+    reached = upgraded_until(ladders, GOAL / expected)
     left = expected * sum(rungs[reached.get(name, 0)].divergence for name, rungs in ladders.items())
-    return Held(divergence, left, {name: forms[name][k] for name, k in reached.items()})
+    return Refinement(divergence, left, {name: forms[name][k] for name, k in reached.items()})
 
 
 def _together(trial: Trial) -> float:

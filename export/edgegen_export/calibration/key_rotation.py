@@ -1,8 +1,8 @@
-"""What keys can have done to them that changes no score, so that int8, one scale per channel, suits them better.
+"""Key rotation: queries and keys turned by one more angle, which changes no score and lowers the error of int8 keys.
 
-A position turns a pair of a key's channels, and of a query's, by an angle. Turned by one more angle, the same in both,
-they give the same scores; the rows of the two matrices take it. Where a pair turns slowly its keys stay on one side for
-the whole context, and some angles keep the coarse steps of the larger channel away from what queries look at.
+Rotary embedding turns a pair of channels of key and query by an angle. One more angle, the same in both, leaves their
+product as it is; it goes into the rows of the two matrices. Where a pair turns slowly its keys stay on one side for the
+whole context, and some angles keep the coarse int8 steps of the larger channel away from what queries weigh most.
 """
 
 import numpy as np
@@ -15,14 +15,14 @@ Array = NDArray[np.float32]
 Angles = NDArray[np.float64]
 
 _TRIED = np.arange(32) * (np.pi / 64)
-"""A quarter turn further, the two channels have changed places."""
+"""After a quarter turn the two channels have changed places."""
 
 _WORTH = 0.75
-"""Share of its error that a pair keeps, at most, if it is turned."""
+"""A pair is turned only if that leaves at most this share of its error."""
 
 
 def best_angles(queries: Array, keys: Array, rope: Rope, positions: int) -> Angles:
-    """By how much to turn each pair of each key head, [kv_heads, dim / 2], for scores least wrong with int8 keys.
+    """The angle for each pair of each key head, [kv_heads, dim / 2], with the least error of scores with int8 keys.
 
     ``queries`` [n, heads, dim] and ``keys`` [n, kv_heads, dim]: rotated channels, as at position 0. A channel's error
     is that of its steps, its reach over all positions, times what queries have there.

@@ -1,9 +1,9 @@
-"""What keys and values are divided by to become int8: one scale per layer, head and channel, calibrated on text.
+"""kv_scales(): static scales of an int8 KV cache, one per layer, head and channel, calibrated on text.
 
-A scale is fixed for good, and what exceeds 127 of it is cut off, which costs far more than coarser steps do. So a scale
-leaves room above the largest value in the text. Keys depend on their positions too, of which a text has but the first:
-what rotates a key is known, and the largest is taken over all positions of the context; where positions are learned,
-the windows of the text are laid out over all of them.
+A scale is fixed at export, and values beyond 127 steps are clipped, which costs far more than coarser steps. So each
+scale leaves room above the largest value in the text. Keys depend on their positions, of which a text has only the
+first. The rotation of a key is known, so its largest value is taken over all positions of the context; where positions
+are learned, the windows of the text are spread over all of them.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import kv_scale_names
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 
 MARGIN = 1.25
 """Room above the largest value of the calibration text."""
 ROTATED_MARGIN = 1.1
-"""Room above the largest value that the text's keys take at any position."""
+"""The same for rotated keys, whose largest value at any position is known."""
 
 _LARGEST = 127
 _ROWS = 2
-"""Windows of the text that are run together."""
+"""Windows of the text in one batch."""
 
 Array = NDArray[np.float32]
 
 
-@np.errstate(all="ignore")  # a broken checkpoint is judged where it is named
+@np.errstate(all="ignore")  # not finite: reported by the parity check
 def kv_scales(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec, ids: NDArray[np.int64]
 ) -> dict[str, LazyTensor]:
@@ -46,7 +46,7 @@ def kv_scales(
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
     """
     require_version(MINIMUM_FOR_INT8_KV, "an int8 cache")
-    reference = LayerwiseReference(tensors, config, kv)
+    reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
     states = [reference.embed(ids[k : k + _ROWS], first[k : k + _ROWS]) for k in range(0, windows, _ROWS)]
@@ -66,7 +66,7 @@ def kv_scales(
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
             scales[name] = LazyTensor.from_array(_scales(greatest))
         if cache.cache_class not in tried:
-            _try(LayerwiseReference({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
+            _try(LayerwiseModel({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
     return scales
 
@@ -78,13 +78,13 @@ def _largest(x: Array) -> Array:
 
 
 def _scales(most: Array) -> Array:
-    """[1, kv_heads, 1, head_dim] of the largest magnitudes to expect; one where the text tells none, zero or NaN."""
+    """[1, kv_heads, 1, head_dim] from the largest magnitudes; 1 where they are zero or not finite."""
     scales = (most / _LARGEST).astype(np.float32)[None, :, None]
     usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
     return np.where(usable, scales, np.float32(1))
 
 
-def _try(model: LayerwiseReference, layer: int, x: Array) -> None:
+def _try(model: LayerwiseModel, layer: int, x: Array) -> None:
     try:
         with model.layer(layer, x.shape[1]) as run:
             run(x)

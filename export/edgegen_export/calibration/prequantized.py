@@ -1,7 +1,7 @@
-"""repacking(): the recipe of a checkpoint whose matrices are quantized already, and are to stay as they are.
+"""Prequantized checkpoints (GPTQ, AWQ, GGUF): the recipe that keeps their quantized matrices as they are.
 
-Nothing is smoothed and nothing calibrated that could change their values: a factor of a single column cannot be put
-into the scale of a whole block. What is not quantized as it is wanted is rounded to 8 bits.
+Nothing is smoothed: a factor of a single column cannot go into the scale of a whole block. Matrices that are stored
+otherwise than the scheme asks for are rounded to 8 bits.
 """
 
 from collections import Counter
@@ -10,13 +10,28 @@ from dataclasses import dataclass
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.calibration.calibrate import layer_matrices
+from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
+from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.layerwise_model import LayerRun
 from edgegen_export.graph.parameters import expert_weights
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
 
 _BITS = {"int4": 4, "int8": 8}
+
+
+class KeepPrequantized:
+    """The strategy of a repacked recipe: it decides nothing beyond the formats that inputs bear."""
+
+    hessians = False
+
+    def enter(self, run: LayerRun) -> None: ...
+
+    def add(self, matrix: LayerMatrix) -> None: ...
+
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+        return Decision()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,7 @@ def repacking(
 ) -> Repacking:
     """``recipe`` for ``tensors`` (by our names), some of which may be quantized already.
 
-    Matrices of the bits that the recipe's scheme asks for are repacked; where none is, the recipe stays as it was.
+    Matrices with the bits of the recipe's scheme are repacked; without any, the recipe stays as it is.
     ``experts``: modules of matrices of experts.
     """
     bits, weights = _BITS.get(recipe.scheme), _matrices(tensors, config, experts)

@@ -1,7 +1,7 @@
-"""Sensitivity: how much quantized matrices change what a model predicts, each alone or together, measured at once.
+"""Sensitivity: the KL divergence that quantized matrices cost, each alone or all together, measured in one pass.
 
-Next to the unquantized model's hidden states over a short probe run those of as many models as there are changes to
-judge; every layer is opened once for all. What is quantized runs as it does in the bundle, its inputs rounded too.
+The hidden states of the unquantized model and of one model per change go through the layers side by side, so every
+layer is opened once. Quantized matrices run as in the bundle, their inputs rounded too.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat
-from edgegen_export.graph.layerwise_reference import LayerRun, LayerwiseReference, Stored
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel, Stored
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
 
@@ -20,13 +20,13 @@ Change = tuple[str, MatrixFormat]
 """A matrix by its (fused) module, and how it is stored."""
 
 _LOGITS = 4 << 20
-"""Logits that are looked at per model: fewer positions, the larger the vocabulary."""
+"""Logits computed per model: the larger the vocabulary, the fewer positions."""
 
 
 class Sensitivity:
-    """The hidden states [b, t, d] of ids [b, t] in the model as it is (``exact``), and in one for each change."""
+    """The hidden states [b, t, d] of ids [b, t] in the unquantized model (``exact``), and in one model per change."""
 
-    def __init__(self, reference: LayerwiseReference, ids: NDArray[np.int64]) -> None:
+    def __init__(self, reference: LayerwiseModel, ids: NDArray[np.int64]) -> None:
         self._reference = reference
         self._ids = ids
         self.exact = reference.embed(ids)
@@ -41,29 +41,29 @@ class Sensitivity:
         self.advance_changed(run)
 
     def advance_exact(self, run: LayerRun) -> None:
-        """Take the model as it is through a layer."""
+        """Take the unquantized model through a layer."""
         self.before, self.exact = self.exact, run(self.exact)
 
     def advance_changed(self, run: LayerRun) -> None:
-        """Take those that are changed already through a layer."""
+        """Take the changed models through a layer."""
         for change, x in self._changed.items():
             self._changed[change] = run(x)
 
     def branch(self, change: Change, run: LayerRun) -> None:
-        """The model of which the layer that was run last is as in ``run``."""
+        """Add a model that differs in the layer that was run last: there it is as in ``run``."""
         self._changed[change] = run(self.before)
 
     def branch_tables(self, change: Change, stored: Mapping[str, Stored]) -> None:
-        """The model whose tables, of tokens ("embed") and of positions, are ``stored`` so; before any layer is run."""
+        """Add a model whose tables of tokens ("embed") and positions are ``stored`` so; before any layer is run."""
         self._changed[change] = self._reference.embed(self._ids, stored=stored)
 
     def branch_head(self, change: Change, stored: Stored) -> None:
-        """The model whose head is ``stored`` so, besides what it was branched for; behind the last layer."""
+        """Store the head so in the model of this change, which is added if it is new; after the last layer."""
         self._changed.setdefault(change, self.exact)
         self._heads[change] = stored
 
     def divergences(self) -> dict[Change, float]:
-        """Mean KL in nats from the model as it is, by change."""
+        """Mean KL in nats from the unquantized model, by change."""
         exact = self._hidden(self.exact)
         hidden = {change: self._hidden(x) for change, x in self._changed.items()}
         p, found = _Softmax(len(exact)), {change: _Softmax(len(exact)) for change in hidden}
@@ -110,7 +110,7 @@ class _Softmax:
 
 
 def embedding_costs(
-    reference: LayerwiseReference, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
+    reference: LayerwiseModel, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
 ) -> dict[Change, float]:
     """The divergence on ids [b, t] for each way in which ``blocks`` store the token embedding ("embed") or the head."""
     probe = Sensitivity(reference, ids)

@@ -1,6 +1,6 @@
-"""The ids on which quantization is calibrated: sampled from the model itself, or a text of the user's.
+"""Calibration text: the token ids that quantization is calibrated on, sampled from the model or read from a file.
 
-A model's own text, sampled at temperature 1, does as well as real text, and every model has one.
+Text sampled from the model at temperature 1 calibrates as well as real text, and every model has it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ LENGTH = 256
 SAMPLED = "sampled from the model"
 _ROWS = 16
 _CACHE_BYTES_PER_TOKEN = 16 << 10
-"""Of the text: where little of it is wanted, little memory is to be spent on it."""
+"""For each token of the text: a short text is to take little memory."""
 _REPORTS = 20
 
 Ids = NDArray[np.int64]
@@ -38,7 +38,7 @@ class CalibrationText:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The ids with which texts begin and end, as far as a model has any."""
+    """The first id of a sequence and the ids that end one, where the model has any."""
 
     begin: int | None
     ends: frozenset[int]
@@ -56,7 +56,7 @@ class Boundaries:
         return cls(begin[0] if begin else None, frozenset(ends))
 
     def after(self, token: int) -> int | None:
-        """What follows ``token`` whatever the model says: the beginning of the next text, where it ends one."""
+        """The id forced after ``token``: after the end of a sequence the first id of the next one, else None."""
         return self.begin if token in self.ends and token != self.begin else None
 
 
@@ -86,7 +86,7 @@ def sample_text(
     tokens: int,
     on_progress: Callable[[int, int], None],
 ) -> CalibrationText:
-    """Rows that ``runner``'s model draws at temperature 1, always the same. Where a text ends, another begins."""
+    """Rows sampled from ``runner``'s model at temperature 1, with fixed seeds. Behind an end id a new one starts."""
     length = min(LENGTH, runner.max_context)
     rows = -(-tokens // length)
     together = max(1, min(_ROWS, rows, _CACHE_BYTES_PER_TOKEN * tokens // (bytes_per_token * length)))

@@ -1,4 +1,4 @@
-"""Checkpoints: where the weights of a model lie, opened without reading them.
+"""Checkpoints: a model's config and weights in a folder, a GGUF file or a hub repository, opened without reading them.
 
 ``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
 Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a
@@ -12,6 +12,7 @@ from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.groups import Groups
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.packed_modules import unpacked
 from edgegen_export.checkpoint.packing import read_packing
 from edgegen_export.checkpoint.sum import Sum
@@ -22,6 +23,7 @@ __all__ = [
     "Checkpoint",
     "Groups",
     "LazyTensor",
+    "Listing",
     "Source",
     "Sum",
     "merge_adapter",

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -14,9 +13,10 @@ from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.adapter_config import LoraConfig, read_lora_config
 from edgegen_export.checkpoint.adapter_tensors import module_updates
 from edgegen_export.checkpoint.base_names import BaseNames
-from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place, names_in
+from edgegen_export.checkpoint.checkpoint import Checkpoint, existing_place
 from edgegen_export.checkpoint.companions import TOKENIZER_FILES, TOKENIZERS
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.merging import SHOWN, merge_tensors
 from edgegen_export.checkpoint.refusal import no_adapter_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
@@ -27,7 +27,7 @@ from edgegen_export.checkpoint.weight_files import ADAPTER_CONFIG, ADAPTER_WEIGH
 class Adapter:
     """A LoRA adapter in a local folder (fetched there, when it came from the hub)."""
 
-    path: Path
+    listing: Listing = field(repr=False)
     source: AdapterSource
     config: LoraConfig
     tensors: Mapping[str, LazyTensor] = field(repr=False)
@@ -44,15 +44,16 @@ class Adapter:
             raise CheckpointError(f"{source} is a file: an adapter is a folder as PEFT saves it, or a hub id")
         if folder is None:
             snapshot = hub.fetch_adapter(source, progress, lambda raw: read_lora_config(raw, source))
-            return cls._in(snapshot.path, AdapterSource("hub", source, snapshot.revision))
-        return cls._in(folder, AdapterSource("folder", folder.resolve().name))
+            return cls._in(snapshot.listing, AdapterSource("hub", source, snapshot.revision))
+        return cls._in(Listing.read(folder), AdapterSource("folder", folder.resolve().name))
 
     @classmethod
-    def _in(cls, folder: Path, source: AdapterSource) -> "Adapter":
-        if refusal := no_adapter_refusal(names_in(folder), str(folder), hub=False):
+    def _in(cls, listing: Listing, source: AdapterSource) -> "Adapter":
+        folder = listing.folder
+        if refusal := no_adapter_refusal(listing.names, str(folder), hub=False):
             raise CheckpointError(refusal)
         config = read_lora_config(read_json_object(folder / ADAPTER_CONFIG), str(folder))
-        return cls(folder, source, config, MappingProxyType(open_safetensors(folder / ADAPTER_WEIGHTS)))
+        return cls(listing, source, config, MappingProxyType(open_safetensors(folder / ADAPTER_WEIGHTS)))
 
 
 def merge_adapter(
@@ -72,9 +73,9 @@ def merge_adapter(
     Raises ``TensorError``, with everything at once, when the adapter's tensors do not fit the base or are not finite.
     """
     base, trained_on = checkpoint.source.id, adapter.config.base
-    updates, faults = module_updates(adapter.tensors, adapter.config.modules_to_save)
+    updates, misnamed = module_updates(adapter.tensors, adapter.config.modules_to_save)
     merged, misfits = merge_tensors(checkpoint.tensors, updates, adapter.config, names, tied_head=tied_head)
-    if problems := [*faults, *misfits] or ([] if updates else ["it has no tensors of any module"]):
+    if problems := [*misnamed, *misfits] or ([] if updates else ["it has no tensors of any module"]):
         listed = problems[:SHOWN] + [f"and {len(problems) - SHOWN} more"] * (len(problems) > SHOWN)
         other = f", trained on {trained_on}," if trained_on else ""
         raise TensorError(f"the adapter {adapter.source.id}{other} does not fit {base}: {one_or_list(listed)}")
@@ -86,7 +87,7 @@ def merge_adapter(
         config["tie_word_embeddings"] = False
     if merged.vocabulary is not None:
         config["vocab_size"] = merged.vocabulary
-    found = {name: path for name in sorted(TOKENIZER_FILES) if (path := adapter.path / name).is_file()}
+    found = {name: path for name in sorted(TOKENIZER_FILES) if (path := adapter.listing.file(name))}
     is_whole = bool(found.keys() & TOKENIZERS)  # then none of the base's files belongs to it
     return replace(
         checkpoint,
@@ -105,8 +106,8 @@ def _check_finite(adapter: Adapter) -> None:
     """
     broken = [name for name, tensor in sorted(adapter.tensors.items()) if not _is_finite(tensor)]
     if broken:
-        faults = [f"{name}: has values that are NaN or infinite" for name in broken]
-        raise TensorError(f"the adapter {adapter.source.id} is broken: {one_or_list(faults)}")
+        found = [f"{name}: has values that are NaN or infinite" for name in broken]
+        raise TensorError(f"the adapter {adapter.source.id} is broken: {one_or_list(found)}")
 
 
 def _is_finite(tensor: LazyTensor) -> bool:

@@ -29,7 +29,7 @@ _REFUSED = {
     "use_dora": "DoRA rescales the merged weights",
     "use_qalora": "QA-LoRA pools the inputs of its matrices",
     "use_bdlora": "its matrices are block-diagonal",
-    "alora_invocation_tokens": "an activated LoRA (aLoRA) is at work after its invocation tokens only",
+    "alora_invocation_tokens": "an activated LoRA (aLoRA) acts after its invocation tokens only",
     "arrow_config": "Arrow chooses between several adapters at run time",
     "kasa_config": "KaSA truncates the base weights",
     "monteclora_config": "MonteCLoRA samples its weights",

@@ -67,20 +67,20 @@ def module_updates(
     A weight that is there whole was trained if ``modules_to_save`` has its module or one around it; else it is frozen.
     """
     updates: dict[str, ModuleUpdate] = {}
-    faults: list[str] = []
+    problems: list[str] = []
     for name, tensor in tensors.items():
         if _DORA in name:
-            faults.append(f"{name}: DoRA's; merge the adapter with PEFT and export the merged folder")
+            problems.append(f"{name}: DoRA's; merge the adapter with PEFT and export the merged folder")
             continue
         plain, wrapper = _unwrapped(name)
         if wrapper == _TRAINED and plain in tensors:
             continue  # the same once more
         found = _parsed(plain)
         if found is None:
-            faults.append(f"{name}: not a tensor of a LoRA adapter")
+            problems.append(f"{name}: not a tensor of a LoRA adapter")
             continue
         if "float" not in tensor.dtype:
-            faults.append(f"{name}: stored as {tensor.dtype}, and only floats are merged")
+            problems.append(f"{name}: stored as {tensor.dtype}, and only floats are merged")
             continue
         module, field = found
         if wrapper == _ORIGINAL and field != "weight":
@@ -90,10 +90,10 @@ def module_updates(
             field = "frozen"
         update = updates.setdefault(module, ModuleUpdate(module))
         if field is not None and getattr(update, field) is not None:
-            faults.append(f"{name}: a second tensor of this kind for {module}")
+            problems.append(f"{name}: a second tensor of this kind for {module}")
         elif field is not None:
             setattr(update, field, tensor)
-    return list(updates.values()), faults
+    return list(updates.values()), problems
 
 
 def is_within(module: str, ends: tuple[str, ...]) -> bool:

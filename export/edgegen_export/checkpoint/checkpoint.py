@@ -13,6 +13,7 @@ from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_lis
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.gguf import open_gguf, original_tensors, read_original
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.listing import Listing, ReadListing
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.checkpoint.weight_files import (
@@ -32,12 +33,12 @@ _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 class Checkpoint:
     """A model in a local folder (fetched there, when it came from the hub), or in one GGUF file.
 
-    ``path``: the folder, or the file where nothing else belongs to it. ``gguf`` is the name of the GGUF file that holds
-    the weights, and ``metadata`` what it says, as plain Python values by key; config and tensors are the original's.
-    ``stand_ins``: files that take the place of those of the same name in the folder; None hides one.
+    ``listing``: the folder; or the GGUF file and no names, where nothing else belongs to it. ``gguf``: the name of the
+    GGUF file that holds the weights; ``metadata``: what it says, as plain Python values by key; config and tensors are
+    the original's. ``stand_ins``: files that take the place of those of the same name in the folder; None hides one.
     """
 
-    path: Path
+    listing: Listing = field(repr=False)
     source: Source
     config: dict[str, Any]
     tensors: Mapping[str, LazyTensor] = field(repr=False)
@@ -54,109 +55,109 @@ class Checkpoint:
         gguf_file: str | None = None,
         progress: Callable[[str], None] = lambda _: None,
         check_config: Callable[[Mapping[str, Any]], object] = lambda _: None,
+        read_listing: ReadListing = Listing.read,
     ) -> "Checkpoint":
         """Open a local folder or GGUF file, or a hub id (``gpt2``, ``org/name``) at a revision; what exists wins.
 
         ``gguf_file`` names the GGUF file of a folder or repository that is wanted; without it, the only one is taken
         where there are no safetensors. Nothing beside a GGUF file that is itself the source belongs to it.
         ``progress`` is told in a few words what is being fetched. ``check_config`` sees the config before any weight
-        is fetched or opened; what it raises ends the opening. Raises ``CheckpointError`` (``HubError``
-        when the hub is the reason) unless there is a config and weights that hold together, and ``UsageError`` for the
-        revision of a folder.
+        is fetched or opened; what it raises ends the opening. ``read_listing`` lists a local folder, once.
+        Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is a config and weights that
+        belong together, and ``UsageError`` for the revision of a folder.
         """
         path = existing_place(source)
         if path is None:
             snapshot = hub.fetch(source, revision, gguf_file, progress, check_config)
             origin = Source("hub", source, snapshot.revision)
-            if snapshot.gguf is not None:
-                return cls._of_gguf(snapshot.path, snapshot.gguf, origin, check_config)
-            return cls._in(snapshot.path, origin, check_config)
+            return cls._in(snapshot.listing, snapshot.gguf, origin, check_config)
         if revision is not None:
             raise UsageError(f"{source} is local and has no revision {revision!r}: leave --revision out")
         origin = Source("folder", path.resolve().name)
         if path.is_file():
             if gguf_file is not None:
                 raise UsageError(f"{source} is a GGUF file itself: leave --gguf-file out")
-            return cls._of_gguf(path, "", origin, check_config)
-        gguf = find_gguf(names_in(path, gguf_file), gguf_file, str(path))
-        return cls._in(path, origin, check_config) if gguf is None else cls._of_gguf(path, gguf, origin, check_config)
+            return cls._in(Listing(path), "", origin, check_config)
+        listing = read_listing(path)
+        parts = {part for part in gguf_parts(gguf_file or "") if "/" in part and listing.file(part)}
+        return cls._in(listing, find_gguf(listing.names | parts, gguf_file, str(path)), origin, check_config)
 
     @classmethod
-    def _of_gguf(
-        cls, path: Path, name: str, source: Source, check_config: Callable[[Mapping[str, Any]], object]
+    def _in(
+        cls,
+        listing: Listing,
+        gguf_file: str | None,
+        source: Source,
+        check_config: Callable[[Mapping[str, Any]], object],
     ) -> "Checkpoint":
-        """``name`` is the file's below the folder ``path``, empty where ``path`` is the file."""
-        gguf = open_gguf(path / name)
+        """``gguf_file``: the file's name below the folder, empty where it is the source itself; None where the weights
+        are safetensors."""
+        if gguf_file is None:
+            return cls._of_safetensors(listing, source, check_config)
+        gguf = open_gguf(listing.folder / gguf_file)
         original = read_original(gguf)
         check_config(original.config)
         tensors = MappingProxyType(original_tensors(gguf, original))
-        return cls(path, source, original.config, tensors, gguf.path.name, MappingProxyType(gguf.metadata))
+        return cls(listing, source, original.config, tensors, gguf.path.name, MappingProxyType(gguf.metadata))
 
     @classmethod
-    def _in(cls, folder: Path, source: Source, check_config: Callable[[Mapping[str, Any]], object]) -> "Checkpoint":
-        names = names_in(folder)
+    def _of_safetensors(
+        cls, listing: Listing, source: Source, check_config: Callable[[Mapping[str, Any]], object]
+    ) -> "Checkpoint":
+        folder, names = listing.folder, listing.names
         if refusal := adapter_refusal(names, str(folder), folder / ADAPTER_CONFIG):
             raise CheckpointError(refusal)
         weights = find_weights(names)
-        faults: list[str] = []
+        problems: list[str] = []
         if "config.json" not in names:
-            faults.append(f"{folder} has no config.json")
+            problems.append(f"{folder} has no config.json")
         if weights is None:
-            faults.append(weights_refusal(names, str(folder), hub=False))
-        if weights is None or faults:
-            raise CheckpointError(one_or_list(faults))
+            problems.append(weights_refusal(names, str(folder), hub=False))
+        if weights is None or problems:
+            raise CheckpointError(one_or_list(problems))
         config = cast(dict[str, Any], read_json_object(folder / "config.json"))
         check_config(config)
         is_index = weights.endswith(".json")
-        tensors = _open_shards(folder, weights) if is_index else open_safetensors(folder / weights)
-        return cls(folder, source, config, MappingProxyType(tensors))
+        tensors = _open_shards(listing, weights) if is_index else open_safetensors(folder / weights)
+        return cls(listing, source, config, MappingProxyType(tensors))
+
+    @property
+    def path(self) -> Path:
+        """The folder, or the GGUF file."""
+        return self.listing.folder
 
     def file(self, name: str) -> Path | None:
         """The file of that name in the folder, or what stands in for it, or None."""
-        if name in self.stand_ins:
-            return self.stand_ins[name]
-        path = self.path / name
-        return path if path.is_file() else None
+        return self.stand_ins[name] if name in self.stand_ins else self.listing.file(name)
 
 
-def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
+def _open_shards(listing: Listing, index: str) -> dict[str, LazyTensor]:
     """Every tensor of the shards that the index names; index and shards must say the same."""
+    folder = listing.folder
     weight_map = read_index(folder / index)
     tensors: dict[str, LazyTensor] = {}
-    faults: list[str] = []
+    problems: list[str] = []
     for shard in sorted(set(weight_map.values())):
-        if not (folder / shard).is_file():
-            faults.append(f"shard {shard} is missing")
+        if listing.file(shard) is None:
+            problems.append(f"shard {shard} is missing")
             continue
         try:
             found = open_safetensors(folder / shard)
         except CheckpointError as error:
-            faults.append(str(error))
+            problems.append(str(error))
             continue
         expected = {name for name, place in weight_map.items() if place == shard}
-        faults += [
+        problems += [
             f"tensor {name!r} is not in {shard}, where the index has it" for name in sorted(expected - set(found))
         ]
         for name in sorted(set(found) - expected):
             place = weight_map.get(name)
             said = f"the index has it in {place}" if place else "the index does not name it"
-            faults.append(f"tensor {name!r} is in {shard}, but {said}")
+            problems.append(f"tensor {name!r} is in {shard}, but {said}")
         tensors |= found
-    if faults:
-        raise CheckpointError(f"{folder / index}: {one_or_list(faults)}")
+    if problems:
+        raise CheckpointError(f"{folder / index}: {one_or_list(problems)}")
     return tensors
-
-
-def names_in(folder: Path, wanted: str | None = None) -> set[str]:
-    """What lies in the folder, and ``wanted`` if it does further down.
-
-    Raises ``CheckpointError`` when the folder cannot be read.
-    """
-    try:
-        names = {entry.name for entry in folder.iterdir()}
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from error
-    return names | {part for part in gguf_parts(wanted or "") if "/" in part and (folder / part).is_file()}
 
 
 def existing_place(source: str) -> Path | None:

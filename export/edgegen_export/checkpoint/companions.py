@@ -1,4 +1,4 @@
-"""The small files that travel with a model's weights, by name alone: the same in a folder and in a repository."""
+"""Companion files: tokenizer files, licences and model cards that go along with a model's weights, by name."""
 
 TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"})
 """Each describes a vocabulary; the last with ``merges.txt``."""

@@ -1,4 +1,4 @@
-"""Groups: what a matrix is made of whose rows are quantized in groups of columns, by whoever quantized it."""
+"""Groups: the codes, scales and zeros of a prequantized matrix, whose rows are quantized in groups of columns."""
 
 from dataclasses import dataclass
 from typing import Any

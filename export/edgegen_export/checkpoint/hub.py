@@ -1,4 +1,4 @@
-"""The model hub: the files that an export needs, and no other, through huggingface_hub and its cache.
+"""Hugging Face hub: the files that an export needs, and no other, fetched through huggingface_hub and its cache.
 
 huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, when it is first needed.
 """
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from edgegen.errors import HubError, first_line
 from edgegen_export.checkpoint.companions import TOKENIZER_FILES, is_paper
+from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.weight_files import (
     ADAPTER_CONFIG,
@@ -29,9 +30,9 @@ _CONFIGS = frozenset({"config.json", "generation_config.json"})
 
 
 class Snapshot(NamedTuple):
-    """A commit's files in the hub cache; ``gguf``: the file among them that holds the weights, if it is no other."""
+    """A commit's files in the hub cache; ``gguf``: the GGUF file that holds the weights, None for safetensors."""
 
-    path: Path
+    listing: Listing
     revision: str
     gguf: str | None
 
@@ -76,7 +77,7 @@ def fetch(
             check_config(read_json_object(path / "config.json"))
         for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
             download(name, commit)
-        return Snapshot(path, commit, gguf)
+        return Snapshot(Listing.read(path), commit, gguf)
 
 
 def fetch_adapter(
@@ -102,16 +103,17 @@ def fetch_adapter(
             if not _is_cached(repo, name, commit):
                 progress(_downloading(name, sizes))
                 _download(repo, name, commit)
-        return Snapshot(path, commit, None)
+        return Snapshot(Listing.read(path), commit, None)
 
 
 def _cached_adapter(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
     """What the cache has of an adapter, when ``error`` kept the hub from answering."""
     folder = _cached_folder(repo, revision, error)
-    if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (folder / name).exists()]:
+    listing = Listing.read(folder)
+    if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if name not in listing.files]:
         raise HubError(f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}") from error
     progress(f"using the cached files of {repo}")
-    return Snapshot(folder, folder.name, None)
+    return Snapshot(listing, folder.name, None)
 
 
 def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
@@ -142,14 +144,15 @@ def _cached(
 ) -> Snapshot:
     """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
     folder = _cached_folder(repo, revision, error)
-    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    listing = Listing.read_tree(folder)
+    names = listing.files
     absent = [part for part in gguf_parts(gguf_file or "") if gguf_file and part not in names]
     gguf = None if absent else find_gguf(names, gguf_file, f"the cache of {repo}")
     if missing := absent or ([] if gguf else _missing(folder, names)):
         reason = f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}"
         raise HubError(reason) from error
     progress(f"using the cached files of {repo}")
-    return Snapshot(folder, folder.name, gguf)
+    return Snapshot(listing, folder.name, gguf)
 
 
 def _cached_folder(repo: str, revision: str | None, error: Exception) -> Path:

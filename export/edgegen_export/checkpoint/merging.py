@@ -20,7 +20,7 @@ from edgegen_export.checkpoint.low_rank import LowRankUpdate
 
 _OTHER_HEADS = frozenset({"score", "classifier", "qa_outputs", "v_head"})
 SHOWN = 12
-"""Faults that a message lists."""
+"""Problems that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ def merge_tensors(
     untied = tied_head and merge.apply_tied(found)
     for name, update in found.items():
         merge.apply(name, update)
-    return Merged(merge.tensors, untied, merge.vocabulary()), merge.faults
+    return Merged(merge.tensors, untied, merge.vocabulary()), merge.problems
 
 
 class _Merge:
     def __init__(self, base: Mapping[str, LazyTensor], config: LoraConfig, names: BaseNames) -> None:
         self.tensors = dict(base)
-        self.faults: list[str] = []
+        self.problems: list[str] = []
         self._base = base
         self._config = config
         self._names = names
@@ -74,9 +74,9 @@ class _Merge:
             if name is None and tied_head and bare == self._names.head:
                 name = self._head
             if name is None:
-                self.faults.append(self._lost(update.module))
+                self.problems.append(self._lost(update.module))
             elif name in found:
-                self.faults.append(f"{update.module}: this module of the base has another name in the adapter, too")
+                self.problems.append(f"{update.module}: this module of the base has another name in the adapter, too")
             else:
                 found[name] = replace(update, tokens=self._tokens(update, name))
         return found
@@ -84,11 +84,11 @@ class _Merge:
     def check_saved(self, found: Mapping[str, ModuleUpdate]) -> None:
         """Everything that the adapter's config says was trained has its tensors."""
         if self._config.token_indices and all(update.token_rows is None for update in found.values()):
-            self.faults.append("trainable_token_indices is set, but the adapter has no rows of them")
+            self.problems.append("trainable_token_indices is set, but the adapter has no rows of them")
         for end in self._config.modules_to_save:
             given = any(is_within(update.module, (end,)) for update in found.values())
             if not given and any(is_within(module, (end,)) for module in (*self._modules, self._head)):
-                self.faults.append(f"modules_to_save has {end!r}, but the adapter has no tensor of it")
+                self.problems.append(f"modules_to_save has {end!r}, but the adapter has no tensor of it")
 
     def apply(self, name: str, update: ModuleUpdate, base: str | None = None) -> None:
         """Apply an update to the module ``name``, whose weight is that of the module ``base``, if given."""
@@ -105,7 +105,7 @@ class _Merge:
         for tensor in (given, added):
             wanted = given if name == self._head else base  # a head's bias grows with the vocabulary
             if tensor is not None and (len(tensor.shape) != 1 or tensor.shape != (wanted or bias or tensor).shape):
-                self.faults.append(f"{update.module}: a bias of shape {list(tensor.shape)} does not fit")
+                self.problems.append(f"{update.module}: a bias of shape {list(tensor.shape)} does not fit")
                 return
         if added is not None:
             total = added.read() * np.float32(self._config.scaling_of(update.module))
@@ -118,7 +118,7 @@ class _Merge:
         if self._embedding not in found and self._head not in found:
             return False
         if not self._embedding:
-            self.faults.append(f"{self._head}: it is tied to the embedding, which the base does not have by its name")
+            self.problems.append(f"{self._head}: it is tied to the embedding, which the base does not have by its name")
             del found[self._head]
             return False
         embedding = found.pop(self._embedding, ModuleUpdate(self._embedding))
@@ -127,7 +127,7 @@ class _Merge:
         head = replace(head, frozen=head.frozen or embedding.frozen)
         if embedding.token_rows is not None and not head.tokens:  # PEFT gives them to both
             if replace(head, token_rows=None).changes_weight:
-                self.faults.append(
+                self.problems.append(
                     f"{embedding.module}: its single tokens were trained for the tied {head.module} as well, which "
                     "the adapter also changes in another way"
                 )
@@ -146,7 +146,7 @@ class _Merge:
         if set(before) == set(after):
             return None
         if len(set(after)) > 1:
-            self.faults.append(
+            self.problems.append(
                 f"the embedding has {after[0]} rows, the head {after[1]}: the adapter has a larger vocabulary's rows "
                 "for one of them only"
             )
@@ -162,19 +162,19 @@ class _Merge:
         weight = update.weight or update.frozen or base
         if weight is None:
             if update.changes_weight:
-                self.faults.append(f"{update.module}: the base has no weight there")
+                self.problems.append(f"{update.module}: the base has no weight there")
             return None
         may_grow = name in (self._embedding, self._head)
         fits = base is None or weight.shape == base.shape or (may_grow and weight.shape[1:] == base.shape[1:])
         if base is not None and not fits:
-            self.faults.append(_misfit(update.module, "a weight", weight.shape, base.shape))
+            self.problems.append(_misfit(update.module, "a weight", weight.shape, base.shape))
             return None
         factors = self._factors(name, update, weight)
         if factors is not None:
             left, right = factors
             if weight.shape != (left.shape[0], right.shape[1]):
                 changed = (left.shape[0], right.shape[1])
-                self.faults.append(_misfit(update.module, "an update", changed, weight.shape))
+                self.problems.append(_misfit(update.module, "an update", changed, weight.shape))
                 return None
             weight = LowRankUpdate(weight, left, right, self._config.scaling_of(update.module))
         return self._with_tokens(update, weight)
@@ -184,22 +184,22 @@ class _Merge:
         rank = self._config.rank_of(update.module)
         a, b, e_a, e_b = update.a, update.b, update.embedding_a, update.embedding_b
         if (a is None) != (b is None) or (e_a is None) != (e_b is None) or (update.b_bias is not None and b is None):
-            self.faults.append(f"{update.module}: the adapter has one of lora_A and lora_B only")
+            self.problems.append(f"{update.module}: the adapter has one of lora_A and lora_B only")
             return None
         if a is not None and e_a is not None:
-            self.faults.append(f"{update.module}: two updates, one of an embedding and one of a linear layer")
+            self.problems.append(f"{update.module}: two updates, one of an embedding and one of a linear layer")
             return None
         a, b = a or e_a, b or e_b
         if a is None or b is None:
             return None
         if any(len(t.shape) != 2 or 0 in t.shape for t in (a, b)):
-            self.faults.append(
+            self.problems.append(
                 f"{update.module}: lora_A and lora_B have shapes {list(a.shape)} and {list(b.shape)}: a distributed "
                 "training must gather its parts before saving"
             )
             return None
         if not a.shape[0] == b.shape[1] == rank:
-            self.faults.append(
+            self.problems.append(
                 f"{update.module}: lora_A has rank {a.shape[0]}, lora_B {b.shape[1]}, adapter_config.json says {rank}"
             )
             return None
@@ -214,13 +214,13 @@ class _Merge:
         if rows is None:
             return weight
         if len(weight.shape) != 2 or rows.shape != (len(tokens), weight.shape[1]):
-            self.faults.append(
+            self.problems.append(
                 f"{update.module}: token rows of shape {list(rows.shape)}, but trainable_token_indices has "
                 f"{len(tokens)} tokens for it"
             )
             return None
         if tokens and max(tokens) >= weight.shape[0]:
-            self.faults.append(f"{update.module}: token {max(tokens)} is not among {weight.shape[0]} rows")
+            self.problems.append(f"{update.module}: token {max(tokens)} is not among {weight.shape[0]} rows")
             return None
         parts: list[LazyTensor] = []
         at = 0
@@ -239,7 +239,7 @@ class _Merge:
     def _lost(self, module: str) -> str:
         if _last(module) in _OTHER_HEADS:
             return f"{module}: the head of another task; edgegen exports causal language models"
-        near = did_you_mean(module, self._modules) if len(self.faults) < SHOWN else ""
+        near = did_you_mean(module, self._modules) if len(self.problems) < SHOWN else ""
         return f"{module}: the base has no such module{near}"
 
 

@@ -1,4 +1,4 @@
-"""unpacked(): a quantized checkpoint under the names and shapes that it had before it was quantized."""
+"""unpacked(): a GPTQ or AWQ checkpoint under the tensor names and shapes that it had before it was quantized."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ _MARKS = ("qweight", "qzeros", "g_idx")
 _SCALES = ("float16", "bfloat16", "float32")
 
 _SHOWN = 12
-"""Faults that a message lists."""
+"""Problems that a message lists."""
 
 
 def unpacked(checkpoint: Checkpoint, names: BaseNames) -> Checkpoint:
@@ -44,19 +44,19 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames) -> Checkpoint:
         raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(packing)}")
     if not modules:
         raise TensorError(f"config.json has a {SETTINGS}, and the checkpoint no quantized matrix (no qweight)")
-    faults: list[str] = []
+    problems: list[str] = []
     weights: dict[str, LazyTensor] = {}
     for module in modules:
         if f"{module}.weight" in tensors:
-            faults.append(f"{module}: has a weight beside its qweight")
+            problems.append(f"{module}: has a weight beside its qweight")
         parts = _parts(tensors, module, packing)
         if isinstance(parts, list):
-            faults += parts
+            problems += parts
             continue
         matrix = PackedMatrix(parts, name=f"{module}.qweight")
         weights[f"{module}.weight"] = matrix.transposed() if _is_inputs_first(module, names) else matrix
-    if faults:
-        listed = faults[:_SHOWN] + [f"and {len(faults) - _SHOWN} more"] * (len(faults) > _SHOWN)
+    if problems:
+        listed = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"] * (len(problems) > _SHOWN)
         raise TensorError(f"the checkpoint's quantized matrices do not fit its config.json: {one_or_list(listed)}")
     consumed = {f"{module}.{part}" for module in modules for part in packing.parts} | _idle_biases(tensors, modules)
     rest = {name: tensor for name, tensor in tensors.items() if name not in consumed}
@@ -74,9 +74,9 @@ def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> 
     arrays = {part: tensor for part, tensor in found.items() if isinstance(tensor, ArrayTensor)}
     if missing := [part for part in packing.parts if part not in arrays]:
         return [f"{module}: has no {', '.join(missing)}"]
-    faults = _misfits(module, arrays, packing)
-    if faults:
-        return faults
+    problems = _misfits(module, arrays, packing)
+    if problems:
+        return problems
     columns = _columns(arrays, packing)
     groups, size = packing.groups(columns), packing.group_size or max(1, columns)
     group_of = np.arange(columns) // size
@@ -95,15 +95,15 @@ def _columns(arrays: Mapping[str, ArrayTensor], packing: Packing) -> int:
 
 def _misfits(module: str, arrays: Mapping[str, ArrayTensor], packing: Packing) -> list[str]:
     """Dtypes and shapes that are not those of one matrix."""
-    faults: list[str] = []
+    problems: list[str] = []
     for part, array in arrays.items():
         axes, dtypes = (1 if part == "g_idx" else 2), (_SCALES if part == "scales" else ("int32",))
         if len(array.shape) != axes:
-            faults.append(f"{module}.{part}: shape {list(array.shape)}, with {axes} axes expected")
+            problems.append(f"{module}.{part}: shape {list(array.shape)}, with {axes} axes expected")
         if array.dtype not in dtypes:
-            faults.append(f"{module}.{part}: stored as {array.dtype}, {' or '.join(dtypes)} expected")
-    if faults:
-        return faults
+            problems.append(f"{module}.{part}: stored as {array.dtype}, {' or '.join(dtypes)} expected")
+    if problems:
+        return problems
     rows, columns = arrays["scales"].shape[1], _columns(arrays, packing)
     wanted = packing.shapes(rows, columns)
     asked = f"{rows} outputs and {columns} inputs of {packing.bits} bits in groups of {packing.group_size or columns}"

@@ -32,7 +32,7 @@ Codes = NDArray[np.uint8]
 class Packing:
     """``group_size``: how many columns share a scale and a zero; None stands for all of a row.
 
-    ``zeros_less_one``: so they are stored. ``symmetric``: whoever quantized it says that all zeros are in the middle.
+    ``zeros_less_one``: so they are stored. ``symmetric``: the config says that all zeros are in the middle.
     """
 
     method: Literal["gptq", "awq"]
@@ -122,18 +122,18 @@ def read_packing(settings: object) -> Packing | list[str]:
         stored_as = "marlin"
     bits, group_size = found.get("bits"), found.get("group_size", -1)
     known_bits, formats = (_GPTQ_BITS, _GPTQ_FORMATS) if is_gptq else (_AWQ_BITS, _AWQ_FORMATS)
-    faults: list[str] = []
+    problems: list[str] = []
     if type(bits) is not int or bits not in known_bits:
-        faults.append(f"{SETTINGS}.bits = {bits!r}: {method} is read with {' or '.join(map(str, known_bits))} bits")
+        problems.append(f"{SETTINGS}.bits = {bits!r}: {method} is read with {' or '.join(map(str, known_bits))} bits")
     if type(group_size) is not int or (group_size < 1 and group_size != -1):
-        faults.append(f"{SETTINGS}.group_size = {group_size!r}: a positive whole number expected, or -1")
+        problems.append(f"{SETTINGS}.group_size = {group_size!r}: a positive whole number expected, or -1")
     if stored_as not in formats:
         kind = "checkpoint_format" if is_gptq else "version"
-        faults.append(f"{SETTINGS}.{kind} = {stored_as!r}: {method} is read in the format {' or '.join(formats)}")
+        problems.append(f"{SETTINGS}.{kind} = {stored_as!r}: {method} is read in the format {' or '.join(formats)}")
     if found.get("pack_dtype") not in (None, "int32"):
-        faults.append(f"{SETTINGS}.pack_dtype = {found['pack_dtype']!r}: codes are read from int32 words")
-    if faults:
-        return faults
+        problems.append(f"{SETTINGS}.pack_dtype = {found['pack_dtype']!r}: codes are read from int32 words")
+    if problems:
+        return problems
     return Packing(
         method=method,
         bits=cast(int, bits),

@@ -1,6 +1,6 @@
-"""Why a checkpoint is refused, and the one command that leads out.
+"""Refusals of checkpoints that cannot be read, each with the one command that converts the weights.
 
-Pickles can run code when they are opened, so they are never opened here; the commands do it where the reader
+Pickles can run code when they are opened, so they are never opened here; the commands do it where the user
 decides to, with the libraries that wrote them.
 """
 

@@ -1,4 +1,4 @@
-"""A safetensors file: its header, believed as far as it is checked, and its tensors, mapped and not read."""
+"""Safetensors files: the header parsed and checked, the tensors memory-mapped and not read."""
 
 import json
 import math
@@ -58,7 +58,7 @@ class _Entry(NamedTuple):
 def open_safetensors(path: Path) -> dict[str, LazyTensor]:
     """The tensors of a safetensors file by name, over one memory map.
 
-    Raises ``CheckpointError``, naming the file and every fault found, unless the header is valid JSON whose
+    Raises ``CheckpointError``, naming the file and every problem found, unless the header is valid JSON whose
     tensors fill the rest of the file exactly, without gap or overlap, each with the bytes that its dtype and
     shape ask for.
     """
@@ -103,22 +103,22 @@ def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
     if not isinstance(header, dict):
         raise CheckpointError(f"{where}: the safetensors header is not a JSON object")
 
-    faults: list[str] = []
+    problems: list[str] = []
     entries: dict[str, _Entry] = {}
     for name, value in cast(dict[str, object], header).items():
         if name == "__metadata__":
             if not _is_metadata(value):
-                faults.append("__metadata__ is not an object of strings")
+                problems.append("__metadata__ is not an object of strings")
             continue
         entry = _entry(value)
         if isinstance(entry, str):
-            faults.append(f"tensor {name!r}: {entry}")
+            problems.append(f"tensor {name!r}: {entry}")
         else:
             entries[name] = entry
-    if not faults:
-        faults = _layout_faults(entries, 8 + length, file.size)
-    if faults:
-        raise CheckpointError(f"{where}: {one_or_list(faults)}")
+    if not problems:
+        problems = _layout_problems(entries, 8 + length, file.size)
+    if problems:
+        raise CheckpointError(f"{where}: {one_or_list(problems)}")
     return entries, 8 + length
 
 
@@ -175,17 +175,17 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _layout_faults(entries: dict[str, _Entry], start: int, size: int) -> list[str]:
+def _layout_problems(entries: dict[str, _Entry], start: int, size: int) -> list[str]:
     """What keeps the tensors from filling bytes ``start`` to ``size`` of the file exactly, in order."""
-    faults: list[str] = []
+    problems: list[str] = []
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != at:
             kind = "overlaps the tensor before it" if entry.begin < at else "leaves a gap before it"
-            faults.append(f"tensor {name!r} {kind}: it begins at byte {entry.begin} of the data, not at {at}")
+            problems.append(f"tensor {name!r} {kind}: it begins at byte {entry.begin} of the data, not at {at}")
         at = max(at, entry.end)
     if start + at > size:
-        faults.append(f"the file is truncated: its header describes {start + at} bytes, it has {size}")
+        problems.append(f"the file is truncated: its header describes {start + at} bytes, it has {size}")
     elif start + at < size:
-        faults.append(f"its header describes {start + at} bytes, the file has {size}: the rest belongs to no tensor")
-    return faults
+        problems.append(f"its header describes {start + at} bytes, the file has {size}: the rest belongs to no tensor")
+    return problems

@@ -1,4 +1,4 @@
-"""Which files of a checkpoint hold the weights, by name alone: one rule for a folder and a hub repository."""
+"""Weight files of a checkpoint, found by name alone: one rule for a folder and a hub repository."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def gguf_parts(name: str) -> list[str]:
 def read_index(path: Path) -> dict[str, str]:
     """The weight map of an index file: tensor name → shard name.
 
-    Raises ``CheckpointError``, listing every fault, when it is not JSON of that form or a shard is no plain
+    Raises ``CheckpointError``, listing every problem, when it is not JSON of that form or a shard is no plain
     path inside the folder.
     """
     index = read_json_object(path)
@@ -77,12 +77,12 @@ def read_index(path: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{path}: there is no weight_map that names the shards")
     placed = cast(dict[str, object], weight_map)
-    faults = [
+    problems = [
         f"{shard!r} is not the name of a shard in the folder"
         for shard in sorted({s if isinstance(s, str) else repr(s) for s in placed.values() if not _is_inside(s)})
     ]
-    if faults:
-        raise CheckpointError(f"{path}: {one_or_list(faults)}")
+    if problems:
+        raise CheckpointError(f"{path}: {one_or_list(problems)}")
     return cast(dict[str, str], placed)
 
 

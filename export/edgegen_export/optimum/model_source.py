@@ -1,24 +1,31 @@
-"""The way for architectures that edgegen has no family for: optimum traces the model, and edgegen goes on from there.
+"""TracedSource: a model of an architecture that edgegen has no family for, its graphs traced by optimum.
 
-Its graphs are slower than edgegen's own, and it takes the whole model in memory, more than once.
+They are slower than edgegen's own, and tracing takes the whole model in memory, more than once.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import KVSpec, Quantization
-from edgegen.errors import ExportError
+from edgegen.bundle.manifest import KVSpec, Model, Phase, Quantization
+from edgegen.errors import ExportError, UsageError
 from edgegen.model.ort_session import open_session
 from edgegen.system import trim_memory
-from edgegen_export.model_source import Construction
-from edgegen_export.optimum.trace import LoadedModel, read_config, versions
+from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.graph.builder import GraphBuilder
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.requirements import MINIMUM_ONNXRUNTIME
+from edgegen_export.model_source import ModelFacts, Plan
+from edgegen_export.optimum.trace import LoadedModel, check_traceable, read_config, versions
 from edgegen_export.optimum.traced_decoder import build_traced
 from edgegen_export.optimum.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
+from edgegen_export.progress import ExportProgress
+from edgegen_export.quantize.recipe import ROUNDED, Scheme
 
 TOLERANCE = 1e-3
 """Largest difference of a logit between the trace and the model that was traced, relative to the largest logit."""
@@ -30,41 +37,97 @@ _LENGTHS = (24, 11, 1, 1)
 """Tokens of the steps in which a trace is tried; none is what it was made with."""
 
 Array = NDArray[np.float32]
+Ids = NDArray[np.int64]
 
 
-def trace_model(
-    folder: Path, scratch: Path, recipe: Quantization, max_context: int | None, on_stage: Callable[[str], None]
-) -> Construction:
-    """Trace the checkpoint in ``folder``. The trace lies in ``scratch``, and is needed until it has been compared with.
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedSource:
+    """The model whose trace ``traced`` is."""
 
-    Raises:
-        UsageError: the model does not take ``max_context`` positions.
-        CheckpointError: it cannot be loaded or traced.
-        ExportError: the trace computes something else than the model.
-    """
-    config = read_config(folder, max_context)
-    on_stage("loading the model")
-    model = LoadedModel(folder, config.model_type)
-    on_stage("tracing with optimum")
-    path = model.trace(scratch)
-    traced = TracedGraph.read(path)
-    reference = TracedReference(path, traced.kv)
-    reference.check(model.logits, traced.vocab_size, config.max_context)
-    model_parameters = model.parameters
-    del model
-    trim_memory()
-    return Construction(
-        tensors=traced.tensors,
-        build=lambda kv, params, phase: build_traced(traced, phase, params),
-        kv=traced.kv,
-        reference=reference,
-        parameters=model_parameters,
-        hidden_size=config.hidden_size,
-        vocab_size=traced.vocab_size,
-        max_context=config.max_context,
-        warnings=tuple(filter(None, [config.warning, _left_in_floats(traced, recipe)])),
-        made_with=versions(),
-    )
+    facts: ModelFacts
+    traced: TracedGraph
+    reference: "TracedModel"
+    warnings: tuple[str, ...]
+    identity: str = ""
+    can_calibrate: bool = False
+
+    @property
+    def tensors(self) -> Mapping[str, LazyTensor]:
+        return self.traced.tensors
+
+    def build(self, kv: KVSpec, params: Parameters, phase: Phase) -> GraphBuilder:
+        return build_traced(self.traced, phase, params)
+
+    def build_states(self, kv: KVSpec, params: Parameters) -> None:
+        """Layers are not known."""
+
+    def states(self, ids: Ids) -> Iterator[Array]:
+        return iter(())
+
+    def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
+        return Plan(ROUNDED[scheme])
+
+    def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLoader:
+    """Traces checkpoints, for bundles whose weights are stored by ``recipe``."""
+
+    recipe: Quantization
+    max_context: int | None
+    progress: ExportProgress
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            ExportError: optimum is not installed.
+            UnsupportedModelError: it does not trace this architecture.
+        """
+        check_traceable(config)
+
+    def ready(self, checkpoint: Checkpoint) -> Checkpoint:
+        """
+        Raises:
+            UsageError: the checkpoint is a GGUF file.
+        """
+        if checkpoint.gguf is not None:
+            raise UsageError(f"{checkpoint.gguf} is a GGUF file, which optimum does not trace: leave --via optimum out")
+        return checkpoint
+
+    def load(self, checkpoint: Checkpoint, scratch: Path) -> TracedSource:
+        """Trace the checkpoint. The trace lies in ``scratch``, and is needed until the bundle was compared with it.
+
+        Raises:
+            UsageError: the model does not take so many positions.
+            CheckpointError: it cannot be loaded or traced.
+            ExportError: the trace computes something else than the model.
+        """
+        config = read_config(checkpoint.path, self.max_context)
+        self.progress.stage("loading the model")
+        loaded = LoadedModel(checkpoint.path, config.model_type)
+        self.progress.stage("tracing with optimum")
+        path = loaded.trace(scratch)
+        traced = TracedGraph.read(path)
+        reference = TracedModel(path, traced.kv)
+        reference.check(loaded.logits, traced.vocab_size, config.max_context)
+        model = Model(
+            family=checkpoint.config["model_type"],
+            parameters=loaded.parameters,
+            num_layers=len(traced.kv.layers),
+            hidden_size=config.hidden_size,
+            vocab_size=traced.vocab_size,
+            max_context=config.max_context,
+        )
+        del loaded
+        trim_memory()
+        return TracedSource(
+            ModelFacts(model, traced.kv, MINIMUM_ONNXRUNTIME, made_with=versions()),
+            traced,
+            reference,
+            tuple(filter(None, [config.warning, _left_in_floats(traced, self.recipe)])),
+        )
 
 
 def _left_in_floats(traced: TracedGraph, recipe: Quantization) -> str | None:
@@ -76,7 +139,7 @@ def _left_in_floats(traced: TracedGraph, recipe: Quantization) -> str | None:
     return f"{share:.0%} of the weights lie in tensors that cannot be quantized here, and stay 32-bit floats"
 
 
-class TracedReference:
+class TracedModel:
     """Optimum's own graph, as it wrote it, in float32."""
 
     def __init__(self, path: Path, kv: KVSpec) -> None:

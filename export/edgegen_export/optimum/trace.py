@@ -1,4 +1,4 @@
-"""The one place where optimum, transformers and torch are used: what can be traced, and the trace.
+"""Tracing with optimum: which models it can trace, and the trace; the one place that uses torch and transformers.
 
 Nothing is fetched (the checkpoint is a folder by then), no code of the checkpoint is run, and no pickle is opened.
 """
@@ -33,8 +33,8 @@ DEFAULT_CONTEXT = 2048
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
 _ATTENTION = {"falcon": "sdpa"}
-"""Of other model types: eager, which is the whole attention; the fused one leaves out what it cannot express, capped
-scores say. Falcon's eager one adds its ALiBi twice."""
+"""All other model types: eager, which is the whole attention; the fused one leaves out what it cannot express, such as
+capped scores. Falcon's eager attention adds its ALiBi twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +131,19 @@ def check_traceable(config: Mapping[str, Any]) -> None:
             f"{', '.join(known)}."
         )
     found = cast(list[str], config.get("architectures") or [])
-    faults = [
-        fault
-        for fault in (
+    problems = [
+        problem
+        for problem in (
             f"it is a {' / '.join(found)}, and not a {classes[model_type]}"
             if found and classes[model_type] not in found
             else None,
             "it is an encoder and a decoder, not a decoder only" if config.get("is_encoder_decoder") else None,
             "it is already quantized: export the original checkpoint" if config.get("quantization_config") else None,
         )
-        if fault
+        if problem
     ]
-    if faults:
-        raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(faults)}")
+    if problems:
+        raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(problems)}")
 
 
 def read_config(folder: Path, max_context: int | None) -> TracedConfig:
@@ -222,7 +222,7 @@ def _import(name: str) -> Any:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """What is worth saying is raised; the rest of what these libraries say is for their own authors."""
+    """Mutes these libraries: errors are raised, and their warnings are for their own authors."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""build_traced: prefill or decode graph of a traced decoder, its matrices replaced by what the bundle stores."""
+"""build_traced(): the prefill or decode graph of a traced decoder, over the matrices that the bundle stores."""
 
 import numpy as np
 from onnx import helper, numpy_helper

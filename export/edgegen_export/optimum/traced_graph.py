@@ -1,9 +1,9 @@
-"""TracedGraph: a decoder as optimum's exporter writes it, read and understood.
+"""TracedGraph: a decoder graph as optimum's exporter writes it, with its matrices, token embedding and head found.
 
 One graph that takes any past, none included: ``input_ids``, ``attention_mask``, perhaps ``position_ids`` and
 ``past_key_values.{i}.key|value`` in, ``logits`` of every position and ``present.{i}.key|value`` out. What its nodes
-compute is not looked into, but for three things: which of them multiply by a matrix, which look up token embeddings,
-and which is the head.
+compute is looked at in three points only: which of them multiply by a matrix, which look up token embeddings, and
+which is the head.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from edgegen_export.checkpoint import LazyTensor
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 ALL_LOGITS = "logits of all"
-"""What ``nodes`` call the logits, which need not be those that a graph made of them returns."""
+"""The name of the logits in ``nodes``; a graph that is built of them may return fewer positions."""
 
 FULL = "full"
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
@@ -39,7 +39,7 @@ _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Tanh", "Cast", "Identity"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedGraph:
-    """What there is to know of a traced decoder.
+    """A traced decoder.
 
     Attributes:
         nodes: in an order in which they can run, constants left out.
@@ -74,18 +74,18 @@ class TracedGraph:
         model = cast(ModelProto, cast(Any, onnx).load(str(path)))
         graph = model.graph
         stored = {tensor.name for tensor in graph.initializer}
-        faults = [
+        problems = [
             f"its node {node.name} is a {node.op_type} with graphs of its own"
             for node in graph.node
             if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
         ]
         outputs = {value.name: value for value in graph.output}
-        kv = _kv_spec({x.name: x for x in graph.input if x.name not in stored}, outputs, faults)
+        kv = _kv_spec({x.name: x for x in graph.input if x.name not in stored}, outputs, problems)
         vocabulary = _shape(outputs[LOGITS])[-1:] if LOGITS in outputs else []
         if not vocabulary or not isinstance(vocabulary[0], int):
-            faults.append("it has no logits over a vocabulary of known size")
-        if faults:
-            raise UnsupportedModelError(f"the graph that optimum traced cannot be used: {one_or_list(faults)}")
+            problems.append("it has no logits over a vocabulary of known size")
+        if problems:
+            raise UnsupportedModelError(f"the graph that optimum traced cannot be used: {one_or_list(problems)}")
 
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         nodes: list[NodeProto] = []
@@ -217,10 +217,12 @@ def _head(nodes: list[NodeProto], linear: set[int], arrays: Mapping[str, NDArray
     return None
 
 
-def _kv_spec(inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueInfoProto], faults: list[str]) -> KVSpec:
-    """The cache that the graph's inputs and outputs speak of; what is unknown or missing is added to ``faults``."""
+def _kv_spec(
+    inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueInfoProto], problems: list[str]
+) -> KVSpec:
+    """The KV cache of the graph's inputs and outputs; what is unknown or missing is added to ``problems``."""
     known = {IDS, MASK, POSITIONS}
-    faults += [f"it asks for an input {name!r}" for name in inputs if name not in known and not _PAST.fullmatch(name)]
+    problems += [f"it asks for an input {name!r}" for name in inputs if name not in known and not _PAST.fullmatch(name)]
     shapes = {name: _shape(value) for name, value in inputs.items()}
     layers: list[KVLayer] = []
     for i in range(sum(map(bool, map(_PAST.fullmatch, inputs))) // 2):
@@ -228,15 +230,17 @@ def _kv_spec(inputs: Mapping[str, ValueInfoProto], outputs: Mapping[str, ValueIn
         key, value = (shapes.get(name, []) for name in names[:2])
         missing = [name for name in names if name not in inputs and name not in outputs]
         if missing:
-            faults.append(f"it has no {', '.join(missing)}")
+            problems.append(f"it has no {', '.join(missing)}")
         elif len(key) != 4 or key[1::2] != value[1::2]:
-            faults.append(f"layer {i} keeps keys {key} and values {value}, not [rows, heads, positions, size] of both")
+            problems.append(
+                f"layer {i} keeps keys {key} and values {value}, not [rows, heads, positions, size] of both"
+            )
         elif not isinstance(key[1], int) or not isinstance(key[3], int):
-            faults.append(f"layer {i} keeps keys {key}: number and size of its heads are not known")
+            problems.append(f"layer {i} keeps keys {key}: number and size of its heads are not known")
         else:
             layers.append(KVLayer(FULL, key[1], key[3], *names))
-    if not layers and not faults:
-        faults.append("it keeps no keys and values")
+    if not layers and not problems:
+        problems.append("it has no KV cache")
     return KVSpec("float32", "concat", {FULL: CacheClass(None, None, None)}, tuple(layers))
 
 

@@ -1,4 +1,4 @@
-"""BundleWriter: a bundle appears whole or not at all.
+"""BundleWriter: atomic writes, so that a bundle appears whole or not at all.
 
 Everything is written into a hidden folder inside the target, synced, renamed to the next version folder (``v1``,
 ``v2``, …); replacing ``edgegen.json``, which names that folder, is the one step that makes it the bundle. A reader sees
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edgegen.errors import ExportError
 from edgegen.system import sync_folder
-from edgegen_export.output.resume import UNFINISHED
+from edgegen_export.output.resume import KEPT_PREFIX
 
 PAGE = 4096
 SMALL = 64
 _ABANDONED_AFTER_S = 24 * 3600
-_DRAFT = f".{MANIFEST_NAME}"
+_NEW_MANIFEST = f".{MANIFEST_NAME}"
 _SCRATCH = ".scratch"
 
 
@@ -97,7 +97,7 @@ class BundleWriter:
                 weights.abandon()
             shutil.rmtree(self.folder, ignore_errors=True)
             if self._made_target:
-                with suppress(OSError):  # another export may be at work in it
+                with suppress(OSError):  # another export may be writing there
                     self.target.rmdir()
         if isinstance(error, OSError):
             raise ExportError(f"the bundle {self.target} was not written: {error}.") from error
@@ -107,7 +107,7 @@ class BundleWriter:
         return self._weights[-1]
 
     def scratch(self) -> Path:
-        """A folder for what an export needs on its way and no bundle keeps; gone at the commit, or with the draft."""
+        """A folder for temporary files; gone at the commit, or when the export fails."""
         folder = self.folder / _SCRATCH
         folder.mkdir(exist_ok=True)
         return folder
@@ -122,7 +122,7 @@ class BundleWriter:
         """Make what was written the bundle, then remove the version it replaces."""
         if (self.folder / _SCRATCH).exists():
             shutil.rmtree(self.folder / _SCRATCH)
-        with (self.folder / _DRAFT).open("xb") as file:
+        with (self.folder / _NEW_MANIFEST).open("xb") as file:
             file.write(manifest.to_json().encode())
             _sync(file)
         sync_folder(self.folder)
@@ -137,7 +137,7 @@ class BundleWriter:
         sync_folder(self.target)
         self._committed = True  # before it is so: interrupted in between, an orphan is better than a hole
         try:
-            (version / _DRAFT).replace(self.target / MANIFEST_NAME)
+            (version / _NEW_MANIFEST).replace(self.target / MANIFEST_NAME)
         except OSError:
             self._committed = False
             raise
@@ -176,7 +176,7 @@ def refuse_wrong_target(target: Path, *, force: bool) -> None:
     if any(p.name == MANIFEST_NAME for p in entries):
         if not force:
             raise ExportError(f"{target} already holds a bundle; replace it with --force, or give another -o.")
-    elif any(not (p.name.startswith((".partial-", UNFINISHED)) or _is_version(p)) for p in entries):
+    elif any(not (p.name.startswith((".partial-", KEPT_PREFIX)) or _is_version(p)) for p in entries):
         raise ExportError(f"{target} holds other files and no bundle; give -o a new or an empty folder.")
 
 

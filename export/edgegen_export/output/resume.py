@@ -1,7 +1,7 @@
-"""Unfinished: what an export has worked out so far, kept in its target's folder until there is a bundle.
+"""ResumeFolder: the intermediate results of an export, kept beside its target so that the same export can resume.
 
-An export that was interrupted or killed, or found the disk full, leaves it behind; the same export begun again goes on
-from there. "The same" is one of the same tensors by what wants the same of them, whatever file they lie in.
+An export that was interrupted or killed, or found the disk full, leaves it behind. It is the same export if tensors,
+options and versions are the same, whatever file the tensors lie in (:func:`fingerprint`).
 """
 
 import hashlib
@@ -21,13 +21,13 @@ import edgegen
 from edgegen.system import locked
 from edgegen_export.checkpoint import LazyTensor
 
-UNFINISHED = ".unfinished-"
+KEPT_PREFIX = ".unfinished-"
 _LOCK = "lock"
 _KEPT_S = 7 * 24 * 3600
 
 
-class Unfinished:
-    """Used as a context. A bundle that is done, and an export that would fail again, leave nothing of this behind."""
+class ResumeFolder:
+    """Used as a context. A finished bundle, and an export that would fail again, leave nothing of this behind."""
 
     def __init__(self, target: Path, scratch: Path, warn: Callable[[str], None]) -> None:
         """``scratch``: where to work instead, while another process works on the same. ``warn`` hears what is kept."""
@@ -54,7 +54,7 @@ class Unfinished:
     def claim(self, key: str) -> tuple[Path, bool]:
         """The folder for what belongs to ``key``, and whether an earlier export has left something there."""
         self._remove(older_than=_KEPT_S)
-        folder = self._target / (UNFINISHED + key)
+        folder = self._target / (KEPT_PREFIX + key)
         folder.mkdir(exist_ok=True)
         if not self._lock.enter_context(locked(folder / _LOCK)):
             return self._scratch, False
@@ -63,7 +63,7 @@ class Unfinished:
 
     def _remove(self, older_than: float) -> None:
         """Folders of that age in seconds, but for those that another process works in."""
-        for folder in self._target.glob(UNFINISHED + "*"):
+        for folder in self._target.glob(KEPT_PREFIX + "*"):
             if time.time() - folder.stat().st_mtime >= older_than:
                 with locked(folder / _LOCK) as free:
                     if free:

@@ -1,8 +1,8 @@
-"""What a bundle computes, against what its checkpoint computes: the last thing that an export looks at.
+"""compare(): the parity report of an export, a bundle's outputs measured against its checkpoint's in float32.
 
-:func:`listen` runs the checkpoint in float32 (layer by layer, without torch, where a family is known: :mod:`reference`)
-over a short text, and keeps what it says as a :class:`ParityReference`. With that, :func:`compare` measures the bundle;
-so does :mod:`edgegen.parity.verify`, on any other machine later.
+:func:`record_reference` runs the checkpoint over a short text (layer by layer, without torch, where a family is known),
+and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` measures the bundle; so does
+:mod:`edgegen.parity.verify`, on any other machine later.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ WINDOWS = 2
 
 PROMPTS, PROMPT_TOKENS, GREEDY_TOKENS = 8, 16, 24
 _ROUNDS = 4
-"""How often the unquantized model reads what the bundle says to a prompt; each time costs a pass over its weights."""
+"""Rounds of speculative decoding at most: each costs a pass over the unquantized model's weights."""
 
 _BLOCK = 32
 
@@ -33,8 +33,8 @@ Hidden = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
 
-class Reference(Protocol):
-    """What a bundle is compared with: the model, unquantized, in two steps, for logits of all positions take room."""
+class UnquantizedModel(Protocol):
+    """The checkpoint in float32, to compare a bundle with. In two steps, for logits of all positions take room."""
 
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
         """ids [b, t] without past → what ``logits`` takes, float32 [b, t, d]."""
@@ -45,10 +45,12 @@ class Reference(Protocol):
         ...
 
 
-def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[[], Runner[Any]]) -> ParityReference:
-    """What ``model`` says about ids [windows, t], and how it continues prompts cut out of them.
+def record_reference(
+    model: UnquantizedModel, ids: Ids, max_context: int, open_draft: Callable[[], Runner[Any]]
+) -> ParityReference:
+    """The outputs of ``model`` for ids [windows, t], and its greedy continuations of prompts taken from them.
 
-    ``open_drafter`` opens the bundle: see :func:`continuations`.
+    ``open_draft`` opens the bundle: see :func:`continuations`.
 
     Raises:
         ExportError: its logits are not finite.
@@ -70,11 +72,11 @@ def listen(model: Reference, ids: Ids, max_context: int, open_drafter: Callable[
         rest=np.array(rest, np.float32).reshape(ids.shape),
         following=np.array(following, np.float32).reshape(len(ids), -1),
         prompts=prompts,
-        continuations=continuations(model, open_drafter, prompts, tokens),
+        continuations=continuations(model, open_draft, prompts, tokens),
     )
 
 
-def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
+def _positions(model: UnquantizedModel, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
     """Window, position and logits [vocab], one after the other: those of all positions would take room."""
     for window, states in enumerate(model.hidden(ids)):
         for start in range(0, len(states), _BLOCK):
@@ -82,28 +84,28 @@ def _positions(model: Reference, ids: Ids) -> Iterator[tuple[int, int, Logits]]:
                 yield window, at, logits
 
 
-def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
-    """What ``model`` says greedily behind prompts [n, p]: ids [n, tokens], ``UNKNOWN`` behind what it was asked.
+def continuations(model: UnquantizedModel, open_draft: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
+    """Greedy continuations of ``model`` for prompts [n, p]: ids [n, tokens], ``UNKNOWN`` where it stopped early.
 
-    Speculative decoding: the bundle says it first, the model reads all of it in one pass, and keeps what it would have
-    said and one id of its own. So the model runs as often as the two differ, not once for each token. Where they
-    differ more than a few times, the rest stays unknown. The bundle is opened anew each time: its weights and the
-    model's are not to be in memory together.
+    Speculative decoding, with the bundle as the draft model: it proposes all tokens, the model verifies them in one
+    pass, keeps the longest accepted prefix and adds one id of its own. So the model runs once per disagreement, not
+    once per token. After ``_ROUNDS`` disagreements the rest stays unknown. The bundle is opened anew each round: its
+    weights and the model's must not be in memory together.
     """
     length = prompts.shape[1]
     texts = np.concatenate([prompts, np.full((len(prompts), tokens), UNKNOWN)], axis=1)
     known = np.zeros(len(prompts), np.int64)
     for _ in range(_ROUNDS):
-        unfinished = np.flatnonzero(known < tokens)
-        if not unfinished.size:
+        pending = np.flatnonzero(known < tokens)
+        if not pending.size:
             break
-        drafter = open_drafter()
-        for count in np.unique(known[unfinished]).tolist():
+        draft = open_draft()
+        for count in np.unique(known[pending]).tolist():
             rows = np.flatnonzero(known == count)
-            texts[rows, length + count :] = greedy(drafter, texts[rows, : length + count], tokens - count)
-        del drafter
+            texts[rows, length + count :] = greedy(draft, texts[rows, : length + count], tokens - count)
+        del draft
         trim_memory()
-        for row, choices in zip(unfinished, _choices(model, texts[unfinished], length), strict=True):
+        for row, choices in zip(pending, _choices(model, texts[pending], length), strict=True):
             differs = np.flatnonzero(choices != texts[row, length:])
             known[row] = differs[0] + 1 if differs.size else tokens
             texts[row, length:] = choices
@@ -112,8 +114,8 @@ def continuations(model: Reference, open_drafter: Callable[[], Runner[Any]], pro
     return answers
 
 
-def _choices(model: Reference, texts: Ids, begin: int) -> Iterator[Ids]:
-    """For each of texts [n, t]: what ``model`` finds likeliest in the place of each id from ``begin`` on."""
+def _choices(model: UnquantizedModel, texts: Ids, begin: int) -> Iterator[Ids]:
+    """For each row of texts [n, t]: the likeliest id of ``model`` at each position from ``begin`` on."""
     for states in model.hidden(texts):
         yield _finite(model.logits(states[begin - 1 : -1])).argmax(axis=-1)
 
@@ -146,7 +148,7 @@ def compare(
     layer_errors: Mapping[str, tuple[float, ...]],
     on_progress: Callable[[int, int], None],
 ) -> ParityReport:
-    """Compare every variant of ``bundle`` with what the unquantized model said about a text; ``text`` says which.
+    """Compare every variant of ``bundle`` with the recorded outputs of the unquantized model; ``text`` names the text.
 
     ``layer_errors``: by variant, for the report. ``on_progress`` hears how many positions of how many are compared.
 

@@ -1,8 +1,7 @@
-"""layer_errors(): how far a bundle's hidden states have come away from its model's, layer by layer.
+"""layer_errors(): the relative error of a bundle's hidden states after each layer, against its checkpoint's.
 
-The bundle's graphs give logits only. So one more is made of the same blocks over the same weights file
-(:func:`decoder.build_states`), which gives the residual stream behind each layer; it runs once, beside the unquantized
-layers, and no bundle keeps it.
+The bundle's graphs give logits only. One more graph, of the same blocks over the same weights file
+(:func:`decoder.build_states`), gives the residual stream after each layer. It runs once, and no bundle keeps it.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.model.interfaces import make_runner
-from edgegen.model.ort_session import Binding, Buffer, RunSwitch, open_session
+from edgegen.model.ort_session import Binding, Buffer, OneSession
 from edgegen.parity.measure import rounded
 from edgegen.system import trim_memory
 from edgegen_export.graph.decoder import state_name
@@ -32,12 +31,12 @@ StatesOfModel = Callable[[NDArray[np.int64]], Iterator[States]]
 def layer_errors(
     bundle: Bundle, variant: GraphVariant, graph: bytes, of_model: StatesOfModel, ids: NDArray[np.int64]
 ) -> tuple[float, ...]:
-    """For each layer the relative error of the hidden states behind it, those of all layers before included.
+    """For each layer the relative error of the hidden states after it, the errors of earlier layers included.
 
-    At each position it is the L2 norm of the difference, divided by that of the model's states; the mean over positions
-    counts a first token, whose states are often a hundred times as large as the others', no more than these.
-    ``graph``: the one that gives the states of ``variant``, serialized. ``of_model(ids)``: the unquantized model's,
-    layer by layer. ``ids`` [windows, t]: the text.
+    At each position it is the L2 norm of the difference, divided by that of the model's states. Its mean over positions
+    weighs the first token, whose states are often a hundred times larger than all later ones, like any other token.
+    ``graph``: gives the states of ``variant``, serialized. ``of_model(ids)``: the unquantized model's states, layer by
+    layer. ``ids`` [windows, t]: the text.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph.
@@ -58,7 +57,7 @@ def layer_errors(
 def _states(
     bundle: Bundle, variant: GraphVariant, graph: bytes, ids: list[int], shape: tuple[int, int]
 ) -> list[States]:
-    """The residual stream behind each layer, of ``shape`` [t, d], in the quantized model."""
+    """The residual stream after each layer, of ``shape`` [t, d], in the quantized model."""
     path = bundle.file(_GRAPH)
     path.write_bytes(graph)  # beside the weights, for ONNX Runtime looks for them nowhere else
     try:
@@ -72,16 +71,16 @@ def _states(
 
 
 class _StatesGraph:
-    """The graph in the place of a pair's prefill graph; what it gives besides logits is in ``buffers``, by layer."""
+    """A graph pair of the one graph; its hidden states are in ``buffers``, by layer."""
 
     def __init__(self, path: Path, layers: int, shape: tuple[int, int]) -> None:
-        self.switch = RunSwitch()
-        self._session = open_session(path)
+        self._session = OneSession(path)
+        self.switch = self._session.switch
         self.buffers = [Buffer(np.zeros((1, *shape), np.float32)) for _ in range(layers)]
 
     def binding(self, phase: Phase) -> Binding:
         assert phase == "prefill"
-        binding = Binding(self._session)
+        binding = self._session.binding(phase)
         for layer, buffer in enumerate(self.buffers):
             binding.output(state_name(layer), buffer)
         return binding

@@ -1,4 +1,4 @@
-"""The ids on which a bundle is compared with its checkpoint: of a text written for this purpose, or of the user's."""
+"""The token ids that a bundle is compared with its checkpoint on: of a built-in sample text, or of a given file."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +13,7 @@ from edgegen_export.parity.compare import WINDOW, WINDOWS
 from edgegen_export.tokenizer.files import TOKENIZER
 
 _CHARACTERS = 64 * WINDOW * WINDOWS
-"""Ids spell some characters each; no more is looked at."""
+"""Characters read of a file: each id spells a few of them."""
 
 Ids = NDArray[np.int64]
 
@@ -67,7 +67,7 @@ def sample_ids(
         if tokenizer.vocab_size > vocab_size:
             warn(
                 f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only {vocab_size}: "
-                "prompts with the others will be refused"
+                "prompts with tokens beyond will be refused"
             )
     windows = _windows(ids, max_context)
     if windows is not None:
@@ -76,7 +76,7 @@ def sample_ids(
 
 
 def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_context: int) -> Ids:
-    """Ids [windows, t] of the beginning of a text file.
+    """The first ids of a text file, [windows, t].
 
     Raises:
         UsageError: it cannot be read as UTF-8, or is too short; there is no tokenizer for it.
@@ -107,5 +107,5 @@ def _windows(ids: list[int], max_context: int) -> Ids | None:
 
 
 def _least(max_context: int) -> int:
-    """How many ids tell anything."""
+    """The fewest ids to compare on."""
     return min(WINDOW // 4, WINDOWS * min(WINDOW, max_context))

@@ -1,4 +1,4 @@
-"""shortfalls(): what a parity report shows that its user should know, and what to do about it."""
+"""parity_warnings(): what a bundle costs beyond its scheme's limits, and what to do about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from edgegen_export.quantize.recipe import Scheme
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a scheme may cost unmentioned: ``mean_kl`` in nats, and ``perplexity``, the relative change beyond twice its
-    standard error.
+    """What a scheme may cost without a warning: ``mean_kl`` in nats, and ``perplexity``, the relative change beyond
+    twice its standard error.
 
     Not top-1 agreement: a model for which many ids are nearly as likely changes its first choice for nothing.
     """
@@ -26,15 +26,15 @@ LIMITS: Mapping[Scheme, Limit] = {
     # GPTQ costs .001 to .01; plain rounding over outliers, .07 and more.
     "int4": Limit(0.05, 0.03),
     "fp16": Limit(1e-3, 2e-3),
-    # The same numbers in the same precision: more than rounding is a fault of the export's.
+    # The same numbers in the same precision: more than rounding is a bug of the export.
     "fp32": Limit(1e-5, 1e-3),
 }
 
 INT8_KV = 0.01
-"""Divergence in nats that an int8 cache may add unmentioned."""
+"""Divergence in nats that an int8 KV cache may add without a warning."""
 
 
-def shortfalls(report: ParityReport, manifest: Manifest, *, can_be_calibrated: bool) -> list[str]:
+def parity_warnings(report: ParityReport, manifest: Manifest, *, can_be_calibrated: bool) -> list[str]:
     """What the bundle costs beyond its limits, one sentence for each, with what to do.
 
     ``can_be_calibrated``: whether the model can be run before its weights are stored.
@@ -49,8 +49,8 @@ def shortfalls(report: ParityReport, manifest: Manifest, *, can_be_calibrated: b
         parity = report.variants[variant.name]
         if variant.kv.dtype == "int8" and parity.mean_kl > best.mean_kl + INT8_KV:
             found.append(
-                f"int8 keys and values cost this model much ({_cost(parity)}; with float32 ones "
-                f"{best.mean_kl:.2g} nats): run it with float32 ones, the default"
+                f"an int8 KV cache costs this model much ({_cost(parity)}; a float32 one {best.mean_kl:.2g} nats): "
+                "run it with the float32 KV cache, the default"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""What it costs that ``MatMulNBits`` rounds activations: measured on a matrix and some of its inputs."""
+"""Activation rounding of ``MatMulNBits``: its error, measured on a matrix and some of its inputs, by block size."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ _SMALLER = (32, SMALLEST)
 
 
 def bearable_format(x: Floats, weight: Floats, form: MatrixFormat) -> MatrixFormat | None:
-    """``form`` with the largest block, no larger than its own, of tolerable error for the inputs x [m, k]; the smallest
-    where there is none, and None where even that one cannot be borne."""
+    """``form`` with the largest block, up to its own, whose error on the inputs x [m, k] is tolerable; else with the
+    smallest block; None where that block's error is too large as well."""
     error = 0.0
     for size in (form.block_size, *(size for size in _SMALLER if size < form.block_size)):
         form = replace(form, block_size=size)

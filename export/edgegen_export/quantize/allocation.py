@@ -1,4 +1,4 @@
-"""Which matrices get better formats: those where it saves most for its size."""
+"""Bit allocation: which matrices get larger formats, by the divergence that saves for its size."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PIECES = 20_000
-"""In how many pieces bits are given out at most; sizes mostly have a common divisor that makes them far fewer."""
+"""Pieces in which bits are given out at most; sizes mostly have a common divisor that makes them far fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Rung:
     bits: int
 
 
-def climbed(ladders: Mapping[str, Sequence[Rung]], goal: float) -> dict[str, int]:
-    """The rung of every ladder that is left for a higher one: those steps that save most for their size, until all
-    divergences together are no more than ``goal``."""
+def upgraded_until(ladders: Mapping[str, Sequence[Rung]], goal: float) -> dict[str, int]:
+    """The new rung of every ladder that is raised: the steps that save most for their size are taken, until the sum of
+    all divergences is at most ``goal``."""
     reached, total = dict.fromkeys(ladders, 0), sum(rungs[0].divergence for rungs in ladders.values())
     while total > goal:
         best, rate = ("", 0), 0.0
@@ -40,9 +40,9 @@ def climbed(ladders: Mapping[str, Sequence[Rung]], goal: float) -> dict[str, int
     return {name: k for name, k in reached.items() if k}
 
 
-def bought(ladders: Mapping[str, Sequence[Rung]], spare_bits: int) -> dict[str, int]:
-    """The rung of every ladder where all together, above their first ones, take no more than ``spare_bits`` and save
-    most: the multiple-choice knapsack, by dynamic programming over the bits given out."""
+def upgraded_within(ladders: Mapping[str, Sequence[Rung]], spare_bits: int) -> dict[str, int]:
+    """The rung of every ladder, so that all steps above the first rungs take at most ``spare_bits`` and save most: the
+    multiple-choice knapsack, by dynamic programming over the bits given out."""
     more = {name: [rung.bits - rungs[0].bits for rung in rungs] for name, rungs in ladders.items()}
     piece = max(1, math.gcd(*(bits for sizes in more.values() for bits in sizes)))
     piece *= max(1, -(-spare_bits // (piece * _PIECES)))

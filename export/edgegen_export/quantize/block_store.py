@@ -18,9 +18,9 @@ class BlockStore:
     def put(self, module: str, form: MatrixFormat, blocks: Blocks) -> None:
         path = self._path(module, form)
         zeros = np.empty(0, np.uint8) if blocks.zeros is None else blocks.zeros
-        draft, shape = path.with_suffix(".partial.npz"), np.array([blocks.bits, blocks.columns])
-        np.savez(draft, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape, lost=blocks.lost)
-        draft.replace(path)
+        partial, shape = path.with_suffix(".partial.npz"), np.array([blocks.bits, blocks.columns])
+        np.savez(partial, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape, lost=blocks.lost)
+        partial.replace(path)
 
     def get(self, module: str, form: MatrixFormat) -> Blocks | None:
         """The matrix, or None where there is none."""

@@ -1,8 +1,8 @@
-"""GPTQ: a matrix rounded column by column, each column's error made up for by those that are still to come.
+"""GPTQ: a matrix rounded column by column, each column's error compensated in the columns that are not yet rounded.
 
 Frantar, Ashkboos, Hoefler and Alistarh, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
-Transformers", 2022 (arXiv:2210.17323). A block's scales are searched when its turn comes. As there, the columns far
-behind hear of errors for many columns at once: to touch them is what takes the time.
+Transformers", 2022 (arXiv:2210.17323). A block's scales are searched when its turn comes. As there, columns far
+behind are updated for many columns at once: touching them is what takes the time.
 """
 
 import numpy as np

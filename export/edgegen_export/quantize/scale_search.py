@@ -1,4 +1,4 @@
-"""The scales of blocks that cost least: a search over clipping points, each refined by least squares."""
+"""Scale search: block scales of least error, over clipping points that are each refined by least squares."""
 
 import numpy as np
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import UsageError
 from edgegen_export.calibration.bit_budget import BitBudget, ladder
-from edgegen_export.calibration.calibrate import Calibrated, calibrate, layer_matrices
+from edgegen_export.calibration.calibrate import Calibrated, calibrate
+from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters, fused_name, parts
-from edgegen_export.quantize.allocation import Rung, bought
+from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
@@ -33,22 +34,22 @@ SHAPES = {
     "layers.0.mlp.down": (64, 160),
     "layers.1.mlp.down": (64, 40),
 }
-CLIMBING = list(SHAPES)
+ALLOCATED = list(SHAPES)
 WEIGHTS = sum(n * k for n, k in SHAPES.values())
 RECIPE = CALIBRATED["int4"]
 PLAIN_FOUR, ZEROS, EIGHT = ladder(EIGHT_BITS)
 
 
-def budget(per_weight: float | None, recipe: Quantization = RECIPE, climbing: Sequence[str] = CLIMBING) -> BitBudget:
+def budget(per_weight: float | None, recipe: Quantization = RECIPE, allocated: Sequence[str] = ALLOCATED) -> BitBudget:
     tensors = {f"{name}.weight": LazyTensor.from_array(np.zeros(shape, np.float32)) for name, shape in SHAPES.items()}
-    return BitBudget(tensors, list(climbing), recipe, per_weight)
+    return BitBudget(tensors, list(allocated), recipe, per_weight)
 
 
 def bits(formats: dict[str, MatrixFormat]) -> int:
     return sum(stored_bits(SHAPES[name], form) for name, form in formats.items())
 
 
-LEAST_BITS = bits(dict.fromkeys(CLIMBING, PLAIN_FOUR))
+LEAST_BITS = bits(dict.fromkeys(ALLOCATED, PLAIN_FOUR))
 LEAST = LEAST_BITS / WEIGHTS
 
 
@@ -57,14 +58,14 @@ LEAST = LEAST_BITS / WEIGHTS
     costs=st.lists(st.integers(0, 1000), min_size=2 * len(SHAPES), max_size=2 * len(SHAPES)),
 )
 def test_a_budget_is_never_exceeded_and_buys_the_best_there_is(per_weight: float, costs: list[int]) -> None:
-    ladders = dict.fromkeys(CLIMBING, ladder(EIGHT_BITS))
-    changes = [(name, form) for name in CLIMBING for form in (PLAIN_FOUR, ZEROS)]
+    ladders = dict.fromkeys(ALLOCATED, ladder(EIGHT_BITS))
+    changes = [(name, form) for name in ALLOCATED for form in (PLAIN_FOUR, ZEROS)]
     known = {change: cost / 1000 for change, cost in zip(changes, costs, strict=True)}
     formats = budget(per_weight).spent(ladders, known, RECIPE)
-    assert set(formats) == set(CLIMBING)
+    assert set(formats) == set(ALLOCATED)
     assert bits(formats) <= per_weight * WEIGHTS + 0.5
     # The best of all ways, but for what is lost by giving bits out in pieces.
-    every = [dict(zip(CLIMBING, forms, strict=True)) for forms in product(*ladders.values())]
+    every = [dict(zip(ALLOCATED, forms, strict=True)) for forms in product(*ladders.values())]
     cheap_enough = [each for each in every if bits(each) <= LEAST_BITS + 0.999 * (per_weight * WEIGHTS - LEAST_BITS)]
     left = [sum(known.get(change, 0.0) for change in each.items()) for each in (formats, *cheap_enough)]
     assert left[0] <= min(left) + 1e-9
@@ -72,27 +73,27 @@ def test_a_budget_is_never_exceeded_and_buys_the_best_there_is(per_weight: float
 
 def test_many_small_savings_do_not_stand_in_the_way_of_a_large_one() -> None:
     ladders = {"embed": [Rung(7, 0), Rung(0, 100)]} | {f"m{i}": [Rung(0.1, 0), Rung(0, 1)] for i in range(5)}
-    assert bought(ladders, 100) == {"embed": 1} | {f"m{i}": 0 for i in range(5)}
-    assert bought(ladders, 103)["embed"] == 1
-    assert sum(bought(ladders, 103).values()) == 4
-    assert set(bought(ladders, 99).values()) == {0, 1}
-    assert bought(ladders, 10**9) == dict.fromkeys(ladders, 1)
+    assert upgraded_within(ladders, 100) == {"embed": 1} | {f"m{i}": 0 for i in range(5)}
+    assert upgraded_within(ladders, 103)["embed"] == 1
+    assert sum(upgraded_within(ladders, 103).values()) == 4
+    assert set(upgraded_within(ladders, 99).values()) == {0, 1}
+    assert upgraded_within(ladders, 10**9) == dict.fromkeys(ladders, 1)
     for nothing in (0, -5):
-        assert set(bought(ladders, nothing).values()) == {0}
+        assert set(upgraded_within(ladders, nothing).values()) == {0}
 
 
 def test_what_saves_most_per_bit_comes_first() -> None:
-    known = {(name, form): 0.01 for name in CLIMBING for form in (PLAIN_FOUR, ZEROS)}
+    known = {(name, form): 0.01 for name in ALLOCATED for form in (PLAIN_FOUR, ZEROS)}
     known |= {("layers.0.attn.o", form): 0.5 for form in (PLAIN_FOUR, ZEROS)}
-    formats = budget(5.4).spent(dict.fromkeys(CLIMBING, ladder(EIGHT_BITS)), known, RECIPE)
+    formats = budget(5.4).spent(dict.fromkeys(ALLOCATED, ladder(EIGHT_BITS)), known, RECIPE)
     assert formats["layers.0.attn.o"] == EIGHT
     assert formats["embed"] == PLAIN_FOUR  # the largest of those that cost little
 
 
 def test_a_matrix_without_a_ladder_is_paid_for_too() -> None:
-    known = {(name, form): 0.01 for name in CLIMBING for form in (PLAIN_FOUR, ZEROS)}
+    known = {(name, form): 0.01 for name in ALLOCATED for form in (PLAIN_FOUR, ZEROS)}
     recipe = replace(RECIPE, exceptions={"layers.0.mlp.down": EIGHT_BITS})
-    others = [name for name in CLIMBING if name != "layers.0.mlp.down"]
+    others = [name for name in ALLOCATED if name != "layers.0.mlp.down"]
     formats = budget(6.6, recipe, others).spent(dict.fromkeys(others, ladder(EIGHT_BITS)), known, recipe)
     assert bits({**formats, "layers.0.mlp.down": EIGHT_BITS}) <= 6.6 * WEIGHTS
     floats = replace(RECIPE, exceptions={"layers.0.mlp.down": FLOATS})
@@ -128,7 +129,7 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     """4.5 bits leave no zeros, 4.625 some: either way the logits are those of the dequantized tables in NumPy."""
     config = replace(PLAIN, tied_head=tied)
     tensors = random_tensors(config)
-    reference, store = LayerwiseReference(tensors, config, kv_spec(config)), BlockStore(tmp_path)
+    reference, store = LayerwiseModel(tensors, config, kv_spec(config)), BlockStore(tmp_path)
     made = calibrate(tensors, config, reference, IDS, RECIPE, store, per_weight, lambda done, total: None)
     matrices = [name for layer in range(3) for name in layer_matrices(config, layer)]
     names = [*matrices, "embed"] if tied else [*matrices, "embed", "head"]
@@ -140,7 +141,7 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     runner = runner_over(config, params, weights, kv_spec(config), tmp_path)
     assert params.bits_per_weight <= per_weight
     found = decoded(runner, runner.new_cache(), IDS[0].tolist())
-    as_stored = LayerwiseReference({**made.tensors, **dequantized(names, made, store)}, config, kv_spec(config))
+    as_stored = LayerwiseModel({**made.tensors, **dequantized(names, made, store)}, config, kv_spec(config))
     expected = as_stored.logits(as_stored.hidden(IDS[:1])[0])
     # What is left is the rounding of what the matrices take; 4 bits themselves change these logits by far more.
     exact = reference.logits(reference.hidden(IDS[:1])[0])

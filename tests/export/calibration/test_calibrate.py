@@ -14,10 +14,11 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, UsageError
 from edgegen_export.architecture.config import DecoderConfig, Layer, Norm
 from edgegen_export.calibration.bit_budget import ladder
-from edgegen_export.calibration.calibrate import Calibrated, calibrate, layer_matrices
+from edgegen_export.calibration.calibrate import Calibrated, calibrate
+from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import BEARABLE, TOLERABLE, activation_error, bearable_format
 from edgegen_export.quantize.block_store import BlockStore
@@ -51,7 +52,7 @@ def calibrated(
     folder: Path, changes: dict[str, Array] | None = None, recipe: Quantization | None = None, bits: float | None = None
 ) -> tuple[Calibrated, BlockStore]:
     tensors = random_tensors(PLAIN) | {k: LazyTensor.from_array(v) for k, v in (changes or {}).items()}
-    reference, store = LayerwiseReference(tensors, PLAIN, kv_spec(PLAIN)), BlockStore(folder)
+    reference, store = LayerwiseModel(tensors, PLAIN, kv_spec(PLAIN)), BlockStore(folder)
     recipe = recipe or CALIBRATED["int4"]
     return calibrate(tensors, PLAIN, reference, IDS, recipe, store, bits, lambda done, total: None), store
 

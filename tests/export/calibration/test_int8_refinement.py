@@ -1,4 +1,4 @@
-"""What is held, and by how much: on small models whose matrices were made to matter."""
+"""Int8 refinement on small models whose matrices were made to matter: which get better formats, and what that gains."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
-from edgegen_export.calibration.calibrate import layer_matrices
-from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Held, Trial, hold
+from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Refinement, Trial, refine
+from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import rounded_inputs
-from edgegen_export.quantize.allocation import Rung, climbed
+from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS
 from tests.export.bundles import decoded, runner_of
@@ -30,12 +30,14 @@ IDS = np.random.default_rng(0).integers(0, 100, (2, 64))
 INT8 = CALIBRATED["int8"]
 
 
-def held(config: DecoderConfig, changes: Mapping[str, Array], exceptions: Mapping[str, object] | None = None) -> Held:
+def refined(
+    config: DecoderConfig, changes: Mapping[str, Array], exceptions: Mapping[str, object] | None = None
+) -> Refinement:
     tensors = random_tensors(config) | {name: LazyTensor.from_array(x) for name, x in changes.items()}
-    reference = LayerwiseReference(tensors, config, kv_spec(config))
+    reference = LayerwiseModel(tensors, config, kv_spec(config))
     matrices = [layer_matrices(config, layer) for layer in range(config.num_layers)]
     recipe = replace(INT8, exceptions=dict(exceptions or {}))
-    return hold(Trial(tensors, reference, matrices, IDS, recipe, config.tied_head))
+    return refine(Trial(tensors, reference, matrices, IDS, recipe, config.tied_head))
 
 
 def sharp(config: DecoderConfig, factor: float) -> dict[str, Array]:
@@ -45,23 +47,23 @@ def sharp(config: DecoderConfig, factor: float) -> dict[str, Array]:
 
 
 def test_a_healthy_model_keeps_its_formats() -> None:
-    found = held(PLAIN, {})
+    found = refined(PLAIN, {})
     assert 0 < found.divergence <= GOAL
     assert (found.left, found.formats) == (found.divergence, {})
 
 
 def test_better_formats_leave_no_more_than_the_goal() -> None:
-    found = held(PLAIN, sharp(PLAIN, 8))
+    found = refined(PLAIN, sharp(PLAIN, 8))
     assert found.divergence > 2 * GOAL
     assert 0 < found.left <= GOAL
-    again = held(PLAIN, sharp(PLAIN, 8), found.formats)
+    again = refined(PLAIN, sharp(PLAIN, 8), found.formats)
     assert again.divergence < 0.5 * found.divergence
     assert again.divergence == pytest.approx(found.left, rel=0.4)
 
 
 def test_large_matrices_do_not_become_floats() -> None:
     config = replace(PLAIN, vocab_size=SMALL // 64 + 100)
-    found = held(config, sharp(config, 30))
+    found = refined(config, sharp(config, 30))
     assert found.left > GOAL
     assert found.formats["embed"] in (THIRTY_TWO, SIXTEEN)
     assert {form for name, form in found.formats.items() if name != "embed"} == {FLOATS}
@@ -69,7 +71,7 @@ def test_large_matrices_do_not_become_floats() -> None:
 
 def test_an_untied_head_is_judged_apart_from_the_embedding() -> None:
     config = replace(PLAIN, tied_head=False)
-    found = held(config, sharp(config, 12))
+    found = refined(config, sharp(config, 12))
     assert "head" in found.formats
 
 
@@ -78,10 +80,10 @@ def test_a_table_of_positions_is_judged_with_the_others() -> None:
     table = random_tensors(config)["positions.weight"].read().copy()
     table[:, 3] = 4  # beside what all positions have in common, what tells one from another is rounded coarsely
     changes = {**sharp(config, 8), "positions.weight": table}
-    assert held(config, changes).formats["positions"] == FLOATS
+    assert refined(config, changes).formats["positions"] == FLOATS
     floats = dict.fromkeys([*layer_names(config), "embed"], FLOATS)
-    assert held(config, changes, floats).divergence > GOAL
-    assert held(config, changes, {**floats, "positions": FLOATS}).divergence == pytest.approx(0, abs=1e-7)
+    assert refined(config, changes, floats).divergence > GOAL
+    assert refined(config, changes, {**floats, "positions": FLOATS}).divergence == pytest.approx(0, abs=1e-7)
 
 
 def layer_names(config: DecoderConfig) -> list[str]:
@@ -91,15 +93,15 @@ def layer_names(config: DecoderConfig) -> list[str]:
 def test_a_matrix_in_floats_is_left_alone() -> None:
     matrices = layer_names(PLAIN)
     floats = dict.fromkeys([*matrices, "embed"], FLOATS)
-    assert held(PLAIN, sharp(PLAIN, 8), floats).divergence == pytest.approx(0, abs=1e-7)
-    found = held(PLAIN, sharp(PLAIN, 30), dict.fromkeys(matrices, FLOATS))
+    assert refined(PLAIN, sharp(PLAIN, 8), floats).divergence == pytest.approx(0, abs=1e-7)
+    found = refined(PLAIN, sharp(PLAIN, 30), dict.fromkeys(matrices, FLOATS))
     assert set(found.formats) == {"embed"}
 
 
 def test_a_quantized_layer_rounds_what_it_multiplies() -> None:
     """As the bundle will: the operator does so only with matrices that are part of the graph."""
     tensors = random_tensors(PLAIN)
-    reference = LayerwiseReference(tensors, PLAIN, kv_spec(PLAIN))
+    reference = LayerwiseModel(tensors, PLAIN, kv_spec(PLAIN))
     name, x = "layers.0.mlp.down", reference.embed(IDS)
     blocks = round_rows(tensors[f"{name}.weight"].read(), 8, 64)
     with reference.layer(0, IDS.shape[1], [name]) as run:
@@ -118,16 +120,16 @@ def test_steps_are_taken_by_what_they_save_for_their_size() -> None:
         "c": (Rung(0.5, 10), Rung(0.0, 20)),
         "d": (Rung(0.5, 10), Rung(0.6, 20)),
     }
-    assert climbed(ladders, goal=0) == {"a": 1, "b": 1, "c": 1}
-    assert climbed(ladders, goal=5) == {}
-    assert climbed(ladders, goal=4.5) == {"c": 1}
-    assert climbed(ladders, goal=2) == {"b": 1, "c": 1}
+    assert upgraded_until(ladders, goal=0) == {"a": 1, "b": 1, "c": 1}
+    assert upgraded_until(ladders, goal=5) == {}
+    assert upgraded_until(ladders, goal=4.5) == {"c": 1}
+    assert upgraded_until(ladders, goal=2) == {"b": 1, "c": 1}
 
 
 def test_a_rung_that_saves_little_is_passed_over() -> None:
     ladders = {"a": (Rung(1.0, 100), Rung(0.9, 110), Rung(0.1, 130), Rung(0.0, 400))}
-    assert climbed(ladders, goal=0.2) == {"a": 2}
-    assert climbed(ladders, goal=0) == {"a": 3}
+    assert upgraded_until(ladders, goal=0.2) == {"a": 2}
+    assert upgraded_until(ladders, goal=0) == {"a": 3}
 
 
 def test_floats_have_their_size() -> None:
@@ -137,9 +139,9 @@ def test_floats_have_their_size() -> None:
 # Whole exports.
 
 
-def test_a_model_that_stays_bad_is_held(tmp_path: Path, test_data: Path) -> None:
+def test_a_model_that_stays_bad_is_refined(tmp_path: Path, test_data: Path) -> None:
     source = str(test_data / "models/stories260K")
-    bundle, report = export(source, tmp_path / "held")
+    bundle, report = export(source, tmp_path / "refined")
     recipe = bundle.manifest.quantization
     assert recipe.exceptions["embed"] == FLOATS
     assert set(recipe.exceptions.values()) > {FLOATS, SIXTEEN}
@@ -148,7 +150,7 @@ def test_a_model_that_stays_bad_is_held(tmp_path: Path, test_data: Path) -> None
 
 
 def test_floats_keep_int8_keys_exact(tmp_path: Path, test_data: Path) -> None:
-    bundle, _ = export(str(test_data / "models/stories260K"), tmp_path / "held")
+    bundle, _ = export(str(test_data / "models/stories260K"), tmp_path / "refined")
     assert FLOATS in bundle.manifest.quantization.exceptions.values()
     ids, runner = list(range(3, 60)), runner_of(bundle, kv="int8")
     together = decoded(runner, runner.new_cache(), ids)

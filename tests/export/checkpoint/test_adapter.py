@@ -176,10 +176,10 @@ def test_everything_that_does_not_fit_is_told_at_once_up_to_a_dozen(base: Path, 
     tensors = factors(C_ATTN, 8, 25) | {A.replace("c_attn", "c_proj"): ones(2, 8)} | {"strange": ones(1)}
     assert len(misfits(base, write_lora(tmp_path / "some", tensors))) == 3
     llama = [f"base_model.model.model.layers.{i}.self_attn.q_proj" for i in range(40)]
-    faults = misfits(base, write_lora(tmp_path / "llama", {n: x for m in llama for n, x in factors(m, 8, 8).items()}))
-    assert len(faults) == 13
-    assert faults[0] == "model.layers.0.self_attn.q_proj: the base has no such module"
-    assert faults[-1] == "and 28 more"
+    problems = misfits(base, write_lora(tmp_path / "llama", {n: x for m in llama for n, x in factors(m, 8, 8).items()}))
+    assert len(problems) == 13
+    assert problems[0] == "model.layers.0.self_attn.q_proj: the base has no such module"
+    assert problems[-1] == "and 28 more"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

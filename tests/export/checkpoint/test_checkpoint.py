@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from edgegen.errors import CheckpointError, UsageError
-from edgegen_export.checkpoint import Checkpoint, Source
+from edgegen_export.checkpoint import Checkpoint, Listing, Source
+from edgegen_export.tokenizer.files import tokenizer_files
+from tests.export.checkpoint.gguf_bytes import write_llama
 from tests.export.checkpoint.layouts import gpt2_tensors, numpy_dtype, write_gpt2, write_safetensors
+from tests.export.test_process import run_python
 
 LAYOUTS = ("original", "trainer", "untied", "tied_with_head")
 SMALL: dict[str, Any] = {"n_embd": 8, "n_head": 2, "vocab_size": 11, "n_positions": 6}
@@ -48,6 +51,45 @@ def test_files_are_found_by_name(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(write_gpt2(tmp_path / "a", layout="trainer", **SMALL)))
     assert checkpoint.file("generation_config.json") == tmp_path / "a" / "generation_config.json"
     assert checkpoint.file("tokenizer.json") is None
+
+
+@pytest.mark.parametrize("gguf", [False, True])
+def test_the_folder_is_listed_once(tmp_path: Path, gguf: bool) -> None:
+    folder = write_llama(tmp_path / "a.gguf").parent if gguf else write_gpt2(tmp_path, layout="trainer", **SMALL)
+    listed: list[Path] = []
+
+    def read_listing(folder: Path) -> Listing:
+        listed.append(folder)
+        return Listing.read(folder)
+
+    checkpoint = Checkpoint.open(str(folder), read_listing=read_listing)
+    (folder / "tokenizer.json").write_text("{}")  # too late to be seen
+    assert checkpoint.file("tokenizer.json") is None
+    assert tokenizer_files(checkpoint) == {}
+    assert listed == [folder]
+
+
+LISTINGS = """
+import sys
+from pathlib import Path
+from edgegen_export.pipeline import export
+
+source, listed = Path(sys.argv[1]), []
+
+def hook(event, args):
+    if event in ("os.listdir", "os.scandir") and args and Path(str(args[0])) == source:
+        listed.append(event)
+
+sys.addaudithook(hook)
+export(str(source), Path(sys.argv[2]), scheme="fp32")
+print(len(listed))
+"""
+
+
+def test_a_whole_export_lists_the_folder_once(tmp_path: Path) -> None:
+    folder = write_gpt2(tmp_path / "a", layout="trainer", shards=2, n_embd=16, n_head=2, vocab_size=11, n_positions=6)
+    (folder / "LICENSE").write_text("free")
+    assert run_python(LISTINGS, folder, tmp_path / "bundle").strip() == "1"
 
 
 def test_a_lone_file_of_another_name_serves(tmp_path: Path) -> None:

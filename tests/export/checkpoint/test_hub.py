@@ -36,7 +36,7 @@ try:
         )
     sums = {name: float(t.read().sum()) for name, t in c.tensors.items()}
     print(json.dumps({"kind": c.source.kind, "id": c.source.id, "revision": c.source.revision, "sums": sums,
-        "files": sorted(p.name for p in c.path.rglob("*") if p.is_file()), "said": said}))
+        "files": sorted(p.name for p in c.listing.folder.rglob("*") if p.is_file()), "said": said}))
 except EdgegenError as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}))
 """

@@ -123,7 +123,7 @@ def test_without_an_operator_for_it_the_bundle_does_without(tmp_path: Path, monk
     listener = Listener()
     source = write_gpt2(tmp_path / "checkpoint", layout="original")
     bundle, report = export(str(source), tmp_path / "bundle", progress=listener)
-    assert "the bundle gets no variant with int8 keys and values: its heads are odd" in listener.warnings
+    assert "the bundle gets no variant with an int8 KV cache: its heads are odd" in listener.warnings
     assert [variant.kv.dtype for variant in bundle.manifest.variants] == ["float32"]
     assert not any("kv-int8" in name for name in bundle.manifest.files)
     assert not any(name.endswith("_scale") for name in stored(graph(bundle, bundle.variant.prefill)))

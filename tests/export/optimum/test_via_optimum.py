@@ -16,7 +16,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError, ExportError, TensorError, UnsupportedModelError, UsageError
 from edgegen.llm import LLM
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.optimum.model_source import TracedReference
+from edgegen_export.optimum.model_source import TracedModel
 from edgegen_export.optimum.trace import DEFAULT_CONTEXT, check_traceable, context_of
 from edgegen_export.optimum.traced_graph import TracedGraph
 from edgegen_export.pipeline import export
@@ -318,7 +318,7 @@ def test_an_export_killed_in_its_trace_leaves_no_bundle_and_the_next_one_makes_i
 def test_a_trace_that_computes_something_else_is_refused(tmp_path: Path) -> None:
     weights = toy_weights()
     path = write_model(optimum_graph(weights), tmp_path / "model.onnx")
-    reference = TracedReference(path, TracedGraph.read(path).kv)
+    reference = TracedModel(path, TracedGraph.read(path).kv)
     ids = np.random.default_rng(0).integers(0, VOCABULARY, (2, 30))
     expected = np.array([toy_logits(weights, row) for row in ids])
     np.testing.assert_allclose(reference.logits(reference.hidden(ids)), expected, rtol=0, atol=1e-4)

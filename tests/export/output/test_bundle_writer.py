@@ -17,7 +17,7 @@ from edgegen.bundle.manifest import FileEntry
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import ExportError
 from edgegen_export.output.bundle_writer import PAGE, BundleWriter, WeightsFile
-from edgegen_export.output.resume import UNFINISHED
+from edgegen_export.output.resume import KEPT_PREFIX
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from tests.export.checkpoint.layouts import write_gpt2
@@ -35,7 +35,7 @@ def tree(folder: Path) -> Tree:
 
 def remove_unfinished(target: Path) -> bool:
     """Let the next export begin anew; whether this one had left anything to go on from."""
-    kept = list(target.glob(UNFINISHED + "*"))
+    kept = list(target.glob(KEPT_PREFIX + "*"))
     for folder in kept:
         shutil.rmtree(folder)
     return bool(kept)

@@ -11,7 +11,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import ExportError
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.output.resume import UNFINISHED, Unfinished, fingerprint
+from edgegen_export.output.resume import KEPT_PREFIX, ResumeFolder, fingerprint
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from tests.export.checkpoint.layouts import write_gpt2
@@ -55,8 +55,8 @@ def interrupt(checkpoint: Path, target: Path, error: BaseException, layers: int 
     return listener
 
 
-def unfinished_in(target: Path) -> list[Path]:
-    return list(target.glob(UNFINISHED + "*"))
+def kept_in(target: Path) -> list[Path]:
+    return list(target.glob(KEPT_PREFIX + "*"))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("Ctrl-C"), OSError(28, "No space left")], ids=["Ctrl-C", "disk"])
@@ -66,7 +66,7 @@ def test_the_same_export_goes_on_to_the_same_bundle(
     target = tmp_path / "bundle"
     first = interrupt(checkpoint, target, error)
     assert any("is kept" in warning for warning in first.warnings)
-    (kept,) = unfinished_in(target)
+    (kept,) = kept_in(target)
     matrices = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
     assert len(matrices) == 16  # of two layers, without and with zeros
 
@@ -89,13 +89,13 @@ def test_what_was_left_is_used_for_the_same_weights_and_wishes_only(checkpoint: 
     other = write_gpt2(tmp_path / "other", seed=2, **SHAPE)
     listener = interrupt(other, target, KeyboardInterrupt("Ctrl-C"))
     assert any("sampling" in stage for stage in listener.stages)
-    assert len(unfinished_in(target)) == 2
+    assert len(kept_in(target)) == 2
     whole, _ = export(str(other), tmp_path / "elsewhere", scheme="int8")
     listener = Listener()
     bundle, _ = export(str(other), target, scheme="int8", progress=listener)
     assert not any("going on" in warning for warning in listener.warnings)
     assert bundle.manifest.files == whole.manifest.files
-    assert unfinished_in(target) == []
+    assert kept_in(target) == []
 
 
 def test_a_bug_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
@@ -134,13 +134,13 @@ def test_a_killed_export_goes_on_too(checkpoint: Path, whole: Bundle, tmp_path: 
 def test_two_at_once_do_not_share_a_folder(tmp_path: Path) -> None:
     warnings: list[str] = []
     (tmp_path / "scratch").mkdir()
-    with Unfinished(tmp_path, tmp_path / "first", warnings.append) as first:
+    with ResumeFolder(tmp_path, tmp_path / "first", warnings.append) as first:
         folder, _ = first.claim("key")
         (folder / "text.npy").write_text("first's")
-        with Unfinished(tmp_path, tmp_path / "scratch", warnings.append) as second:
+        with ResumeFolder(tmp_path, tmp_path / "scratch", warnings.append) as second:
             assert second.claim("key") == (tmp_path / "scratch", False)
         assert (folder / "text.npy").exists()  # the second, done, takes nothing away
-    assert unfinished_in(tmp_path) == []
+    assert kept_in(tmp_path) == []
     assert warnings == []
 
 

@@ -1,4 +1,4 @@
-"""What an export says of its bundle: the unquantized model heard, layers compared, shortfalls told, a picture drawn."""
+"""What an export says of its bundle: the unquantized model heard, layers compared, warnings given, a picture drawn."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +18,13 @@ from edgegen.parity.measure import log_probabilities, parity_of
 from edgegen.parity.reference import LIKELIEST, UNKNOWN
 from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
-from edgegen_export.parity.compare import continuations, listen
+from edgegen_export.parity.compare import continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
 from edgegen_export.parity.sample_text import SAMPLE_TEXT
-from edgegen_export.parity.warnings import shortfalls
+from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
 from tests.export.bundles import Listener
@@ -84,7 +84,7 @@ def test_a_models_continuations_are_those_of_decoding_it_token_by_token(
 
 def test_what_a_model_says_is_kept() -> None:
     graphs = RandomGraphs()
-    said = listen(Model(graphs), IDS, 512, lambda: fake_runner(graphs))
+    said = record_reference(Model(graphs), IDS, 512, lambda: fake_runner(graphs))
     assert said.likeliest.shape == (2, 64, LIKELIEST)
     for window, row in enumerate(IDS.tolist()):
         for at in range(len(row)):
@@ -101,7 +101,7 @@ def test_what_a_model_says_is_kept() -> None:
 @pytest.mark.parametrize("max_context", [1, 2, 3, 20])
 def test_prompts_and_what_follows_fit_a_small_context(max_context: int) -> None:
     graphs = RandomGraphs()
-    said = listen(Model(graphs), IDS[:, :max_context], max_context, lambda: fake_runner(graphs, max_context))
+    said = record_reference(Model(graphs), IDS[:, :max_context], max_context, lambda: fake_runner(graphs, max_context))
     prompts, length = said.prompts.shape
     assert prompts == (8 if max_context > 1 else 0)
     assert length + said.continuations.shape[1] <= max_context
@@ -113,7 +113,7 @@ def test_a_model_that_says_nothing_finite_is_broken() -> None:
             return super().logits(ids) * np.float32(np.inf if len(ids) == 50 else 1)
 
     with pytest.raises(ExportError, match="the checkpoint itself, unquantized, gives logits that are not finite"):
-        listen(Model(Broken()), IDS, 512, lambda: fake_runner(RandomGraphs()))
+        record_reference(Model(Broken()), IDS, 512, lambda: fake_runner(RandomGraphs()))
 
 
 def test_traced_graphs_are_compared_like_others() -> None:
@@ -131,7 +131,7 @@ def test_traced_graphs_are_compared_like_others() -> None:
         return ConcatRunner(ToyGraphs(weights), toy_variant(), VOCABULARY, POSITIONS)
 
     ids: Ids = np.random.default_rng(5).integers(0, VOCABULARY, (2, 40))
-    said = listen(Toy(), ids, POSITIONS, lambda: runner(coarse))
+    said = record_reference(Toy(), ids, POSITIONS, lambda: runner(coarse))
     exact, rounded = (parity_of(lambda _, w=w: runner(w), said) for w in (weights, coarse))
     expected, found = (np.array([toy_logits(w, row) for row in ids.tolist()]) for w in (weights, coarse))
     log_p, log_q = (np.array([[log_probabilities(x) for x in row] for row in logits]) for logits in (expected, found))
@@ -157,7 +157,7 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     bundle.file("weights.data").write_bytes(weights.data)
     rotary = tuple(rotary_tables(config).values())
     variant = replace(fake_variant(), kv=kv, contract=GraphContract(), rotary=rotary)
-    reference = LayerwiseReference(tensors, config, kv)
+    reference = LayerwiseModel(tensors, config, kv)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 30))
 
     def grown(ids: Ids) -> Iterator[Array]:
@@ -199,7 +199,7 @@ def told(
     )  # fmt: skip
     manifest = replace(manifest, quantization=(ROUNDED if fast else CALIBRATED)[scheme])
     report = ParityReport("t", 512, 128, 8, 24, 20.0, {"a": first, "b": second}, {}, 1, 1)
-    return shortfalls(report, manifest, can_be_calibrated=can_be_calibrated)
+    return parity_warnings(report, manifest, can_be_calibrated=can_be_calibrated)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_perplexity_counts_beyond_its_noise_only() -> None:
 
 def test_an_int8_cache_that_costs_more_than_the_weights_is_told() -> None:
     (text,) = told("int8", False, WELL, replace(WELL, mean_kl=0.02))
-    assert text.startswith("int8 keys and values cost this model much (mean KL 0.02 nats,")
-    assert text.endswith("with float32 ones 0.0004 nats): run it with float32 ones, the default")
+    assert text.startswith("an int8 KV cache costs this model much (mean KL 0.02 nats,")
+    assert text.endswith("a float32 one 0.0004 nats): run it with the float32 KV cache, the default")
 
 
 def test_outliers_rounded_plainly_are_told_by_a_real_export(test_data: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from edgegen_export.architecture.folding import folded
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.layerwise_reference import LayerwiseReference
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
 from tests.families.cases import CASES
 
@@ -51,7 +51,7 @@ def random_tensors(config: DecoderConfig, biases: bool = True) -> dict[str, Lazy
 
 
 def logits(tensors: Mapping[str, LazyTensor], config: DecoderConfig) -> Array:
-    reference = LayerwiseReference(tensors, config, kv_spec(config))
+    reference = LayerwiseModel(tensors, config, kv_spec(config))
     hidden = reference.hidden(IDS)
     return reference.logits(hidden.reshape(-1, hidden.shape[-1]))
 

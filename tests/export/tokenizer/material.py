@@ -8,7 +8,7 @@ from typing import Any
 
 from edgegen.bundle.manifest import Source
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.checkpoint import Checkpoint, Listing
 from edgegen_export.tokenizer.files import tokenizer_files
 
 CHATS = (
@@ -65,7 +65,7 @@ def write_folder(
 def files_of(folder: Path) -> dict[str, bytes]:
     """The bundle's tokenizer files made from the folder's."""
     config = json.loads((folder / "config.json").read_bytes())
-    return tokenizer_files(Checkpoint(folder, Source("folder", folder.name), config, {}))
+    return tokenizer_files(Checkpoint(Listing.read(folder), Source("folder", folder.name), config, {}))
 
 
 def load(files: Mapping[str, bytes], folder: Path) -> Tokenizer:

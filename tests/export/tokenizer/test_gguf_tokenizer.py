@@ -13,7 +13,7 @@ import tokenizers
 from edgegen.bundle.manifest import Source
 from edgegen.errors import CheckpointError
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.checkpoint import Checkpoint, Listing
 from edgegen_export.tokenizer.files import tokenizer_files
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
@@ -87,7 +87,7 @@ def test_the_file_of_stories260k(test_data: Path, tmp_path: Path) -> None:
     folder = test_data / "models" / "stories260K"
     fields = gguf.GGUFReader(str(folder / "stories260K-f32.gguf")).fields
     metadata = {name: field.contents() for name, field in fields.items()}
-    checkpoint = Checkpoint(folder, Source("folder", "stories260K"), {}, {}, metadata=metadata)
+    checkpoint = Checkpoint(Listing.read(folder), Source("folder", "stories260K"), {}, {}, metadata=metadata)
     files = tokenizer_files(checkpoint)
     made, original = load(files, tmp_path), Tokenizer.from_file(folder / "tokenizer.json")
     for text in texts(test_data):
@@ -263,7 +263,7 @@ def test_chat_templates_are_carried(templates: dict[str, str], carried: Any) -> 
 @pytest.mark.parametrize("metadata", [{}, {f"{GGML}.model": "none"}, {f"{GGML}.model": "no_vocab"}])
 def test_a_file_may_have_none(metadata: dict[str, Any]) -> None:
     assert not has_tokenizer(metadata)
-    assert tokenizer_files(Checkpoint(Path("nowhere"), Source("folder", "x"), {}, {}, metadata=metadata)) == {}
+    assert tokenizer_files(Checkpoint(Listing(Path("nowhere")), Source("folder", "x"), {}, {}, metadata=metadata)) == {}
 
 
 def test_a_whole_tokenizer_is_used_as_it_is(test_data: Path) -> None:

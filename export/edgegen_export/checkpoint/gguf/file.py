@@ -36,17 +36,19 @@ def open_gguf(path: Path) -> GgufFile:
     opened = [_open(part) for part in paths]
     metadata = opened[0][1].metadata
     tensors: dict[str, LazyTensor] = {}
-    faults = _faults(metadata, len(paths))
+    problems = _faults(metadata, len(paths))
     for part, (file, header) in zip(paths, opened, strict=True):
-        faults += [f"tensor {name!r} of {part.name} is in a part before it" for name in header.tensors.keys() & tensors]
+        problems += [
+            f"tensor {name!r} of {part.name} is in a part before it" for name in header.tensors.keys() & tensors
+        ]
         tensors |= {name: _lazy(file, name, entry) for name, entry in header.tensors.items()}
     expected = metadata.get("split.tensors.count", len(tensors))
     if len(paths) > 1 and expected != len(tensors):
-        faults.append(f"its parts hold {len(tensors)} tensors, its header promises {expected}")
-    if not faults and not tensors:
-        faults.append("it holds no tensors, a vocabulary at most")
-    if faults:
-        raise CheckpointError(f"{path}: {one_or_list(faults)}")
+        problems.append(f"its parts hold {len(tensors)} tensors, its header promises {expected}")
+    if not problems and not tensors:
+        problems.append("it holds no tensors, a vocabulary at most")
+    if problems:
+        raise CheckpointError(f"{path}: {one_or_list(problems)}")
     return GgufFile(path, metadata, tensors)
 
 
@@ -63,22 +65,22 @@ def _open(path: Path) -> tuple[MappedFile, GgufHeader]:
 
 def _faults(metadata: Mapping[str, Any], parts: int) -> list[str]:
     """Why this metadata is not that of a whole model in ``parts`` files."""
-    faults: list[str] = []
+    problems: list[str] = []
     kind = metadata.get("general.type")
     if kind not in _MODEL:
-        faults.append(f"it holds a GGUF of type {kind!r}, not a model")
+        problems.append(f"it holds a GGUF of type {kind!r}, not a model")
     elif not isinstance(metadata.get(ARCHITECTURE), str):
-        faults.append(f"it has no {ARCHITECTURE}, so it cannot be said what model it holds")
+        problems.append(f"it has no {ARCHITECTURE}, so it cannot be said what model it holds")
     count = metadata.get("split.count", 0) or 1
     if type(count) is not int:
-        faults.append(f"its split.count is {count!r}, not a number")
+        problems.append(f"its split.count is {count!r}, not a number")
     elif count != parts:
-        faults.append(
+        problems.append(
             f"it is one of {count} parts, and they are found by name only: name them <name>-00001-of-{count:05}.gguf"
             if parts == 1
             else f"its name says {parts} parts, its header {count}"
         )
-    return faults
+    return problems
 
 
 def _lazy(file: MappedFile, name: str, entry: TensorEntry) -> LazyTensor:

@@ -57,7 +57,7 @@ class GgufHeader(NamedTuple):
 def read_header(file: MappedFile) -> GgufHeader:
     """The checked header of a GGUF file of version 2 or 3, little endian.
 
-    Raises ``CheckpointError``, naming the file and every fault found, unless names are unique and every tensor lies
+    Raises ``CheckpointError``, naming the file and every problem found, unless names are unique and every tensor lies
     aligned inside the file, clear of the others, with the bytes that its type and shape ask for.
     """
     try:
@@ -81,13 +81,13 @@ class _Reader:
         self._begin(self._file.path)
         tensor_count = self._count("tensors", _SMALLEST_TENSOR)
         field_count = self._count("metadata keys", _SMALLEST_FIELD)
-        faults: list[str] = []
+        problems: list[str] = []
         metadata: dict[str, Any] = {}
         for _ in range(field_count):
             key = self._text("a metadata key", strict=True)
             value = self._value(key, self._u32(), 0)
             if key in metadata:
-                faults.append(f"metadata key {key!r} occurs twice")
+                problems.append(f"metadata key {key!r} occurs twice")
             metadata[key] = value
         found = [self._description() for _ in range(tensor_count)]
         alignment = metadata.get(_ALIGNMENT, 32)
@@ -98,14 +98,14 @@ class _Reader:
         for name, shape, type_number, offset in found:
             entry = _entry(shape, type_number, start, offset, alignment)
             if name in entries:
-                faults.append(f"tensor {name!r} occurs twice")
+                problems.append(f"tensor {name!r} occurs twice")
             elif isinstance(entry, str):
-                faults.append(f"tensor {name!r}: {entry}")
+                problems.append(f"tensor {name!r}: {entry}")
             else:
                 entries[name] = entry
-        faults += _layout_faults(entries, self._file.size)
-        if faults:
-            raise _MalformedError(one_or_list(faults))
+        problems += _layout_problems(entries, self._file.size)
+        if problems:
+            raise _MalformedError(one_or_list(problems))
         return GgufHeader(metadata, entries)
 
     def _begin(self, path: Path) -> None:
@@ -204,14 +204,14 @@ def _entry(shape: tuple[int, ...], type_number: int, start: int, offset: int, al
     return TensorEntry(known, shape, start + offset, math.prod(shape) // known.block * known.nbytes)
 
 
-def _layout_faults(entries: dict[str, TensorEntry], size: int) -> list[str]:
+def _layout_problems(entries: dict[str, TensorEntry], size: int) -> list[str]:
     """Tensors that overlap, and those beyond the end of the file."""
-    faults: list[str] = []
+    problems: list[str] = []
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if entry.offset < end and entry.nbytes:
-            faults.append(f"tensor {name!r} overlaps the tensor before it")
+            problems.append(f"tensor {name!r} overlaps the tensor before it")
         end = max(end, entry.offset + entry.nbytes)
     if end > size:
-        faults.append(f"the file is truncated: its tensors end at byte {end}, it has {size}")
-    return faults
+        problems.append(f"the file is truncated: its tensors end at byte {end}, it has {size}")
+    return problems

@@ -69,7 +69,7 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
     Raises ``CheckpointError`` listing tensors that are not of the architecture or do not fit its heads.
     """
     tensors: dict[str, LazyTensor] = {}
-    faults: list[str] = []
+    problems: list[str] = []
     for name, tensor in gguf.tensors.items():
         if name in ROPE_FACTORS or (name == _HEAD and original.tied):
             continue
@@ -78,19 +78,19 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         found = original.architecture.modules.get(template)
         if found is None or parameter not in ("weight", "bias"):
             near = did_you_mean(template, original.architecture.modules) if found is None else ""
-            faults.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
+            problems.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
             continue
         layout: Layout = Same(found) if isinstance(found, str) else found
         try:
             theirs = layout.apply(tensor, parameter, original.heads)
         except (ValueError, IndexError) as error:
-            faults.append(f"{name}: shape {list(tensor.shape)} does not fit the metadata: {error}")
+            problems.append(f"{name}: shape {list(tensor.shape)} does not fit the metadata: {error}")
             continue
         named = {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
-        faults += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
+        problems += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
         tensors |= named
-    if faults:
-        raise CheckpointError(f"{gguf.path}: {one_or_list(faults)}")
+    if problems:
+        raise CheckpointError(f"{gguf.path}: {one_or_list(problems)}")
     return tensors
 
 

@@ -1,7 +1,7 @@
-"""LayerwiseReference: the unquantized model, run layer by layer in the memory of its largest layer.
+"""LayerwiseModel: the unquantized model in float32, run layer by layer in the memory of its largest layer.
 
-The same blocks that make the bundle's graphs make one small graph per layer, whose weights are inputs fed straight
-from the mapped checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
+The blocks of the bundle's graphs build one small graph per layer, whose weights are inputs fed straight from the mapped
+checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ Stored = MatrixFormat | Blocks
 """How a matrix is stored: rounded plainly to a format, or in codes that are known."""
 
 
-class LayerwiseReference:
+class LayerwiseModel:
     """Runs our tensors (by our names) in float32."""
 
     def __init__(self, tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec) -> None:
@@ -51,20 +51,20 @@ class LayerwiseReference:
 
     def hidden(self, ids: NDArray[np.int64]) -> Hidden:
         """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
-        (x,) = deque(self.states(ids), maxlen=1)  # no other layer's is kept
+        (x,) = deque(self.states(ids), maxlen=1)  # only the last layer's is kept
         return self.final(x)
 
     def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
-        """ids [b, t] without past → the hidden states [b, t, e] behind each layer, one after the other."""
+        """ids [b, t] without past → the hidden states [b, t, e] after each layer, layer by layer."""
         x = self.embed(ids)
         for layer in range(self._config.num_layers):
             with self.layer(layer, ids.shape[1]) as run:
                 x = run(x)
             yield x
 
-    def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseReference":
+    def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseModel":
         """The same model made of other tensors."""
-        return LayerwiseReference(tensors, self._config, self._kv)
+        return LayerwiseModel(tensors, self._config, self._kv)
 
     def logits(self, hidden: NDArray[np.float32], stored: Stored = FLOATS) -> NDArray[np.float32]:
         """hidden [n, d] → logits float32 [n, vocab].
@@ -92,7 +92,7 @@ class LayerwiseReference:
     ) -> Hidden:
         """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
 
-        ``stored``: how the tables ("embed", "positions") are, those that are not as in the model.
+        ``stored``: how the tables "embed" and "positions" are stored, where they differ from the model's.
         """
         tables, stored = dict(self._tensors), stored or {}
         # Only the rows in use, so that the table is never read whole.
@@ -124,7 +124,7 @@ class LayerwiseReference:
         changed: Mapping[str, LazyTensor] | None = None,
         blocks: Mapping[str, Blocks] | None = None,
     ) -> Generator["LayerRun"]:
-        """One layer over sequences of ``tokens``, its weights read; those of ``changed`` instead of the model's.
+        """One layer over sequences of ``tokens``, its weights read; tensors of ``changed`` replace the model's.
 
         ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
         fused name that are quantized, and multiplied as in the bundle.
@@ -176,7 +176,7 @@ class HeadSlab:
         """
         if stored != FLOATS:
             hidden = rounded_inputs(hidden, _block_size(stored, hidden.shape[1]))
-        with np.errstate(all="ignore"):  # logits are judged by who asked for them
+        with np.errstate(all="ignore"):  # the caller checks the logits
             logits: NDArray[np.float32] = hidden @ _as_stored(self.rows, stored, self.ids).T
             if self.bias is not None:
                 logits += self.bias
@@ -186,7 +186,7 @@ class HeadSlab:
 
 
 class LayerRun:
-    """One layer of the reference, ready to run over hidden states."""
+    """One layer of the model, ready to run over hidden states."""
 
     def __init__(
         self,
@@ -207,13 +207,13 @@ class LayerRun:
         return self._run(x, [_RESULT])[0]
 
     def tapped(self, x: Hidden) -> tuple[Hidden, dict[str, Hidden]]:
-        """Besides, the inputs [b · t, columns] of the modules that were asked for, by fused name."""
+        """The hidden states after the layer, and the inputs [b · t, columns] of the tapped modules, by fused name."""
         result, *inputs = self._run(x, [_RESULT, *(f"{_TAP}{tap}" for tap in self._taps)])
         flat = (array.reshape(-1, array.shape[-1]) for array in inputs)
         return result, dict(zip(self._taps, flat, strict=True))
 
     def cached(self, x: Hidden) -> tuple[Hidden, NDArray[Any], NDArray[Any]]:
-        """Besides, the keys and values as the cache keeps them, [b, kv_heads, t, head_dim]."""
+        """The hidden states after the layer, and keys and values as in the KV cache, [b, kv_heads, t, head_dim]."""
         result, keys, values = self._run(x, [_RESULT, self._cache.present_key, self._cache.present_value])
         return result, keys, values
 
@@ -241,7 +241,7 @@ def _inputs(g: GraphBuilder) -> Stream:
 
 
 def _as_stored(rows: Hidden, stored: Stored, which: slice | NDArray[np.int64]) -> Hidden:
-    """``rows``, those of a matrix that ``which`` names, as its codes have them."""
+    """The rows ``which`` of a matrix, as its codes have them."""
     if isinstance(stored, Blocks):
         return stored.rows(which).values()
     return rows if stored == FLOATS else round_rows(rows, stored.bits, _block_size(stored, rows.shape[1])).values()

@@ -1,0 +1,244 @@
+"""LayerWalk: the unquantized model run layer by layer over the calibration text, its weights smoothed on the way.
+
+What a layer takes is what it takes in the unquantized model: to run the layers before it quantized costs twice the time
+and measured no better. In memory are one layer's weights and Hessians, and hidden states of the calibration text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.errors import ExportError
+from edgegen.system import trim_memory
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.calibration.key_rotation import best_angles, turned_rows
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
+from edgegen_export.graph.parameters import fused_name, fused_weight
+from edgegen_export.quantize.activations import SMALLEST, bearable_format
+from edgegen_export.quantize.recipe import FLOATS
+from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
+
+ROWS, ROWS_FOR_HESSIANS = 2, 4
+"""Rows of the calibration text that are run together: few take little memory, many touch a Hessian less often."""
+
+SAMPLES = 16
+"""Inputs kept of each row, to see what rounding them costs, and the keys they make."""
+
+_HEAD_ROWS = 4096
+"""Rows of the head on which the rounding of its inputs is judged."""
+
+Floats = NDArray[np.float32]
+Modules = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerMatrix:
+    """A matrix of ``layer`` by its fused ``name``, smoothed; ``form``: the format whose blocks its inputs bear;
+    ``hessian``: ``x.T @ x`` of its inputs, where wanted; ``changed``: the layer's tensors that smoothing changed."""
+
+    layer: int
+    name: str
+    weight: LazyTensor
+    form: MatrixFormat
+    hessian: Floats | None
+    changed: Mapping[str, LazyTensor]
+
+
+def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
+    """The matrices of a layer, experts left out, by fused name: the modules of each."""
+    attn, mlp = f"layers.{layer}.attn", f"layers.{layer}.mlp"
+    matrices: list[Modules] = [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
+    if not config.experts:
+        matrices += [(f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",), (f"{mlp}.down",)]
+    return {fused_name(modules): modules for modules in matrices}
+
+
+class LayerWalk:
+    """One walk through the layers and the head; ``tensors`` and ``recipe`` are what became of them on the way."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, LazyTensor],
+        config: DecoderConfig,
+        reference: LayerwiseModel,
+        recipe: Quantization,
+        *,
+        hessians: bool,
+    ) -> None:
+        """``tensors``: the model's, which ``reference`` runs; ``hessians``: whether those of inputs are wanted."""
+        self.tensors = dict(tensors)
+        self._config = config
+        self._reference = reference
+        self._recipe = recipe
+        self._hessians = hessians
+        self._formats: dict[str, MatrixFormat] = {}
+        self._states: list[Floats] = []
+
+    @property
+    def recipe(self) -> Quantization:
+        """The recipe, with smaller blocks or floats for matrices whose inputs bear no others."""
+        return replace(self._recipe, exceptions=self._recipe.exceptions | self._formats)
+
+    @property
+    def left_in_floats(self) -> list[str]:
+        """The matrices whose inputs bear no blocks at all."""
+        return [name for name, form in self._formats.items() if form == FLOATS]
+
+    def matrices(
+        self, ids: NDArray[np.int64], on_run: Callable[[LayerRun], None], on_layer: Callable[[int, int], None]
+    ) -> Iterator[LayerMatrix]:
+        """The matrices of every layer, on what they take when the model reads ids [rows, t].
+
+        ``on_run`` gets each layer, unquantized, before its matrices. ``on_layer`` hears how many layers of how many are
+        done.
+
+        Raises:
+            ExportError: the model's hidden states are not finite.
+        """
+        rows, config, reference = ROWS_FOR_HESSIANS if self._hessians else ROWS, self._config, self._reference
+        self._states = [reference.embed(ids[start : start + rows]) for start in range(0, len(ids), rows)]
+        for layer in range(config.num_layers):
+            matrices = layer_matrices(config, layer)
+            with reference.layer(layer, ids.shape[1], list(matrices)) as run:
+                inputs, self._states = _watched(run, self._states, hessians=self._hessians)
+                on_run(run)
+            changed = self._smooth(layer, matrices, inputs)
+            for name, modules in matrices.items():
+                seen, weight = inputs.pop(name), fused_weight(self.tensors, modules)
+                wanted = self._recipe.format_of(name)
+                form = bearable_format(np.concatenate(seen.samples), weight.read(), wanted) or FLOATS
+                if form != wanted:
+                    self._formats[name] = form
+                yield LayerMatrix(layer, name, weight, form, seen.hessian, changed)
+            del run, inputs  # and the layer's weights
+            trim_memory()
+            on_layer(layer + 1, config.num_layers)
+
+    def head(self) -> Floats | None:
+        """Smooth the final norm, and find the head's format; returns ``x.T @ x`` of what the head takes, where wanted.
+        To be called behind the last layer."""
+        pair, reference, recipe = head_pair(self._config), self._reference, self._recipe
+        module = "embed" if self._config.tied_head else "head"
+        inputs = _Inputs.of(self.tensors[f"{module}.weight"].shape[1], self._hessians)
+        factors = np.ones(1, np.float32)
+        if pair and recipe.smoothing:
+            largest = [np.abs(reference.final(x, projected=False)).max(axis=(0, 1)) for x in self._states]
+            _refuse_not_finite(*largest)
+            done = smoothed(self.tensors, pair, np.max(largest, axis=0), recipe.smoothing)
+            self.tensors |= done.tensors
+            factors = done.factors if module in pair.takers else factors
+        for x in self._states:
+            hidden = reference.final(x)
+            _refuse_not_finite(hidden)
+            inputs.add(hidden.reshape(-1, hidden.shape[-1]), len(x))
+        self._states = []
+        inputs.divide(factors)
+        matrix = self.tensors[f"{module}.weight"]
+        rows = matrix.rows(0, min(_HEAD_ROWS, matrix.shape[0]))
+        form = bearable_format(np.concatenate(inputs.samples), rows, recipe.embedding)
+        if form != recipe.embedding:
+            self._formats[module] = form or replace(recipe.embedding, block_size=SMALLEST)
+        return inputs.hessian
+
+    def _smooth(
+        self, layer: int, matrices: Mapping[str, Modules], inputs: Mapping[str, "_Inputs"]
+    ) -> dict[str, LazyTensor]:
+        """The layer's tensors that smoothing changes; ``inputs`` become those of the smoothed matrices."""
+        if not self._recipe.smoothing:  # weights are to stay as they are
+            return {}
+        pairs = layer_pairs(self._config, layer)
+        changed = _smoothed(self.tensors, pairs, matrices, inputs, self._recipe.smoothing)
+        changed |= _keys_for_int8({**self.tensors, **changed}, self._config, layer, inputs)
+        self.tensors |= changed
+        return changed
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """Of what one matrix takes: the greatest magnitude of each channel, some of it, and ``x.T @ x`` where wanted."""
+
+    hessian: Floats | None
+    largest: Floats
+    samples: list[Floats] = field(default_factory=list[Floats])
+
+    @classmethod
+    def of(cls, columns: int, hessian: bool) -> "_Inputs":
+        return cls(np.zeros((columns, columns), np.float32) if hessian else None, np.zeros(columns, np.float32))
+
+    def add(self, x: Floats, rows: int) -> None:
+        """x [rows · t, columns]."""
+        np.maximum(self.largest, np.abs(x).max(axis=0), out=self.largest)
+        self.samples.append(x[:: max(1, len(x) // (SAMPLES * rows))].copy())
+        if self.hessian is not None:
+            self.hessian += x.T @ x
+
+    def divide(self, factors: Floats) -> None:
+        self.largest /= factors
+        for sample in self.samples:
+            sample /= factors
+        if self.hessian is not None:
+            self.hessian /= factors
+            self.hessian /= factors[:, None]
+
+
+def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tuple[dict[str, _Inputs], list[Floats]]:
+    """What each tapped matrix takes, and the states after the layer."""
+    inputs, after = dict[str, _Inputs](), list[Floats]()
+    for x in states:
+        y, tapped = run.tapped(x)
+        after.append(y)
+        _refuse_not_finite(y, *tapped.values())
+        for name, array in tapped.items():
+            if name not in inputs:
+                inputs[name] = _Inputs.of(array.shape[1], hessians)
+            inputs[name].add(array, len(x))
+    return inputs, after
+
+
+def _refuse_not_finite(*arrays: Floats) -> None:
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ExportError("the checkpoint itself, unquantized, gives logits that are not finite: it is broken.")
+
+
+def _smoothed(
+    tensors: Mapping[str, LazyTensor],
+    pairs: Sequence[Pair],
+    matrices: Mapping[str, Modules],
+    inputs: Mapping[str, _Inputs],
+    alpha: float,
+) -> dict[str, LazyTensor]:
+    """The tensors of a layer that smoothing changes; ``inputs`` become those of the smoothed matrices."""
+    changed: dict[str, LazyTensor] = {}
+    for pair in pairs:
+        taking = [name for name, modules in matrices.items() if modules[0] in pair.takers]
+        done = smoothed({**tensors, **changed}, pair, inputs[taking[0]].largest, alpha)
+        changed |= done.tensors
+        for name in taking:
+            inputs[name].divide(done.factors)
+    return changed
+
+
+def _keys_for_int8(
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs]
+) -> dict[str, LazyTensor]:
+    """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
+    attn, dim, rope = f"layers.{layer}.attn", config.head_dim, config.layers[layer].rope
+    if rope is None or config.qk_norm or config.clip_qkv is not None:
+        return {}
+    x = np.concatenate(inputs[fused_name([f"{attn}.{name}" for name in "qkv"])].samples)
+    heads, made = {"q": config.num_heads, "k": config.num_kv_heads}, dict[str, Floats]()
+    for name, count in heads.items():
+        bias = tensors.get(f"{attn}.{name}.bias")
+        rows = x @ tensors[f"{attn}.{name}.weight"].read().T + (0 if bias is None else bias.read())
+        made[name] = rows.reshape(len(x), count, dim)[..., : rope.dim]
+    angles, changed = best_angles(made["q"], made["k"], rope, config.max_positions), dict[str, LazyTensor]()
+    for name, count in heads.items() if angles.any() else ():
+        of_heads = np.repeat(angles, count // config.num_kv_heads, axis=0)
+        for tensor in (f"{attn}.{name}.weight", f"{attn}.{name}.bias"):
+            if tensor in tensors:
+                changed[tensor] = turned_rows(tensors[tensor], of_heads, rope, dim)
+    return changed

@@ -1,0 +1,40 @@
+"""Strategy: how a recipe (int8, int4, prequantized) chooses matrix formats while the model is calibrated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen_export.calibration.layer_walk import Floats, LayerMatrix
+from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.layerwise_model import LayerRun
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The formats of matrices, by (fused) module, that differ from the recipe's; and what to tell the user."""
+
+    formats: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
+    warnings: tuple[str, ...] = ()
+
+
+class Strategy(Protocol):
+    """Sees the layers in their order, each before its matrices; decides at the end."""
+
+    @property
+    def hessians(self) -> bool:
+        """Whether the matrices come with the Hessians of their inputs."""
+        ...
+
+    def enter(self, run: LayerRun) -> None:
+        """Take a layer, unquantized."""
+        ...
+
+    def add(self, matrix: LayerMatrix) -> None:
+        """Take a matrix of that layer."""
+        ...
+
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+        """``tensors``: smoothed; ``recipe``: with the formats that inputs bear; ``head_hessian``: ``x.T @ x`` of what
+        the head takes, where Hessians are wanted."""
+        ...

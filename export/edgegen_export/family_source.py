@@ -1,0 +1,177 @@
+"""FamilySource: a checkpoint of a known family, whose graphs are built of the blocks that all families share."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import KVSpec, Model, Phase
+from edgegen.errors import BundleError, UsageError
+from edgegen.model.ort_session import require_version
+from edgegen_export.architecture.architecture import Architecture, bind, find_architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.folding import folded
+from edgegen_export.calibration.calibrate import calibrate
+from edgegen_export.calibration.kv_scales import kv_scales
+from edgegen_export.calibration.prequantized import repacking
+from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
+from edgegen_export.families.refused import REFUSED
+from edgegen_export.graph.builder import GraphBuilder
+from edgegen_export.graph.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
+from edgegen_export.graph.layerwise_model import LayerwiseModel
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.requirements import MINIMUM_FOR_EXPERTS, MINIMUM_FOR_WINDOWS, MINIMUM_ONNXRUNTIME
+from edgegen_export.model_source import ModelFacts, Plan
+from edgegen_export.progress import ExportProgress
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FamilySource:
+    """The model ``config`` over ``tensors``, by our names."""
+
+    facts: ModelFacts
+    config: DecoderConfig
+    tensors: Mapping[str, LazyTensor]
+    reference: LayerwiseModel
+    warnings: tuple[str, ...]
+    can_calibrate: bool = True
+
+    @property
+    def identity(self) -> str:
+        return repr(self.config)
+
+    def build(self, kv: KVSpec, params: Parameters, phase: Phase) -> GraphBuilder:
+        make = build_prefill if phase == "prefill" else build_decode
+        return make(self.config, params, kv)
+
+    def build_states(self, kv: KVSpec, params: Parameters) -> GraphBuilder:
+        return build_states(self.config, params, kv)
+
+    def states(self, ids: Ids) -> Iterator[NDArray[np.float32]]:
+        return self.reference.states(ids)
+
+    def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
+        """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""
+        recipe, experts, warnings = (ROUNDED if fast else CALIBRATED)[scheme], self._experts(), ()
+        calibrates = recipe.calibrates
+        if recipe.linear.bits < EIGHT_BITS.bits and experts:
+            recipe = replace(recipe, exceptions=dict.fromkeys(experts, EIGHT_BITS))
+            warnings = ("the matrices of the experts are stored in 8 bits: their operator is not used with fewer",)
+        if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
+            recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
+        repacked = repacking(self.tensors, self.config, experts, recipe)
+        measure = partial(calibrate, self.tensors, self.config, self.reference) if calibrates else None
+        return Plan(repacked.recipe, measure, (*warnings, *repacked.warnings))
+
+    def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
+        progress.stage("calibrating the int8 KV cache")
+        try:
+            return kv_scales(tensors, self.config, self.facts.kv, ids)
+        except BundleError as error:
+            progress.warn(f"the bundle gets no variant with an int8 KV cache: {error}")
+            return {}
+
+    def _experts(self) -> tuple[str, ...]:
+        """The modules of matrices of experts, whose operator takes 8 bits."""
+        per_layer = ("gate+up", "down") if self.config.experts else ()
+        return tuple(f"layers.{i}.mlp.{name}" for i in range(self.config.num_layers) for name in per_layer)
+
+
+class FamilyLoader:
+    """Loads checkpoints of the known ``families``, with ``adapter`` merged in where there is one."""
+
+    def __init__(
+        self,
+        families: tuple[Architecture, ...],
+        max_context: int | None,
+        adapter: str | None,
+        progress: ExportProgress,
+    ) -> None:
+        """
+        Raises:
+            CheckpointError: the adapter cannot be read.
+        """
+        self._families = families
+        self._max_context = max_context
+        self._progress = progress
+        self._merging = f"merging {adapter}"
+        self._adapter = Adapter.open(adapter, progress=progress.stage) if adapter is not None else None
+
+    def check(self, config: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
+        """
+        Raises:
+            UnsupportedModelError: no family has this architecture, or not these settings.
+            UsageError: the model cannot be exported for so many positions.
+            BundleError: the installed ONNX Runtime cannot run it.
+        """
+        architecture = find_architecture(config, self._families, REFUSED)
+        read = architecture.read_config(config)
+        read = read.for_context(_context(read, self._max_context))
+        require_version(_minimum_onnxruntime(read))
+        return architecture, read
+
+    def ready(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Unpacked, where it is quantized already, and merged."""
+        architecture, config = self.check(checkpoint.config)
+        names = architecture.base_names(config)
+        checkpoint = unpacked(checkpoint, names)
+        if self._adapter is None:
+            return checkpoint
+        self._progress.stage(self._merging)
+        return merge_adapter(checkpoint, self._adapter, names, tied_head=config.tied_head, warn=self._progress.warn)
+
+    def load(self, checkpoint: Checkpoint, scratch: Path) -> FamilySource:
+        """
+        Raises:
+            TensorError: the checkpoint's tensors do not fit its config.
+        """
+        # The config anew: an adapter may have parted the head from the embedding.
+        architecture, config = self.check(checkpoint.config)
+        bound = bind(architecture, config, checkpoint.tensors)
+        tensors, kv = folded(config, bound), kv_spec(config)
+        model = Model(
+            family=checkpoint.config["model_type"],
+            parameters=sum(math.prod(tensor.shape) for tensor in bound.values()),
+            num_layers=config.num_layers,
+            hidden_size=config.hidden_size,
+            vocab_size=config.vocab_size,
+            max_context=config.max_positions,
+        )
+        rotary = tuple(rotary_tables(config).values())
+        longer = (
+            f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
+            "with the frequencies or distances for so many"
+        )
+        return FamilySource(
+            ModelFacts(model, kv, _minimum_onnxruntime(config), rotary),
+            config,
+            tensors,
+            LayerwiseModel(tensors, config, kv),
+            (longer,) if self._max_context is None and config.longest_context > config.max_positions else (),
+        )
+
+
+def _minimum_onnxruntime(config: DecoderConfig) -> str:
+    if config.experts:
+        return MINIMUM_FOR_EXPERTS
+    return MINIMUM_FOR_WINDOWS if any(layer.window for layer in config.layers) else MINIMUM_ONNXRUNTIME
+
+
+def _context(config: DecoderConfig, wanted: int | None) -> int:
+    """
+    Raises:
+        UsageError: the model cannot be exported for so many positions.
+    """
+    if wanted is not None and not 1 <= wanted <= config.longest_context:
+        raise UsageError(
+            f"max_context: this model can be exported for 1 to {config.longest_context} positions, not {wanted}"
+        )
+    return wanted or config.max_positions
