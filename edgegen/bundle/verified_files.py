@@ -20,7 +20,7 @@ from edgegen.system import home_folder
 # A file changed within the clock's granularity after it was hashed would look unchanged.
 _SETTLED_AFTER_NS = 2_000_000_000
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class VerifiedFiles:
             elif (size := path.stat().st_size) != wanted.size:
                 found.append(f"{name}: {size} bytes, but the manifest says {wanted.size}")
             else:
-                digest = hashlib.sha256()
-                with path.open("rb") as file:
-                    while block := file.read(_BLOCK):
-                        digest.update(block)
-                        yield len(block)
+                digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+                with path.open("rb", buffering=0) as file:
+                    while read := file.readinto(block):
+                        digest.update(block[:read])
+                        yield read
                 if digest.hexdigest() != wanted.sha256:
                     found.append(f"{name}: contents differ from the manifest's hash")
         except FileNotFoundError:
