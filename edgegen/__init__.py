@@ -4,7 +4,8 @@
 >>> llm = LLM.load()                                    # the embedded default model; or a bundle's name or path
 >>> llm.generate("Once upon a time", max_new_tokens=40).text
 
-Names are imported when they are first used, so that ``import edgegen`` costs nothing by itself.
+The public names are those of ``dir(edgegen)``; all else in this package is private and may change at any time. Names
+are imported when they are first used, so that ``import edgegen`` costs nothing by itself.
 """
 
 from importlib import import_module
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from edgegen.generation.session import Session
     from edgegen.generation.stream import TextStream
     from edgegen.llm import LLM
+    from edgegen.model.loading import LoadProgress
     from edgegen.options.engine import EngineOptions
     from edgegen.options.generation import GenerationOptions
     from edgegen.sampling.logprobs import TokenLogprob
@@ -59,6 +61,7 @@ _HOME = {
     "GenerationOptions": "options.generation",
     "GenerationResult": "generation.results",
     "LLM": "llm",
+    "LoadProgress": "model.loading",
     "Perplexity": "scoring.scores",
     "Score": "scoring.scores",
     "Session": "generation.session",
@@ -88,6 +91,7 @@ __all__ = [
     "GenerationOptions",
     "GenerationResult",
     "HubError",
+    "LoadProgress",
     "LogitsError",
     "ManifestError",
     "MemoryBudgetError",
@@ -106,6 +110,10 @@ __all__ = [
     "UsageError",
     "VerificationError",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

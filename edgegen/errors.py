@@ -1,11 +1,11 @@
 """The error tree.
 
     EdgegenError
-    ├── UsageError               the call cannot be right: an argument, an option, a combination
+    ├── UsageError               invalid arguments: an argument, an option, a combination of them
     │   ├── OptionError          a generation or engine option is unknown, ill-typed or contradictory
     │   │   └── ConstraintError  a schema, grammar or regular expression is broken or cannot be enforced
     │   ├── PromptTooLongError   the prompt does not fit the model's context
-    │   ├── MemoryBudgetError    the keys and values of a request can never fit the budget
+    │   ├── MemoryBudgetError    the KV cache of a request can never fit the budget
     │   └── ConversationError    the messages of a chat are malformed, or the model's template refuses them
     ├── LogitsError              a step's logits leave no token to choose: NaN, infinite, or all masked
     ├── CheckpointError          the source checkpoint cannot be read
@@ -36,7 +36,7 @@ class EdgegenError(Exception):
 
 
 class UsageError(EdgegenError, ValueError):
-    """The call cannot be right, whatever the bundle holds."""
+    """Invalid arguments, whatever the bundle holds."""
 
 
 class OptionError(UsageError):
@@ -52,7 +52,7 @@ class PromptTooLongError(UsageError):
 
 
 class MemoryBudgetError(UsageError):
-    """The keys and values of a request would take more memory than the engine may ever use for them."""
+    """The KV cache of a request would take more memory than the engine may ever use for it."""
 
 
 class LogitsError(EdgegenError):
@@ -120,7 +120,7 @@ def first_line(error: BaseException) -> str:
 
 
 def one_or_list(problems: Sequence[str]) -> str:
-    """One problem as it is; several as an indented list, each on its line, as far as anyone would read."""
+    """One problem as it is; several as an indented list, each on its line, ``LISTED`` at most."""
     if len(problems) == 1:
         return problems[0]
     rest = [f"and {len(problems) - LISTED} more"] if len(problems) > LISTED else []

@@ -1,48 +1,49 @@
-"""LLM: a bundle, ready to generate from Python."""
+"""LLM: loads a bundle and generates, chats and scores with it from Python."""
 
+import gc
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Never, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.chat import ChatTemplate, Conversation, Message
 from edgegen.engine.engine import Engine
 from edgegen.engine.engine_thread import EngineThread
 from edgegen.errors import UsageError
 from edgegen.generation.cancellation import CancelToken
+from edgegen.generation.engine_client import EngineClient
+from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Request
-from edgegen.generation.request_builder import Prompt, RequestBuilder
+from edgegen.generation.request_builder import RequestBuilder
 from edgegen.generation.results import GenerationResult
 from edgegen.generation.session import Session
 from edgegen.generation.stream import TextStream
 from edgegen.model.interfaces import Runner
-from edgegen.model.loading import Background, open_runner, open_tokenizer
+from edgegen.model.loading import LoadProgress, OnProgress, default_kv_budget, ignore_progress, open_bundle, open_model
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.hints import refuse_unknown
-from edgegen.scoring.perplexity import PerplexityMeter, Progress
+from edgegen.scoring.perplexity import OnScored, PerplexityMeter
 from edgegen.scoring.scorer import Scorer, is_several
 from edgegen.scoring.scores import Perplexity, Score
 from edgegen.speculation.draft_model import DraftModel, open_draft
-from edgegen.system import available_memory, trim_memory
+from edgegen.system import trim_memory
 from edgegen.tokenizer import Tokenizer
 
 Messages = Ids[Message] | Conversation
-"""What has been said: messages with a ``role`` and a ``content``."""
+"""A conversation: messages with a ``role`` and a ``content``."""
 
-
-_LEAST_KV_BUDGET = 1 << 26
-"""Bytes of keys and values that a short text takes in models of the size that small machines run."""
-
-_HEAD_START = 0.05
-"""Seconds after which ONNX Runtime packs weights, and needs no Python for it. Reading a tokenizer keeps Python to
-itself, half as long as that takes or less: begun sooner, it would be waited for; so it is done beside."""
+_CLOSED = "this LLM is closed: load it again."
 
 
 class LLM:
-    """A model of one bundle; may be used from any thread. Requests that come together run together."""
+    """A loaded model. Safe to use from any thread; requests that come together are batched (continuous batching).
+
+    ``with LLM.load(…) as llm:`` or :meth:`close` gives its memory back.
+    """
 
     def __init__(
         self,
@@ -53,35 +54,35 @@ class LLM:
         draft: DraftModel | None = None,
     ) -> None:
         self.bundle = bundle
-        self.tokenizer = tokenizer
-        self.max_context = bundle.manifest.model.max_context
+        model = bundle.manifest.model
+        self.max_context = model.max_context
         config = bundle.json(bundle.manifest.generation_config)
         self.generation_options = GenerationOptions.from_config(config, self.max_context)
         bos = config.get("bos_token_id")
-        known = isinstance(bos, int) and 0 <= bos < bundle.manifest.model.vocab_size
+        known = isinstance(bos, int) and 0 <= bos < model.vocab_size
         self._chat_template: ChatTemplate | None = None
-        self._builder = RequestBuilder(
-            tokenizer,
-            bundle.manifest.model.vocab_size,
+        encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
+        variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+        self._runner = runner
+        self._draft = draft
+        self._builder: RequestBuilder | None = RequestBuilder(
+            encoder,
             self.max_context,
             eos_token_ids=self.generation_options.eos_token_id or (),
-            bos_token_id=bos if known else None,
-            sure=options.deterministic and runner.chunk_invariance != "any",
             draft=draft,
+            bit_exact=options.deterministic and runner.chunk_invariance != "any",
+            model=f"{bundle.digest} {variant.name}",
         )
-        variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
-        self._identity = f"{bundle.digest} {variant.name}"
-        self._scorer = Scorer(self._builder, self.max_context)
-        self._thread = EngineThread(
-            Engine(
-                runner,
-                options.prefill_chunk,
-                max_batch_size=options.max_batch_size,
-                kv_budget=options.kv_budget or _default_kv_budget(),
-                prefix_budget=options.prefix_cache,
-                deterministic=options.deterministic,
-            )
+        engine = Engine(
+            runner,
+            options.prefill_chunk,
+            max_batch_size=options.max_batch_size,
+            kv_budget=options.kv_budget or default_kv_budget(),
+            prefix_budget=options.prefix_cache,
+            deterministic=options.deterministic,
         )
+        self._client = EngineClient(EngineThread(engine))
+        self._closing = Lock()
 
     @classmethod
     def load(
@@ -90,9 +91,12 @@ class LLM:
         *,
         options: EngineOptions | None = None,
         verify: bool = True,
+        on_progress: OnProgress | None = None,
         **misplaced: Never,
     ) -> Self:
         """Open a bundle by path or name; without one, the embedded default model.
+
+        ``on_progress`` is called in this thread with a :class:`LoadProgress`; what it raises ends loading.
 
         Raises:
             BundleNotFoundError: nothing under that name or path.
@@ -101,16 +105,57 @@ class LLM:
             UsageError: the bundle has no variant as ``options`` ask for, or the draft model another vocabulary.
             OptionError: an argument is unknown; it says where it belongs.
         """
-        refuse_unknown(misplaced, ("model", "options", "verify"))
-        options = options or EngineOptions()
-        bundle = _open(model, verify=verify)
-        draft = None if options.draft is None else open_draft(_open(options.draft, verify=verify), bundle, options)
-        with Background(lambda: open_runner(bundle, options)) as packing:
-            packing.wait(_HEAD_START)
-            tokenizer = open_tokenizer(bundle)
-        runner = packing.result()
+        refuse_unknown(misplaced, ("model", "options", "verify", "on_progress"))
+        options, tell = options or EngineOptions(), on_progress or ignore_progress
+        bundle = open_bundle(model, verify=verify, on_progress=tell)
+        draft = None
+        if options.draft is not None:
+            of_draft = open_bundle(options.draft, verify=verify, on_progress=tell)
+            tell(LoadProgress("draft", 0, of_draft.weights_size))
+            draft = open_draft(of_draft, bundle, options)
+            tell(LoadProgress("draft", of_draft.weights_size, of_draft.weights_size))
+        runner, tokenizer = open_model(bundle, options, tell)
         trim_memory()  # what reading took: 15 MB beside the 223 that GPT-2 small keeps
         return cls(bundle, tokenizer, runner, options, draft)
+
+    def close(self) -> None:
+        """Cancel what runs, end the engine's thread, and give the memory of weights and KV cache back to the system.
+
+        Requests under way end as with a :class:`CancelToken`: what there is by then is their result, and their
+        ``finish_reason`` is ``cancelled``. Using a closed LLM is a ``UsageError``; closing it again does nothing.
+
+        Raises:
+            UsageError: the caller is a function that this model calls.
+        """
+        self._client.thread.refuse_own_calls("close it")
+        with self._closing:
+            if self._builder is None:
+                return
+            self._client.close(_CLOSED)
+            self._builder = self._chat_template = None
+            self._runner.close()
+            if self._draft is not None:
+                self._draft.close()
+            gc.collect()  # the engine's parts refer to each other
+            trim_memory()
+
+    @property
+    def closed(self) -> bool:
+        return self._builder is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LLM({self.bundle!r}, {'closed' if self.closed else f'max_context={self.max_context}'})"
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None where the bundle has none."""
+        return self._open.encoder.tokenizer
 
     @overload
     def generate(
@@ -142,29 +187,29 @@ class LLM:
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> GenerationResult | list[GenerationResult]:
-        """The whole answer to a prompt, or to each of a list of texts, which run together.
+        """The whole answer to a prompt, or to each of a list of prompts, which run in one batch.
 
         ``options`` replaces the bundle's own; keyword arguments override either, as in
         ``generate("Once", max_new_tokens=40, temperature=0.8)``. With ``num_return_sequences`` the result is the first
-        answer, and has the ``others``. With a ``session`` the prompt goes behind what that holds, and both it and the
-        answer are in the session afterwards; an empty prompt has an answer that was cut short go on. Once ``cancel``
-        is cancelled, what there is by then is the result, and the session stays as it was.
+        answer, and has the ``others``. A ``session`` lends its KV cache, and prompt and answer are appended to it; with
+        an empty prompt, an answer that was cut short goes on. Once ``cancel`` is cancelled, what there is by then is
+        the result, and the session stays as it was.
 
         Raises:
             OptionError: an option is unknown, wrong, or contradicts another.
             ConstraintError: a grammar, schema or expression is broken, or cannot be enforced.
             PromptTooLongError: the prompt does not fit the model's context.
-            MemoryBudgetError: keys and values of the request can never fit ``kv_budget``.
+            MemoryBudgetError: the KV cache of the request can never fit ``kv_budget``.
             LogitsError: no token can be chosen: the model's logits are NaN or infinite, or all tokens are masked.
             SessionError: the session was begun with another model.
-            UsageError: the prompt cannot be encoded, or the caller is a function that this model calls.
+            UsageError: the prompt cannot be encoded, this is closed, or the caller is a function that this model calls.
         """
         chosen = self._chosen(options, overrides)
         if _is_batch(prompt):
             if session is not None:
                 raise UsageError("a session has one prompt at a time: give each of several a session of its own.")
-            return self._finish([self._builder.build(text, chosen) for text in prompt], cancel)
-        return self._finish([self._request(cast(Prompt, prompt), chosen, session)], cancel)[0]
+            return self._client.run([self._open.build(text, chosen) for text in prompt], cancel)
+        return self._client.run([self._request(cast(Prompt, prompt), chosen, session)], cancel)[0]
 
     def stream(
         self,
@@ -175,11 +220,11 @@ class LLM:
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
-        """The answer in pieces, as it is made: ``for chunk in stream``, or ``async for``.
+        """Stream the answer in chunks: ``for chunk in stream``, or ``async for``.
 
         Arguments and errors are those of :meth:`generate`. The chunks of several answers come mixed.
         """
-        return self._stream(self._request(prompt, self._chosen(options, overrides), session), cancel)
+        return self._client.stream(self._request(prompt, self._chosen(options, overrides), session), cancel)
 
     def chat(
         self,
@@ -192,17 +237,18 @@ class LLM:
     ) -> GenerationResult:
         """The assistant's answer to a conversation: a list of messages, or a :class:`~edgegen.Conversation`.
 
-        Written out by the model's chat template, or as a plain transcript for a model that has none
-        (:attr:`chat_template`). What is said in it never becomes a control token. The answer also ends where the
+        Rendered by the model's chat template, or as a plain transcript for a model that has none
+        (:attr:`chat_template`). Text in messages never becomes a control token. The answer also ends where the
         template ends a turn, unless ``eos_token_id`` is given. With a ``session`` only what is new of the conversation
-        is computed; all of it is given all the same, and is in ``session.messages`` afterwards, with the answer.
+        is prefilled; give the whole conversation all the same. It is in ``session.messages`` afterwards, and so is the
+        answer.
 
         Raises:
             ConversationError: the messages are malformed, or the template refuses them.
             SessionError: the session was begun with another model.
             OptionError, PromptTooLongError: as :meth:`generate`.
         """
-        return self._finish([self._chat_request(conversation, options, overrides, session)], cancel)[0]
+        return self._client.run([self._chat_request(conversation, options, overrides, session)], cancel)[0]
 
     def stream_chat(
         self,
@@ -213,8 +259,8 @@ class LLM:
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
-        """The answer in pieces, as it is made; arguments and errors are those of :meth:`chat`."""
-        return self._stream(self._chat_request(conversation, options, overrides, session), cancel)
+        """Stream the assistant's answer in chunks; arguments and errors are those of :meth:`chat`."""
+        return self._client.stream(self._chat_request(conversation, options, overrides, session), cancel)
 
     @overload
     def score(
@@ -243,7 +289,7 @@ class LLM:
 
         Both are texts, or both token ids. Texts are tokenized together, as lm-evaluation-harness does it: white space
         at the end of the context belongs to the continuation, and so does a token that reaches over the border. An
-        empty context is the model's beginning-of-sequence id. Several continuations share the context's computation.
+        empty context is the model's beginning-of-sequence id. Several continuations share the context's prefill.
         ``top_logprobs``: of each place's likeliest tokens, keep so many. Once ``cancel`` is cancelled, what there is by
         then is the result (:attr:`Score.complete`).
 
@@ -253,8 +299,10 @@ class LLM:
             LogitsError: the model's logits are NaN or infinite.
         """
         several = is_several(continuation)
-        scoring = self._scorer.build(context, continuation if several else [cast(Prompt, continuation)], top_logprobs)
-        self._finish(scoring.requests, cancel)
+        scoring = Scorer(self._open.encoder, self.max_context).build(
+            context, continuation if several else [cast(Prompt, continuation)], top_logprobs
+        )
+        self._client.run(scoring.requests, cancel)
         scores = scoring.scores()
         return scores if several else scores[0]
 
@@ -264,10 +312,10 @@ class LLM:
         *,
         window: int | None = None,
         stride: int | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnScored | None = None,
         cancel: CancelToken | None = None,
     ) -> Perplexity:
-        """How well the model foresees a text of any length, or its ids.
+        """The perplexity of a text of any length, or of its ids.
 
         A window of ``window`` tokens (the model's context, 2048 at most) slides over the text by ``stride`` tokens
         (half a window); each token but the text's first is scored once, with at least ``window - stride`` tokens before
@@ -280,8 +328,8 @@ class LLM:
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             LogitsError: the model's logits are NaN or infinite.
         """
-        meter = PerplexityMeter(self._builder.read(text, "the text"), self.max_context, window, stride)
-        return meter.measure(lambda request: self._finish([request], cancel)[0], on_progress)
+        meter = PerplexityMeter(self._open.encoder.read(text, "the text"), self.max_context, window, stride)
+        return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -297,28 +345,25 @@ class LLM:
             UsageError: neither text nor ids, a text without a tokenizer, an empty prompt without such an id, or ids
                 outside the vocabulary.
         """
-        return self._builder.encode(prompt)
+        return self._open.encoder.encode(prompt)
+
+    def decode(self, ids: Ids[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of ``ids``, without control tokens such as ``<|endoftext|>`` unless told to keep them.
+
+        Raises:
+            UsageError: they are no ids, or outside the vocabulary, or there is no tokenizer.
+        """
+        return self._open.encoder.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    @property
+    def _open(self) -> RequestBuilder:
+        if self._builder is None:
+            raise UsageError(_CLOSED)
+        return self._builder
 
     def _request(self, prompt: Prompt, options: GenerationOptions, session: Session | None) -> Request:
-        if session is None:
-            return self._builder.build(prompt, options)
-        session.check(self._identity)
-        return self._remembered(
-            self._builder.build(self._builder.encode_behind(session, prompt), options, session), session
-        )
-
-    def _remembered(self, request: Request, session: Session, messages: Ids[Message] = ()) -> Request:
-        """Have ``session`` take over what ``request`` comes to, if it comes to its end."""
-        (row,) = request.group.sequences
-
-        def take() -> None:
-            if row.kv.kept is not None and row.finish is not None:
-                said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
-                begin, why, state = row.answer_start, row.finish.reason, row.params.pipeline.state(row.ids)
-                session.take(self._identity, row.ids, begin, why, request.seed, state, row.kv.kept, said)
-
-        request.on_success = take
-        return request
+        builder = self._open
+        return builder.build(prompt, options) if session is None else builder.build_behind(session, prompt, options)
 
     def _chat_request(
         self,
@@ -328,20 +373,17 @@ class LLM:
         session: Session | None,
     ) -> Request:
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
-        if self.tokenizer is None:
+        tokenizer = self.tokenizer
+        if tokenizer is None:
             raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
         chosen = self._chosen(options, overrides)
         template = self.chat_template
-        end = template.end_of_turn(self.tokenizer)
+        end = template.end_of_turn(tokenizer)
         if chosen.eos_token_id is None or chosen.eos_token_id == self.generation_options.eos_token_id:
             known = self.generation_options.eos_token_id or ()
             chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
         chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        ids = template.encode(said, self.tokenizer)
-        if session is None:
-            return self._builder.build(ids, chosen)
-        session.check(self._identity)
-        return self._remembered(self._builder.build(ids, chosen, session), session, said.messages)
+        return self._open.build(template.encode(said, tokenizer), chosen, session, said.messages)
 
     def _chosen(self, options: object, overrides: GenerationOverrides) -> GenerationOptions:
         """
@@ -355,52 +397,6 @@ class LLM:
             raise UsageError(f"options must be GenerationOptions, not {type(options).__name__}: give others by name.")
         return options.override(overrides)
 
-    def _finish(self, requests: Ids[Request], token: CancelToken | None) -> list[GenerationResult]:
-        """Run to the end; after an error or Ctrl-C nobody waits for the rest."""
-        try:
-            for request in requests:
-                self._submit(request, token)
-            for request in requests:
-                if isinstance(error := request.mail.take(), BaseException):
-                    raise error
-            return [request.result() for request in requests]
-        finally:
-            for request in requests:
-                if not request.finished:
-                    self._cancel(request)
-
-    def _stream(self, request: Request, token: CancelToken | None) -> TextStream:
-        request.streamed = True
-        stream = TextStream(request, self._cancel)
-        self._submit(request, token)
-        return stream
-
-    def _submit(self, request: Request, token: object) -> None:
-        if token is not None and not isinstance(token, CancelToken):
-            raise UsageError(f"cancel must be a CancelToken, not {type(token).__name__}.")
-        request.token = token
-        if token is not None:
-            token.attach(request, lambda: self._cancel(request))
-        self._thread.submit(request.group)
-
-    def _cancel(self, request: Request) -> None:
-        """May run in a finalizer, at any moment of any thread."""
-        self._thread.cancel(request.group)
-        request.end()
-
-
-def _default_kv_budget() -> int | None:
-    """Half of what is free; a short text may be made on any machine."""
-    free = available_memory()
-    return None if free is None else max(_LEAST_KV_BUDGET, free // 2)
-
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:
     return isinstance(prompt, list) and (not prompt or isinstance(prompt[0], str))
-
-
-def _open(model: str | Path, *, verify: bool) -> Bundle:
-    bundle = Bundle.open(BundleStore().resolve(model))
-    if verify:
-        bundle.verify_once()
-    return bundle

@@ -1,6 +1,6 @@
 """Strict JSON: the object in a text (:func:`json_object`), and parsed JSON as a frozen dataclass (:func:`decode`).
 
-An unknown key, a missing one and a value of the wrong type are faults; all of them are found, each with its path.
+An unknown key, a missing one and a value of the wrong type are problems; all of them are listed, each with its path.
 """
 
 import json
@@ -16,49 +16,49 @@ OPTIONAL = {"optional": True}
 """Metadata of a field that may be absent; a default alone does not make it so."""
 
 
-def decode(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
-    """``value`` (parsed JSON) as ``kind``; what does not fit is appended to ``faults`` with its path."""
+def decode(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
+    """``value`` (parsed JSON) as ``kind``; what does not fit is appended to ``problems`` with its path."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
     if is_dataclass(kind):
-        return _decode_object(cast(type, kind), value, path, faults)
+        return _decode_object(cast(type, kind), value, path, problems)
     if origin in (Union, UnionType):
         if value is None and NoneType in args:
             return None
-        return decode(next(a for a in args if a is not NoneType), value, path, faults)
+        return decode(next(a for a in args if a is not NoneType), value, path, problems)
     if origin is Literal:
         if value not in args:
-            faults.append(f"{path}: {value!r} is not one of {', '.join(map(repr, args))}")
+            problems.append(f"{path}: {value!r} is not one of {', '.join(map(repr, args))}")
     elif origin is tuple and isinstance(value, list):
-        return tuple(decode(args[0], v, f"{path}[{i}]", faults) for i, v in enumerate(cast(list[Any], value)))
+        return tuple(decode(args[0], v, f"{path}[{i}]", problems) for i, v in enumerate(cast(list[Any], value)))
     elif origin is dict and isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
-        return {k: decode(args[1], v, f"{path}.{k}", faults) for k, v in items}
+        return {k: decode(args[1], v, f"{path}.{k}", problems) for k, v in items}
     elif not isinstance(value, origin or kind) or (kind is int and isinstance(value, bool)):
         expected = {tuple: "list", dict: "object"}.get(cast(Any, origin), getattr(kind, "__name__", str(kind)))
-        faults.append(f"{path}: {expected} expected, found {type(value).__name__}")
+        problems.append(f"{path}: {expected} expected, found {type(value).__name__}")
     return value
 
 
-def _decode_object(kind: type, value: Any, path: str, faults: list[str]) -> Any:
+def _decode_object(kind: type, value: Any, path: str, problems: list[str]) -> Any:
     if not isinstance(value, dict):
-        faults.append(f"{path}: object expected, found {type(value).__name__}")
+        problems.append(f"{path}: object expected, found {type(value).__name__}")
         return None
     raw = cast(Mapping[str, Any], value)
     prefix = f"{path}." if path else ""
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
-    faults += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
+    problems += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
     required = [f.name for f in fields(kind) if not f.metadata.get("optional")]
     missing = [key for key in required if key not in raw]
-    faults += [f"{prefix}{key}: missing" for key in missing]
-    values = {key: decode(types[key], raw[key], prefix + key, faults) for key in known if key in raw}
+    problems += [f"{prefix}{key}: missing" for key in missing]
+    values = {key: decode(types[key], raw[key], prefix + key, problems) for key in known if key in raw}
     return None if missing else kind(**values)
 
 
-def json_object(text: str, faults: list[str]) -> dict[str, Any] | None:
-    """The object that ``text`` is; None if it is none, and ``faults`` says why.
+def json_object(text: str, problems: list[str]) -> dict[str, Any] | None:
+    """The object that ``text`` is; None if it is none, and ``problems`` says why.
 
     Raises:
         RecursionError: too many brackets stand in one another.
@@ -66,12 +66,12 @@ def json_object(text: str, faults: list[str]) -> dict[str, Any] | None:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        faults.append(f"not JSON: {error.msg} at character {error.colno}")
+        problems.append(f"not JSON: {error.msg} at character {error.colno}")
         return None
     except ValueError as error:  # a number of too many digits
-        faults.append(f"not JSON: {first_line(error)}")
+        problems.append(f"not JSON: {first_line(error)}")
         return None
     if isinstance(found, dict):
         return cast(dict[str, Any], found)
-    faults.append(f"a JSON object expected, found {shortened(found)}")
+    problems.append(f"a JSON object expected, found {shortened(found)}")
     return None

@@ -1,4 +1,4 @@
-"""What machine this is: the only place for questions whose answer depends on the operating system."""
+"""System information and calls (cores, memory, caches, locks): all that depends on the operating system."""
 
 import ctypes
 import mmap
@@ -55,7 +55,7 @@ def _cgroup_quota(root: Path) -> int | None:
 
 @cache
 def processor_features(root: Path = Path("/")) -> str:
-    """What tells this kind of processor from others that a library may choose other programs for."""
+    """Identifies the kind of processor: a library may choose other kernels for another kind."""
     known = {"model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant", "isa"}
     try:
         text = (root / "proc/cpuinfo").read_text()
@@ -66,7 +66,7 @@ def processor_features(root: Path = Path("/")) -> str:
 
 
 def has_vnni(root: Path = Path("/")) -> bool:
-    """Whether this is an x86-64 that adds up products of 8-bit integers in 32 bits; no, where nothing is known."""
+    """Whether this x86-64 has VNNI, which adds products of 8-bit integers in 32 bits; False where it is not known."""
     words = processor_features(root).split()
     return "avx512_vnni" in words or "avx_vnni" in words
 
@@ -108,8 +108,8 @@ def peak_memory() -> int | None:
 def available_memory(root: Path = Path("/")) -> int | None:
     """Bytes of memory that may be used without driving others out; None where the system does not tell.
 
-    On Linux what the kernel calls available, or what the container's limit leaves (cgroup v2), where files that nobody
-    has read lately count as free; elsewhere what is installed. ``root`` is where ``/proc`` and ``/sys`` are looked for.
+    On Linux what the kernel calls available, or what the container's limit leaves (cgroup v2), where files that were
+    not read lately count as free; elsewhere what is installed. ``root`` is where ``/proc`` and ``/sys`` are looked for.
     """
     try:
         free = int((root / "proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
@@ -139,7 +139,7 @@ def proportional_memory() -> int | None:
 
 
 def processor() -> str:
-    """What the processor calls itself, or at least of what kind it is."""
+    """The processor's name, or at least its kind."""
     try:
         told = Path("/proc/cpuinfo").read_text("utf-8").partition("model name")[2]
     except (OSError, ValueError):
@@ -148,8 +148,8 @@ def processor() -> str:
 
 
 def fresh_memory(size: int) -> mmap.mmap:
-    """``size`` bytes, at least one, straight from the system: pages take memory once they are written, and are free as
-    soon as they are let go. The C library would keep them, and hand out others that have been written before.
+    """``size`` bytes, at least one, mapped from the system: pages take memory once they are written, and are given back
+    when the object is freed. The C library would keep them, and reuse pages that have been written before.
 
     Raises:
         MemoryError: the system has none left.
@@ -169,7 +169,7 @@ def trim_memory() -> None:
 
 @contextmanager
 def locked(path: Path) -> Generator[bool]:
-    """Hold the file ``path`` for this process; False where another has it. The system lets go of a killed one's."""
+    """Lock the file ``path``; False where another process has it. The system unlocks it when a process is killed."""
     with path.open("ab") as file:
         try:
             if sys.platform == "win32":
@@ -187,7 +187,7 @@ def locked(path: Path) -> Generator[bool]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have what was renamed in ``folder`` outlive a power failure; Windows has no handle of a folder to sync."""
+    """Make renames in ``folder`` durable over a power failure; Windows has no handle of a folder to sync."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -205,7 +205,7 @@ def home_folder() -> Path:
 
 
 def expand_user(path: Path) -> Path:
-    """``path`` with ``~`` replaced; as it is where nobody knows that home."""
+    """``path`` with ``~`` replaced; unchanged where that home is not known."""
     try:
         return path.expanduser()
     except RuntimeError:

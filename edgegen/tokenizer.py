@@ -1,4 +1,4 @@
-"""Text to token ids and back, whole or one token at a time.
+"""Tokenizer: text to token ids and back, whole or streamed one token at a time.
 
 ``Tokenizer`` wraps the ``tokenizers`` library around one ``tokenizer.json``. ``StreamingDetokenizer`` gives
 out text while ids arrive: whole characters only, nothing that a later token could change, and put together
@@ -96,6 +96,9 @@ class Tokenizer:
         except BaseException as error:
             _raise_unless_the_librarys(error)
             raise BundleError(f"{path} is not a readable tokenizer.json: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.vocab_size:,} tokens, {len(self._special_ids)} special)"
 
     @cached_property
     def vocab_size(self) -> int:
@@ -224,7 +227,7 @@ class StreamingDetokenizer:
     came before.
 
     tokenizers' own ``DecodeStream`` will not do: with byte fallback it raises "Invalid prefix encountered" on
-    runs of bytes, it never gives out an unfinished last character, and slows down for as long as bytes stay
+    runs of bytes, it never gives out an incomplete last character, and slows down for as long as bytes stay
     invalid.
     """
 

@@ -1,7 +1,8 @@
-"""Bundle: one folder with ``edgegen.json``, opened, verified, its files located."""
+"""Bundle: an exported model, a folder with ``edgegen.json``; opens it, verifies it and locates its files."""
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bundle:
     """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` that of the rest."""
 
@@ -43,7 +44,7 @@ class Bundle:
         return self.manifest.variants[0]
 
     def variant_with(self, kv: KVDtype | None, *, fast_prefill: bool = False) -> GraphVariant:
-        """The first variant that keeps keys and values as ``kv``, or as the preferred one does, with such a prefill.
+        """The first variant with a KV cache of type ``kv``, or of the preferred variant's, and with such a prefill.
 
         Raises:
             UsageError: there is none; the message names what there is.
@@ -58,7 +59,7 @@ class Bundle:
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"
-        raise UsageError(f"{self.path} has no variant with {kv} keys and values, only with {there} ones: {advice}.")
+        raise UsageError(f"{self.path} has no variant with a KV cache in {kv}, only in {there}: {advice}.")
 
     @property
     def digest(self) -> str:
@@ -71,6 +72,11 @@ class Bundle:
         """Bytes of all files on disk but the manifest."""
         return sum(entry.size for entry in self.manifest.files.values())
 
+    @property
+    def weights_size(self) -> int:
+        """Bytes of the preferred variant's weights on disk."""
+        return self.manifest.files[self.variant.weights].size
+
     def file(self, name: str) -> Path:
         return self.content / name
 
@@ -80,8 +86,8 @@ class Bundle:
         Raises:
             VerificationError: it is not what the manifest says, or not JSON.
         """
-        if fault := self._files.fault(name):
-            raise VerificationError(f"the bundle {self.path} is damaged: {fault}. Export it again with --force.")
+        if problem := self._files.problem(name):
+            raise VerificationError(f"the bundle {self.path} is damaged: {problem}. Export it again with --force.")
         try:
             return json.loads(self.file(name).read_text("utf-8"))
         except ValueError as error:
@@ -93,18 +99,25 @@ class Bundle:
         Raises:
             VerificationError: lists every file that is missing, leads out of the bundle, or differs in size or hash.
         """
-        self._refuse(self._files.faults())
+        self._refuse(self._files.problems())
 
-    def verify_once(self) -> None:
-        """:meth:`verify`, unless these very files have passed it before."""
-        self._refuse(self._files.faults_once())
+    def verify_once(self, on_progress: Callable[[int], object] | None = None) -> None:
+        """:meth:`verify`, unless these very files have passed it before.
+
+        ``on_progress`` is called in this thread with how many bytes have been read.
+        """
+        self._refuse(self._files.problems_once(on_progress))
+
+    def __repr__(self) -> str:
+        model, scheme = self.manifest.model, self.manifest.quantization.scheme
+        return f"Bundle({str(self.path)!r}: {model.family}, {model.parameters:,} parameters, {scheme})"
 
     @property
     def _files(self) -> VerifiedFiles:
         return VerifiedFiles(self.path, self.content, self.manifest.files)
 
-    def _refuse(self, faults: list[str]) -> None:
-        if faults:
+    def _refuse(self, problems: list[str]) -> None:
+        if problems:
             raise VerificationError(
-                f"the bundle {self.path} is damaged: {one_or_list(faults)}\nExport it again with --force."
+                f"the bundle {self.path} is damaged: {one_or_list(problems)}\nExport it again with --force."
             )

@@ -1,7 +1,7 @@
-"""Manifest: what ``edgegen.json`` says, typed. The one contract between the exporter and the runtime.
+"""Manifest: the typed contents of ``edgegen.json``, the one contract between the exporter and the runtime.
 
 Reading is strict: an unknown key, a missing one or a value of the wrong type is a :class:`ManifestError` that lists
-every fault at once. ``docs/bundle-format.md`` describes each field.
+every problem at once. ``docs/bundle-format.md`` describes each field.
 """
 
 import json
@@ -101,7 +101,7 @@ class KVSpec:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of keys and values that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
+        """Bytes of KV cache that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
         return sum(map(self.layer_bytes, self.layers))
 
     @property
@@ -110,12 +110,12 @@ class KVSpec:
         return sum(self.layer_bytes(layer) for layer in self.layers if self.classes[layer.cache_class].window is None)
 
     def bytes_seen(self, context: int) -> int:
-        """Bytes of keys and values that a token behind ``context`` others attends to: in windows, of their length."""
+        """Bytes of KV cache that a token attends to after ``context`` others: in windows, of their length."""
         seen = {name: min(context, kv_class.window or context) for name, kv_class in self.classes.items()}
         return sum(self.layer_bytes(layer) * seen[layer.cache_class] for layer in self.layers)
 
     def layer_bytes(self, layer: KVLayer) -> int:
-        """Bytes of one token's keys and values in one layer."""
+        """Bytes of KV cache of one token in one layer."""
         return 2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]
 
 
@@ -267,12 +267,12 @@ class Manifest:
                 f"{where} has format version {version!r}; this edgegen reads version {FORMAT_VERSION}: "
                 "export the model again, or use the edgegen that wrote it."
             )
-        faults: list[str] = []
-        manifest = decode(cls, raw, "", faults)
-        if not faults:
-            faults = _inconsistencies(cast(Manifest, manifest))
-        if faults:
-            raise ManifestError(f"{where} is malformed: {one_or_list(faults)}")
+        problems: list[str] = []
+        manifest = decode(cls, raw, "", problems)
+        if not problems:
+            problems = _inconsistencies(cast(Manifest, manifest))
+        if problems:
+            raise ManifestError(f"{where} is malformed: {one_or_list(problems)}")
         return cast(Manifest, manifest)
 
     def to_json(self) -> str:
@@ -286,13 +286,13 @@ def is_safe_path(path: str) -> bool:
 
 
 def _inconsistencies(manifest: Manifest) -> list[str]:
-    faults = [f"files: unsafe path {path!r}" for path in manifest.files if not is_safe_path(path)]
+    problems = [f"files: unsafe path {path!r}" for path in manifest.files if not is_safe_path(path)]
     if not is_safe_path(manifest.folder):
-        faults.append(f"folder: unsafe path {manifest.folder!r}")
+        problems.append(f"folder: unsafe path {manifest.folder!r}")
     if not manifest.variants:
-        faults.append("variants: at least one is needed")
+        problems.append("variants: at least one is needed")
     if len({variant.name for variant in manifest.variants}) < len(manifest.variants):
-        faults.append("variants: two have the same name")
+        problems.append("variants: two have the same name")
     named = {
         "generation_config": manifest.generation_config,
         "parity": manifest.parity,
@@ -304,25 +304,25 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         for key in ("prefill", "decode", "weights"):
             named[f"variants[{i}].{key}"] = getattr(variant, key)
         if not variant.kv.layers:
-            faults.append(f"variants[{i}].kv.layers: at least one is needed")
+            problems.append(f"variants[{i}].kv.layers: at least one is needed")
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
-                faults.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
-        faults += [f"variants[{i}].{fault}" for fault in _cache_faults(variant.kv)]
-    faults += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
-    return faults
+                problems.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
+        problems += [f"variants[{i}].{problem}" for problem in _cache_problems(variant.kv)]
+    problems += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
+    return problems
 
 
-def _cache_faults(kv: KVSpec) -> list[str]:
+def _cache_problems(kv: KVSpec) -> list[str]:
     """Fields of a cache that do not go with its kind."""
-    in_place, faults = kv.kind == "in_place", list[str]()
+    in_place, problems = kv.kind == "in_place", list[str]()
     if kv.dtype != "float32" and not in_place:
-        faults.append(f"kv.dtype: 'float32' expected for a cache of kind {kv.kind!r}")
+        problems.append(f"kv.dtype: 'float32' expected for a cache of kind {kv.kind!r}")
     for name, kv_class in kv.classes.items():
         for key, value in (("seqlens", kv_class.seqlens), ("total", kv_class.total)):
             if (value is not None) != in_place:
                 wanted = "str" if in_place else "null"
-                faults.append(f"kv.classes.{name}.{key}: {wanted} expected for a cache of kind {kv.kind!r}")
+                problems.append(f"kv.classes.{name}.{key}: {wanted} expected for a cache of kind {kv.kind!r}")
         if kv_class.window is not None and not in_place:
-            faults.append(f"kv.classes.{name}.window: null expected for a cache of kind {kv.kind!r}")
-    return faults
+            problems.append(f"kv.classes.{name}.window: null expected for a cache of kind {kv.kind!r}")
+    return problems

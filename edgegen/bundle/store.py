@@ -1,4 +1,4 @@
-"""BundleStore: bundles by name, under ``EDGEGEN_HOME``; and the default one that comes with the package."""
+"""BundleStore: finds, lists and removes bundles by name, under ``EDGEGEN_HOME`` and in the package itself."""
 
 import shutil
 from collections.abc import Iterator
@@ -31,6 +31,9 @@ class BundleStore:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or home_folder() / "bundles"
+
+    def __repr__(self) -> str:
+        return f"BundleStore({str(self.root)!r})"
 
     def path(self, name: str) -> Path:
         """The folder of the bundle ``name``, existing or not.

@@ -1,4 +1,4 @@
-"""VerifiedFiles: files that must have the sizes and hashes which are known of them.
+"""VerifiedFiles: checks that files have the sizes and SHA-256 hashes that a manifest gives.
 
 Verification reads every file and compares size and SHA-256. It is remembered per file identity (device, inode, size,
 modification and change time), so that it costs once, not at every start.
@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from edgegen.system import home_folder
 # A file changed within the clock's granularity after it was hashed would look unchanged.
 _SETTLED_AFTER_NS = 2_000_000_000
 
+_BLOCK = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
@@ -29,15 +31,25 @@ class VerifiedFiles:
     content: Path
     files: Mapping[str, FileEntry]
 
-    def faults(self) -> list[str]:
-        """What is wrong with any of the files, a few words each, whatever was remembered."""
-        from concurrent.futures import ThreadPoolExecutor  # not needed at most starts
+    def problems(self, on_progress: Callable[[int], object] | None = None) -> list[str]:
+        """What is wrong with any of the files, a few words each, whatever was remembered.
 
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            return [fault for fault in pool.map(self.fault, self.files) if fault]
+        ``on_progress`` is called in this thread with how many bytes have been read.
+        """
+        if on_progress is None:
+            from concurrent.futures import ThreadPoolExecutor  # not needed at most starts
 
-    def faults_once(self) -> list[str]:
-        """:meth:`faults`, or none if these very files have been found right before."""
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                return [problem for problem in pool.map(self.problem, self.files) if problem]
+        found, read = list[str](), 0
+        for name in self.files:
+            for size in self._check(name, found):
+                read += size
+                on_progress(read)
+        return found
+
+    def problems_once(self, on_progress: Callable[[int], object] | None = None) -> list[str]:
+        """:meth:`problems`, or none if these very files have been found right before."""
         before = self._identities()
         memory = (
             home_folder() / "verified" / f"{hashlib.sha256(str(self.root.resolve()).encode()).hexdigest()[:32]}.json"
@@ -45,35 +57,47 @@ class VerifiedFiles:
         with suppress(OSError, ValueError):
             if before and json.loads(memory.read_text()) == before:
                 return []
-        if faults := self.faults():
-            return faults
+        if problems := self.problems(on_progress):
+            return problems
         if before and before == self._identities() and self._settled(before):
             with suppress(OSError):  # a home that cannot be written costs a verification per start, no more
                 memory.parent.mkdir(parents=True, exist_ok=True)
-                draft = memory.with_suffix(f".{os.getpid()}")
-                draft.write_text(json.dumps(before))
-                draft.replace(memory)
+                temporary = memory.with_suffix(f".{os.getpid()}")
+                temporary.write_text(json.dumps(before))
+                temporary.replace(memory)
         return []
 
-    def fault(self, name: str) -> str | None:
+    def problem(self, name: str) -> str | None:
         """What is wrong with a file, in a few words."""
+        found = list[str]()
+        for _ in self._check(name, found):
+            pass
+        return found[0] if found else None
+
+    def _check(self, name: str, found: list[str]) -> Iterator[int]:
+        """Read a file, yielding how many bytes each read gave; what is wrong with it goes to ``found``."""
         path, wanted = self.content / name, self.files[name]
         try:
             if not path.resolve(strict=True).is_relative_to(self.root.resolve()):
-                return f"{name}: leads out of the bundle"
-            if not path.is_file():
-                return f"{name}: not a file"
-            if (size := path.stat().st_size) != wanted.size:
-                return f"{name}: {size} bytes, but the manifest says {wanted.size}"
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                found.append(f"{name}: leads out of the bundle")
+            elif not path.is_file():
+                found.append(f"{name}: not a file")
+            elif (size := path.stat().st_size) != wanted.size:
+                found.append(f"{name}: {size} bytes, but the manifest says {wanted.size}")
+            else:
+                digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+                with path.open("rb", buffering=0) as file:
+                    while read := file.readinto(block):
+                        digest.update(block[:read])
+                        yield read
+                if digest.hexdigest() != wanted.sha256:
+                    found.append(f"{name}: contents differ from the manifest's hash")
         except FileNotFoundError:
-            return f"{name}: missing"
+            found.append(f"{name}: missing")
         except RuntimeError:  # Python before 3.13 calls a loop of links so
-            return f"{name}: a link that leads to itself"
+            found.append(f"{name}: a link that leads to itself")
         except OSError as error:
-            return f"{name}: cannot be read: {error.strerror}"
-        return None if digest == wanted.sha256 else f"{name}: contents differ from the manifest's hash"
+            found.append(f"{name}: cannot be read: {error.strerror}")
 
     def _identities(self) -> dict[str, Any]:
         """What makes each file the one that was verified; empty where one cannot be read."""

@@ -1,4 +1,4 @@
-"""A conversation as the text and the token ids that a model was trained to read."""
+"""Chat templates: render a conversation to the text and the token ids that a model was trained on."""
 
 from edgegen.chat.conversation import Conversation, Message
 from edgegen.chat.template import ChatTemplate

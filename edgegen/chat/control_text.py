@@ -1,9 +1,9 @@
-"""ControlText: what somebody said stays text, even where it spells a control token.
+"""ControlText: keeps text in messages from becoming control tokens (prompt injection by special tokens).
 
-A tokenizer reads ``<|im_end|>`` as the end of a turn, whoever wrote it. So that only the template's own words
+A tokenizer reads ``<|im_end|>`` as the end of a turn, also inside a message. So that only the template's own words
 become control tokens, the conversation is **veiled** before it is rendered: in everything said, each character that
 a control token begins or ends with (``<``, ``>``, ``[``…) is replaced by one that occurs nowhere in it. The template
-trims, cuts and joins as ever, lengths are the same, and afterwards each such character tells where it came from.
+trims, slices and joins as usual, lengths are the same, and afterwards each such character tells where it came from.
 Lifted, the text is encoded as a whole. Only if that makes a control token out of a character that was veiled, it
 is encoded again by a tokenizer in which the template's tokens have secret spellings and the others are text.
 
@@ -159,7 +159,7 @@ class _Apart:
     def __init__(self, tokenizer: Tokenizer, control: dict[int, AddedToken]) -> None:
         self._tokenizer = tokenizer
         self._control = control
-        # Nobody can write one in a message: a noncharacter and 64 random bits.
+        # It cannot occur in a message: a noncharacter and 64 random bits.
         salt = secrets.token_hex(8)
         self._spelling = {token_id: f"\U0010ffff{salt}{token_id}\U0010ffff" for token_id in control}
         self._respelled: RespelledTokenizer | None = None

@@ -1,4 +1,4 @@
-"""Conversation: what a chat template renders, checked before it is rendered."""
+"""Conversation: the messages, tools and documents of a chat, checked before a chat template renders them."""
 
 import difflib
 import re
@@ -18,7 +18,7 @@ _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]*")
 _MESSAGES = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Conversation:
     """Messages, and what a template can be told beside them; the names are those of ``apply_chat_template``.
 
@@ -44,6 +44,10 @@ class Conversation:
         problems = [*self._message_problems(), *self._other_problems()]
         if problems:
             raise ConversationError(_sentence(one_or_list(problems)))
+
+    def __repr__(self) -> str:
+        tools = f", {len(self.tools)} tools" if self.tools else ""
+        return f"Conversation({len(self.messages)} messages{tools})"
 
     @property
     def generation_prompt(self) -> bool:

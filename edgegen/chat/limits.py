@@ -1,6 +1,6 @@
-"""TemplateLimits: what one rendering of a chat template may cost.
+"""TemplateLimits: bounds the time and the memory that rendering a chat template may take.
 
-Templates come with models, from anyone. Python cannot interrupt an operation that runs in C, so whatever could make
+Templates come with models and are not trusted. Python cannot interrupt an operation that runs in C, so what could make
 much out of little (``"a" * 10**9``, ``replace``, ``center``, ``x ** y``) is estimated before it runs, everything
 that results is added up, and the clock is read between any two steps.
 """

@@ -1,4 +1,4 @@
-"""SandboxedTemplate: a Jinja chat template, rendered as transformers renders it, within limits.
+"""SandboxedTemplate: renders a Jinja chat template as transformers does, in a sandbox with limits.
 
 The environment is that of transformers' ``apply_chat_template``: jinja2's immutable sandbox, ``trim_blocks``,
 ``lstrip_blocks``, ``{% break %}`` and ``{% continue %}``, ``{% generation %}``, ``tojson`` which escapes nothing,

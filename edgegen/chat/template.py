@@ -1,4 +1,4 @@
-"""ChatTemplate: a conversation as the text, and the token ids, that a model was trained to read.
+"""ChatTemplate: renders a conversation to the text and the token ids that a model was trained on.
 
 The rendering is that of transformers' ``apply_chat_template``, with three differences that are meant:
 
@@ -6,7 +6,7 @@ The rendering is that of transformers' ``apply_chat_template``, with three diffe
   llama.cpp does;
 - content in parts is joined in lines for a template that reads texts only, and a text is made a part for one that
   reads parts only;
-- what somebody said never becomes a control token (``control_text``).
+- text in messages never becomes a control token (``control_text``).
 
 A model without a template is a base model, which only continues texts. It gets a transcript to continue: the system
 message as a paragraph, then lines ``User: …`` and ``Assistant: …``. Names before a colon are what such models have
@@ -46,7 +46,7 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_toke
 _MORE_TEMPLATES = "additional_chat_templates/"
 _CONTINUED = "CONTINUE_FINAL_MESSAGE_TAG "  # transformers' mark
 _PROBE = "Xyzzy plugh"
-"""Words that no template has, to see what becomes of them."""
+"""A text that no template has, to see whether a template shows it."""
 
 
 class ChatTemplate:
@@ -87,6 +87,9 @@ class ChatTemplate:
         special_tokens = _special_tokens(config, _settings(bundle, "special_tokens_map.json"))
         return cls(own or _templates(config.get("chat_template")), special_tokens)
 
+    def __repr__(self) -> str:
+        return f"ChatTemplate({'fallback transcript' if self.is_fallback else ', '.join(self.names)})"
+
     @property
     def names(self) -> tuple[str, ...]:
         """The templates there are."""
@@ -103,7 +106,7 @@ class ChatTemplate:
         return program.render(program.adapt(conversation))
 
     def encode(self, conversation: Conversation, tokenizer: Tokenizer) -> list[int]:
-        """The ids of the conversation; nothing that was said is a control token in them.
+        """The ids of the conversation; no text of a message is a control token in them.
 
         Raises:
             ConversationError, ChatTemplateError: as :meth:`render`.
@@ -121,7 +124,7 @@ class ChatTemplate:
         ``generation_config.json`` often knows only the end of a text (``<|endoftext|>``): stop at this one too.
         """
         user, assistant = {"role": "user", "content": "Hello"}, {"role": "assistant", "content": _PROBE}
-        # Some templates end a turn only by beginning the next (GLM: <|user|>).
+        # Some templates end a turn only by starting the next (GLM: <|user|>).
         for messages in ([user, assistant], [user, assistant, user]):
             conversation = Conversation(messages, add_generation_prompt=False)
             try:
@@ -271,7 +274,7 @@ def _left_open(message: Message) -> Message:
 
 
 def _cut(text: str, last: Message) -> str:
-    """The rendering up to the mark, as transformers cuts it."""
+    """The rendering up to the mark, as transformers truncates it."""
     content = last.get("content")
     said: str = content if isinstance(content, str) else content[-1]["text"] if content else ""
     mark = _CONTINUED.strip()

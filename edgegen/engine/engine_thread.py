@@ -1,4 +1,4 @@
-"""EngineThread: who drives an engine while it has work."""
+"""EngineThread: steps an engine in a thread of its own for as long as requests run or wait."""
 
 import atexit
 from threading import Lock, Thread, current_thread
@@ -9,57 +9,71 @@ from edgegen.engine.sequence import SequenceGroup
 from edgegen.errors import UsageError
 
 _PATIENCE = 10.0
-"""Seconds that the end of the program waits for a step to end."""
+"""Seconds that closing, and the end of the program, wait for a step to end."""
 
 
 class EngineThread:
-    """Steps an engine in a thread of its own for as long as there is work. Safe to use from any thread.
+    """Drives one engine. Safe to use from any thread.
 
-    The thread begins with the first request and ends with the last: nothing idles, and nothing holds a model that
-    nobody uses any more.
+    The thread starts with the first request and ends with the last: no thread idles, and none keeps a model alive that
+    is not used any more.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine: Engine | None = engine  # None once closed: its memory is free
         self._lock = Lock()
         self._started: Thread | None = None
         self._driver: Thread | None = None
-        self._closed = False
+        self._refusal = ""
         _ALIVE.add(self)
 
     def submit(self, group: SequenceGroup) -> None:
         """Have ``group`` run; its ``emit`` is called in the engine's thread.
 
         Raises:
-            UsageError: this is the engine's thread, which would wait for itself; or the program is ending.
+            UsageError: the caller is a function that the engine calls, which would wait for itself; or this is closed.
         """
-        if current_thread() is self._driver:
-            raise UsageError(
-                "a function that is called while a text is made cannot use the same model, which is at work on that "
-                "text: load a second one for it."
-            )
+        self.refuse_own_calls("use it")
         with self._lock:
-            if self._closed:
-                raise UsageError("the program is ending: no text can be begun any more.")
+            if self._engine is None or self._refusal:
+                raise UsageError(self._refusal)
             self._engine.add(group)
             if self._driver is None:
-                self._started = Thread(target=self._run, name="edgegen", daemon=True)
+                self._started = Thread(target=self._run, args=(self._engine,), name="edgegen", daemon=True)
                 self._started.start()
 
     def cancel(self, group: SequenceGroup) -> None:
-        """End ``group`` as soon as possible, amid a run that is for nobody else. May be called in a finalizer."""
-        self._engine.cancel(group)
+        """End ``group`` as soon as possible; a run of this group alone is interrupted. May be called in a finalizer."""
+        engine = self._engine
+        if engine is None:
+            group.cancel()
+        else:
+            engine.cancel(group)
 
-    def close(self) -> None:
-        """Cancel everything, begin nothing any more, and wait for the thread to end."""
+    def close(self, reason: str) -> None:
+        """Cancel every request, refuse others with ``reason``, wait for the thread to end, and let go of the engine."""
         with self._lock:
-            self._closed = True
-        self._engine.cancel_all()
+            self._refusal = self._refusal or reason
+            engine = self._engine
+        if engine is None:
+            return
+        engine.cancel_all()
         for thread in (self._started, self._driver):
             if thread is not None and thread.is_alive():
                 thread.join(_PATIENCE)
+        self._engine = self._started = None
 
-    def _run(self) -> None:
+    def refuse_own_calls(self, what: str) -> None:
+        """
+        Raises:
+            UsageError: the caller is in the engine's thread, which would wait for itself.
+        """
+        if current_thread() is self._driver:
+            raise UsageError(
+                f"a function that is called while a model generates cannot {what}: load a second model for it."
+            )
+
+    def _run(self, engine: Engine) -> None:
         with self._lock:
             # Ctrl-C amid ``start`` leaves open whether there is a thread: so the thread says that it drives, and if
             # a second one has been started, only the first that comes.
@@ -68,12 +82,12 @@ class EngineThread:
             self._driver = current_thread()
         while True:
             try:
-                self._engine.step()
+                engine.step()
             except BaseException as error:  # what fails for one request is handled; this is the engine's own failure
-                self._engine.fail_all(error)
-            if self._engine.idle:
+                engine.fail_all(error)
+            if engine.idle:
                 with self._lock:
-                    if self._engine.idle:
+                    if engine.idle:
                         self._driver = None
                         return
 
@@ -83,6 +97,6 @@ _ALIVE = WeakSet[EngineThread]()
 
 @atexit.register
 def _leave() -> None:
-    """A thread that is inside ONNX Runtime while the interpreter goes away would bring the process down."""
+    """A thread that is inside ONNX Runtime while the interpreter goes away would crash the process."""
     for thread in tuple(_ALIVE):
-        thread.close()
+        thread.close("the program is ending: no text can be generated any more.")

@@ -1,4 +1,4 @@
-"""BeamStops: whether beams end by their text."""
+"""BeamStops: applies the stop conditions of a text to every beam of a beam search."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""CancelToken: one word, from any thread, that ends whatever was begun with it."""
+"""CancelToken: cancels requests from any thread."""
 
 from collections.abc import Callable
 from threading import RLock
@@ -7,13 +7,16 @@ from threading import RLock
 class CancelToken:
     """Ends requests: ``llm.generate(prompt, cancel=token)`` in one thread, ``token.cancel()`` in another.
 
-    One token may serve several requests, also such that begin after it was used: these end at once.
+    One token may serve several requests; requests that start after it was used end at once.
     """
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._cancelled = False
         self._listeners: dict[object, Callable[[], None]] = {}
+
+    def __repr__(self) -> str:
+        return f"CancelToken(cancelled={self._cancelled})"
 
     @property
     def cancelled(self) -> bool:
@@ -29,7 +32,7 @@ class CancelToken:
             listener()
 
     def attach(self, key: object, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called at the word, or now if it was said before."""
+        """Have ``listener`` called when this is cancelled, or now if it was."""
         with self._lock:
             if not self._cancelled:
                 self._listeners[key] = listener

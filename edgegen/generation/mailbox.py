@@ -1,4 +1,4 @@
-"""Mailbox: things on their way from the engine's thread to whoever waits, a thread or a coroutine."""
+"""Mailbox: hands items from the engine's thread to a waiting thread or coroutine."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +12,7 @@ _NAP = 1.0
 
 
 class Mailbox(Generic[_T]):
-    """Anyone may put, anyone may take; in order, each thing once."""
+    """A queue that any thread may put into and take from; in order, each item once."""
 
     def __init__(self) -> None:
         self._items = SimpleQueue[_T]()  # whose put may run in a finalizer, amid another
@@ -25,7 +25,7 @@ class Mailbox(Generic[_T]):
                 wake()
 
     def take(self) -> _T:
-        """The next thing; waits for it."""
+        """The next item; waits for it."""
         while True:
             try:
                 return self._items.get(timeout=_NAP)
@@ -33,8 +33,8 @@ class Mailbox(Generic[_T]):
                 continue
 
     async def take_async(self) -> _T:
-        """The next thing; other coroutines run until it is there."""
-        import asyncio  # takes longer to import than half of edgegen; whoever has a coroutine has it already
+        """The next item; other coroutines run until it is there."""
+        import asyncio  # takes longer to import than half of edgegen, and a caller with a coroutine has it already
 
         arrived, loop = asyncio.Event(), asyncio.get_running_loop()
         self._wakes[arrived] = lambda: loop.call_soon_threadsafe(arrived.set)

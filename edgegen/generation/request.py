@@ -1,4 +1,4 @@
-"""Request: one call of ``generate``, from its group of sequences to chunks and results."""
+"""Request: one call of ``generate``, from its sequences in the engine to its chunks and results."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
@@ -14,7 +14,7 @@ from edgegen.stopping.text_watcher import TextWatcher
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """One sequence, its text and what has been said of it."""
+    """One sequence, its text and the chunks that were given out."""
 
     sequence: Sequence
     watcher: TextWatcher
@@ -62,24 +62,24 @@ class Answer:
 
 
 class Request:
-    """A group at work, and the way of its chunks to whoever reads.
+    """A sequence group that runs or waits, and the mailbox of its chunks.
 
     Attributes:
         mail: chunks, if it is ``streamed``; then the error that ended the request, or None.
-        token: what listens for the word to cancel it.
-        seed: what the answers are drawn with, if they are drawn.
-        on_success: called in the engine's thread when all answers have ended, before anybody hears of it.
+        tokens: any of them cancels it.
+        seed: that of the answers, if they are sampled.
+        on_success: called in the engine's thread when all answers have ended, before the result is given out.
     """
 
     def __init__(self, group: SequenceGroup, answers: Ids[Answer], seed: int | None) -> None:
         self.group = group
         self.streamed = False
-        self.token: CancelToken | None = None
+        self.tokens: tuple[CancelToken, ...] = ()
         self.on_success: Callable[[], None] = lambda: None
         self.mail = Mailbox[GenerationChunk | BaseException | None]()
         self._answers = tuple(answers)
         self._index = {answer.sequence: k for k, answer in enumerate(answers)}
-        self._unfinished = set(self._index.values())
+        self._running = set(self._index.values())
         self._ended = False
         self.seed = seed
         group.emit = self._emit
@@ -92,8 +92,8 @@ class Request:
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more is to come."""
         self._ended = True
-        if self.token is not None:
-            self.token.detach(self)
+        for token in self.tokens:
+            token.detach(self)
         self.mail.put(error)
 
     @property
@@ -120,7 +120,7 @@ class Request:
             except BaseException as error:  # or the reader would wait forever
                 sequence.error = error
         if sequence.error is not None:
-            self.group.cancel()  # nobody will ask for the other answers
+            self.group.cancel()  # the other answers are not wanted any more
             self.end(sequence.error)
 
     def _note(self, chunk: GenerationChunk) -> None:
@@ -130,7 +130,7 @@ class Request:
         if self.streamed:
             self.mail.put(chunk)
         if chunk.finish_reason is not None:
-            self._unfinished.discard(chunk.index)
-            if not self._unfinished:
+            self._running.discard(chunk.index)
+            if not self._running:
                 self.on_success()
                 self.end()

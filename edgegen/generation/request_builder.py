@@ -1,12 +1,12 @@
-"""RequestBuilder: from a prompt and options to a request that is ready to run."""
+"""RequestBuilder: turns a prompt and generation options into a request that the engine can run."""
 
 import secrets
 from collections.abc import Sequence as Ids
 from functools import cached_property
-from operator import index
 from time import perf_counter
 from typing import cast
 
+from edgegen.chat import Message
 from edgegen.constraint import (
     Constraint,
     ConstraintCompiler,
@@ -23,6 +23,7 @@ from edgegen.engine.guidance_group import GuidanceGroup
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams, Watch
 from edgegen.errors import ConstraintError, OptionError, PromptTooLongError, UsageError
 from edgegen.generation.beam_stops import BeamStops
+from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.session import Session
 from edgegen.options.generation import GenerationOptions
@@ -36,123 +37,70 @@ from edgegen.speculation.ngram_proposer import NGramProposer
 from edgegen.speculation.proposer import Proposer
 from edgegen.stopping.length_limit import LengthLimit, length_limit
 from edgegen.stopping.text_watcher import TextWatcher
-from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
-
-Prompt = str | Ids[int]
-"""A text, or the token ids it would have."""
+from edgegen.tokenizer import StreamingDetokenizer
 
 
 class RequestBuilder:
-    """Knows the model's limits and its tokenizer.
-
-    Attributes:
-        bos_token_id: what an empty prompt stands for.
-    """
+    """Turns a prompt and options into a request of one model."""
 
     def __init__(
         self,
-        tokenizer: Tokenizer | None,
-        vocab_size: int,
+        encoder: PromptEncoder,
         max_context: int,
         eos_token_ids: Ids[int],
-        bos_token_id: int | None,
         draft: DraftModel | None = None,
         *,
-        sure: bool = False,
+        bit_exact: bool = False,
+        model: str = "",
     ) -> None:
         """
         Args:
             eos_token_ids: those of the model, where the options name none.
-            draft: who guesses, if somebody.
-            sure: of a session, take over only what would be computed with the same bits.
+            draft: the draft model of speculative decoding, if there is one.
+            bit_exact: from a session, reuse only what a new prefill would compute with the same bits.
+            model: what tells sessions of this model from those of others.
         """
-        self.sure = sure
-        self.bos_token_id = bos_token_id
-        self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
+        self.encoder = encoder
+        self.bit_exact = bit_exact
+        self._tokenizer = encoder.tokenizer
+        self._vocab_size = encoder.vocab_size
         self._max_context = max_context
         self._eos_token_ids = tuple(eos_token_ids)
         self._draft = draft
-        self._spelled: dict[int, str] = {}
+        self._model = model
 
-    def encode(self, prompt: Prompt, what: str = "the prompt") -> list[int]:
-        """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
-
-        ``what`` is what messages call it.
+    def build_behind(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
+        """The request for ``prompt`` behind all that ``session`` holds.
 
         Raises:
-            UsageError: neither text nor ids, a text without a tokenizer, an empty prompt without such an id, or ids
-                outside the vocabulary.
+            SessionError: the session was begun with another model.
+            UsageError: as :meth:`build`; or there is no prompt, and the last answer ended by itself.
         """
-        return self.begin(self.read(prompt, what), what)
+        session.check(self._model)
+        return self.build(self.encoder.encode_behind(session, prompt), options, session)
 
-    def read(self, text: Prompt, what: str, *, framed: bool = True) -> list[int]:
-        """The ids of a text, none of an empty one; ``what`` names it in errors.
+    def build(
+        self,
+        prompt: Prompt,
+        options: GenerationOptions,
+        session: Session | None = None,
+        messages: Ids[Message] = (),
+    ) -> Request:
+        """The request for ``prompt``, the text of ``messages`` if there are any.
 
-        ``framed``: between the tokens that the tokenizer puts around a text.
-
-        Raises:
-            UsageError: neither text nor ids, a text without a tokenizer, or ids outside the vocabulary.
-        """
-        if isinstance(text, str):
-            if self._tokenizer is None:
-                raise UsageError(f"this bundle has no tokenizer: give {what} as a list of token ids.")
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise UsageError(f"{what} is no Unicode text: character {error.start} is half of one.") from None
-            ids = self._tokenizer.encode(text, add_special_tokens=framed)
-        else:
-            try:
-                if isinstance(text, bytes | bytearray):  # whole numbers too, but nobody's token ids
-                    raise TypeError
-                ids = [index(token) for token in text]
-            except TypeError:
-                raise UsageError(f"{what} must be a text or a list of token ids.") from None
-        outside = [token for token in ids if not 0 <= token < self._vocab_size]
-        if outside:
-            raise UsageError(
-                f"token id {outside[0]} of {what} is outside the model's vocabulary of {self._vocab_size}."
-            )
-        return ids
-
-    def begin(self, ids: list[int], what: str) -> list[int]:
-        """``ids``, or where there are none the model's beginning-of-sequence id.
+        A ``session`` lends the KV cache of the prefix that it shares with the prompt, and takes over prompt and answer
+        at the end. If prompt and session are the same, and its last answer was cut short, that answer goes on.
 
         Raises:
-            UsageError: it has none.
-        """
-        if ids:
-            return ids
-        if self.bos_token_id is None:
-            raise UsageError(f"{what} is empty, and this model has no token to begin a text with: give some text.")
-        return [self.bos_token_id]
-
-    def encode_behind(self, session: Session, prompt: Prompt) -> list[int]:
-        """The ids of all that a session holds, and of ``prompt`` behind it.
-
-        Raises:
-            UsageError: as :meth:`encode`; or there is no prompt, and the last answer ended by itself.
-        """
-        if not session.ids:
-            return self.encode(prompt)
-        new = self.read(prompt, "the prompt", framed=False)
-        if not new and not session.can_continue:
-            raise UsageError("the session's last answer ended by itself: give a prompt to go on with.")
-        return [*session.ids, *new]
-
-    def build(self, prompt: Prompt, options: GenerationOptions, session: Session | None = None) -> Request:
-        """``session`` lends the keys and values of what it has in common with the prompt.
-
-        If they are the same, and its last answer was cut short, that goes on.
-
-        Raises:
+            SessionError: the session was begun with another model.
             OptionError: a session has one answer, and more are asked for.
             UsageError: the prompt cannot be encoded, or the options need a tokenizer that the bundle lacks.
             PromptTooLongError: the prompt does not fit the model's context.
             OptionError: an option does not fit the vocabulary, or a constraint cannot be enforced.
         """
-        ids = self.encode(prompt)
+        if session is not None:
+            session.check(self._model)
+        ids = self.encoder.encode(prompt)
         negative = self._negative(ids, options)
         # The last token generated is never fed back, so it needs no room.
         room = self._max_context - max(len(ids), len(negative)) + 1
@@ -183,10 +131,12 @@ class RequestBuilder:
             )
         request = _Assembly(self, ids, negative, options, limit, session).request()
         request.group.priority = options.priority
+        if session is not None:
+            self._remember(request, session, messages)
         return request
 
     def end_of_text(self, options: GenerationOptions) -> tuple[int, ...]:
-        """The ids that end a text under ``options``."""
+        """The end-of-sequence ids under ``options``."""
         return self._eos_token_ids if options.eos_token_id is None else options.eos_token_id
 
     def watcher(self, ids: Ids[int], options: GenerationOptions) -> TextWatcher:
@@ -203,7 +153,7 @@ class RequestBuilder:
         )
 
     def constraint(self, options: GenerationOptions) -> CompiledConstraint | None:
-        """What the text must be; compiled once for each constraint.
+        """The constraint on the answer, compiled once for each that is given.
 
         Raises:
             ConstraintError: it cannot be enforced, or is none.
@@ -222,10 +172,10 @@ class RequestBuilder:
             )
         return None if constraint is None else self._compiler.compile(constraint)
 
-    def guessers(
+    def proposers(
         self, ids: Ids[int], options: GenerationOptions, pipeline: LogitsPipeline, sampler: Sampler
     ) -> list[Proposer]:
-        """Who guesses an answer to the prompt ``ids``, chosen by ``pipeline`` and ``sampler``."""
+        """Speculative decoding for an answer to the prompt ``ids``: prompt lookup, a draft model, both or none."""
         proposers = list[Proposer]()
         if options.prompt_lookup_num_tokens is not None:
             size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
@@ -242,12 +192,17 @@ class RequestBuilder:
             proposers.append(draft)
         return proposers
 
-    def spell(self, token_id: int) -> str:
-        """The text of a token by itself."""
-        if token_id not in self._spelled:
-            tokenizer = self._tokenizer
-            self._spelled[token_id] = tokenizer.decode([token_id], skip_special_tokens=False) if tokenizer else ""
-        return self._spelled[token_id]
+    def _remember(self, request: Request, session: Session, messages: Ids[Message]) -> None:
+        """Have ``session`` take over what ``request`` comes to, if it comes to its end."""
+        (row,) = request.group.sequences
+
+        def take() -> None:
+            if row.kv.kept is not None and row.finish is not None:
+                said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
+                begin, why, state = row.answer_start, row.finish.reason, row.params.pipeline.state(row.ids)
+                session.take(self._model, row.ids, begin, why, request.seed, state, row.kv.kept, said)
+
+        request.on_success = take
 
     @cached_property
     def _compiler(self) -> ConstraintCompiler:
@@ -260,12 +215,14 @@ class RequestBuilder:
         if options.guidance_scale == 1:
             return []
         return (
-            ids[-1:] if options.negative_prompt is None else self.encode(options.negative_prompt, "the negative prompt")
+            ids[-1:]
+            if options.negative_prompt is None
+            else self.encoder.encode(options.negative_prompt, "the negative prompt")
         )
 
 
 class _Assembly:
-    """The parts of one request."""
+    """Puts one request together."""
 
     def __init__(
         self,
@@ -281,7 +238,7 @@ class _Assembly:
         self._session = session
         goes_on = session is not None and session.can_continue and session.ids == tuple(ids)
         self._answer_start = session.answer_start if session is not None and goes_on else len(ids)
-        self._seed = self._drawn_seed() if options.do_sample else None
+        self._seed = self._chosen_seed() if options.do_sample else None
         self._max_new_tokens = limit.new_tokens
         self._limit = StopMatch("length", None, limit.rule)
         self._deadline = None if options.max_time is None else perf_counter() + options.max_time
@@ -296,15 +253,15 @@ class _Assembly:
             answers = [Answer(choice, row.watcher) for choice, row in zip(beams.choices, rows, strict=False)]
             return Request(beams, answers, self._seed)
         if self._negative:
-            companions = _sharing([self._companion() for _ in rows])
-            return Request(GuidanceGroup(sequences, companions), rows, self._seed)
+            unconditional = _sharing([self._unconditional() for _ in rows])
+            return Request(GuidanceGroup(sequences, unconditional), rows, self._seed)
         return Request(SequenceGroup(sequences), rows, self._seed)
 
     def _answer(self, n: int) -> Answer:
         """The ``n``-th answer, as a row."""
         options, builder = self._options, self._builder
         watcher, constraint = builder.watcher(self._ids[: self._answer_start], options), self._row_constraint()
-        recorder = LogprobRecorder(builder.spell, options.top_logprobs) if options.logprobs else None
+        recorder = LogprobRecorder(builder.encoder.spell, options.top_logprobs) if options.logprobs else None
         seed = (self._seed or 0) + (n << 64)  # an option's seed has 64 bits; those above tell the rows apart
         pipeline = LogitsPipeline.from_settings(
             options,
@@ -326,7 +283,7 @@ class _Assembly:
             pipeline=pipeline,
             sampler=sampler,
             watch=watch,
-            prefix=self._session.beginning(self._ids, sure=builder.sure) if self._session else None,
+            prefix=self._session.prefix_of(self._ids, bit_exact=builder.bit_exact) if self._session else None,
             keep=self._session is not None,
             use_cache=options.use_cache,
             record=recorder.record if recorder else None,
@@ -337,7 +294,7 @@ class _Assembly:
         return Answer(sequence, watcher, recorder)
 
     def _catch_up(self, watch: Watch, pipeline: LogitsPipeline) -> None:
-        """Show what was said of an answer to those who watch it, before it goes on.
+        """Show the stop conditions and the pipeline what an answer has so far, before it goes on.
 
         Raises:
             UsageError: with these options it has ended already.
@@ -347,7 +304,7 @@ class _Assembly:
             raise UsageError(f"with these options ({match.rule}) the session's last answer has ended: give a prompt.")
         pipeline.resume(self._session.sampler_state)
 
-    def _drawn_seed(self) -> int:
+    def _chosen_seed(self) -> int:
         """The options' seed, or the session's, or a new one."""
         if self._options.seed is not None:
             return self._options.seed
@@ -357,14 +314,14 @@ class _Assembly:
     def _proposers(
         self, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler
     ) -> tuple[Proposer, ...]:
-        """What is forced comes before what is guessed. Rows that go hand in hand have neither."""
+        """Tokens that a constraint forces come first. Beams and guided rows advance together, and have no proposals."""
         if self._negative or self._options.num_beams > 1 or pipeline.stateful:
             return ()
-        guessers = self._builder.guessers(self._ids, self._options, pipeline, sampler)
-        return (*([constraint] if constraint else []), *guessers)
+        proposers = self._builder.proposers(self._ids, self._options, pipeline, sampler)
+        return (*([constraint] if constraint else []), *proposers)
 
-    def _companion(self) -> Sequence:
-        """A row behind the negative prompt, which takes over what is chosen beside it."""
+    def _unconditional(self) -> Sequence:
+        """The unconditional sequence of guidance: the negative prompt, followed by the ids of the answer."""
         params = SequenceParams(
             prompt_length=len(self._negative),
             max_new_tokens=self._max_new_tokens,
@@ -406,7 +363,7 @@ def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
 
 
 def _sharing(rows: list[Sequence]) -> list[Sequence]:
-    """Rows with the same prompt, of which the first computes it."""
+    """Have sequences with the same prompt share the first one's prefill."""
     for row in rows[1:]:
         row.prefill_source = rows[0]
     return rows

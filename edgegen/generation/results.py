@@ -1,6 +1,7 @@
-"""What a request gives: chunks while it runs, a result at its end."""
+"""GenerationResult, GenerationChunk and Timings: what a request gives, in pieces while it runs and at its end."""
 
 from dataclasses import dataclass
+from reprlib import repr as shortened
 
 from edgegen.engine.finish import FinishReason
 from edgegen.sampling.logprobs import TokenLogprob
@@ -12,7 +13,7 @@ class Timings:
     """Seconds and tokens of one answer.
 
     ``prompt_seconds``: from the start of its first step to its first token; ``decode_seconds``: from then to its last.
-    ``cached_tokens``: of the prompt's, those whose keys and values were there from an earlier text.
+    ``cached_tokens``: of the prompt's, those that prefix caching took from the KV cache of an earlier request.
     """
 
     prompt_tokens: int
@@ -32,7 +33,7 @@ class Timings:
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class GenerationChunk:
     """A piece of a streamed answer.
 
@@ -52,18 +53,22 @@ class GenerationChunk:
     index: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
 
+    def __repr__(self) -> str:
+        end = f", finish_reason={self.finish_reason!r}" if self.finish_reason else ""
+        return f"GenerationChunk({shortened(self.text)}, {len(self.token_ids)} tokens{end})"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class GenerationResult:
     """A whole answer.
 
     Attributes:
         matched: what ended it: the stop string, the text that matched, the token id.
         stopped_by: the option that ended it, such as ``stop_strings`` or ``max_new_tokens``.
-        seed: the one drawn with, if any.
+        seed: the one sampled with, if any.
         logprobs: of ``token_ids``, if they were asked for.
-        score: of an answer of a beam search, by which it is ranked.
-        speculation: how many tokens were proposed ahead of the model, and accepted.
+        score: of an answer of beam search, by which it is ranked.
+        speculation: how many tokens speculative decoding proposed, and how many were accepted.
         others: the other answers, where several were asked for.
     """
 
@@ -78,6 +83,13 @@ class GenerationResult:
     score: float | None = None
     speculation: Speculation = NOTHING_PROPOSED
     others: tuple["GenerationResult", ...] = ()
+
+    def __repr__(self) -> str:
+        others = f", {len(self.others)} others" if self.others else ""
+        tokens = len(self.token_ids)
+        return (
+            f"GenerationResult({shortened(self.text)}, {tokens} tokens, finish_reason={self.finish_reason!r}{others})"
+        )
 
     @property
     def choices(self) -> tuple["GenerationResult", ...]:

@@ -1,8 +1,7 @@
-"""Session: a text with its keys and values, to go on with later, in another process or on another day.
+"""Session: a conversation with its KV cache, to continue later, also from a file and in another process.
 
-The file is one in the safetensors format: the ids and the keys and values as tensors, all else as metadata, with a
-SHA-256 over both. It is written beside its place and renamed into it, so that there is the old one or the new one,
-whatever happens.
+The file is in the safetensors format: ids and KV cache as tensors, all else as metadata, with a SHA-256 over both. It
+is written to a temporary file and renamed, so that the old file or the new one is there, whatever happens.
 """
 
 import hashlib
@@ -26,22 +25,22 @@ from edgegen.system import sync_folder
 
 _FORMAT = "edgegen session 1"
 _STALE = 3600.0
-"""Seconds after which an unfinished file is one that nobody works on any more."""
+"""Seconds after which a temporary file belongs to a process that was killed."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
-    """What has been said so far, and what the model knows of it.
+    """The token ids so far, and their KV cache.
 
-    ``llm.generate(prompt, session=session)`` puts the prompt behind it, answers, and leaves both in the session; with
-    an empty prompt, an answer that was cut short goes on as if it had never stopped. ``llm.chat(messages,
+    ``llm.generate(prompt, session=session)`` appends the prompt, answers, and leaves both in the session; with an empty
+    prompt, an answer that was cut short goes on as if it had never stopped. ``llm.chat(messages,
     session=session)`` computes only what is new of a conversation. One request at a time may use it.
 
     Attributes:
-        ids: the token ids of all that was said.
+        ids: the token ids of all prompts and answers.
         answer_start: where the last answer begins in them.
         finish_reason: why that ended; None while there is none.
-        seed: what it was drawn with, and what goes on drawing where the options name none.
+        seed: the one it was sampled with, which later answers use where the options name none.
         messages: those of the conversation, the last answer included, if it is one.
     """
 
@@ -50,9 +49,13 @@ class Session:
     finish_reason: str | None = None
     seed: int | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
-    _model: str = field(default="", repr=False)
-    _state: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
-    _snapshot: KVSnapshot | None = field(default=None, repr=False)
+    _model: str = field(default="")
+    _state: Mapping[str, float] = field(default_factory=dict[str, float])
+    _snapshot: KVSnapshot | None = field(default=None)
+
+    def __repr__(self) -> str:
+        said = f", {len(self.messages)} messages" if self.messages else ""
+        return f"Session({len(self.ids)} tokens{said}, finish_reason={self.finish_reason!r})"
 
     @property
     def can_continue(self) -> bool:
@@ -61,12 +64,12 @@ class Session:
 
     @property
     def sampler_state(self) -> Mapping[str, float]:
-        """What processors that learn from the text had learnt at its end, by their names."""
+        """The state of stateful logits processors at the end of the text, by their names."""
         return self._state
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values."""
+        """Bytes of KV cache."""
         return self._snapshot.nbytes if self._snapshot else 0
 
     def check(self, model: str) -> None:
@@ -76,20 +79,20 @@ class Session:
         """
         if self._model and self._model != model:
             raise SessionError(
-                "the session was begun with another model, or with its keys and values kept otherwise (--kv, "
+                "the session was begun with another model, or with another kind of KV cache (--kv, "
                 "fast_prefill): use the same bundle and options again, or begin a new session."
             )
 
-    def beginning(self, ids: Ids[int], *, sure: bool) -> KVPrefix | None:
-        """What is known of the text ``ids``.
+    def prefix_of(self, ids: Ids[int], *, bit_exact: bool) -> KVPrefix | None:
+        """The prefix of ``ids`` that the session's KV cache holds.
 
-        ``sure``: leave out what was computed token by token, if chunks would give other bits, unless nothing is new.
+        ``bit_exact``: without what decode steps computed, as a prefill would give other bits; unless nothing is new.
         """
         if self._snapshot is None:
             return None
         if tuple(ids) == self.ids:
             return KVPrefix(self._snapshot, min(self._snapshot.length, len(ids) - 1))
-        most = min(self._snapshot.length, len(ids) - 2, self.answer_start if sure else len(ids))
+        most = min(self._snapshot.length, len(ids) - 2, self.answer_start if bit_exact else len(ids))
         same = next((n for n in range(max(most, 0)) if ids[n] != self.ids[n]), max(most, 0))
         return KVPrefix(self._snapshot, same) if same else None
 
@@ -104,7 +107,7 @@ class Session:
         snapshot: KVSnapshot,
         messages: Ids[Mapping[str, Any]] = (),
     ) -> None:
-        """Be this from now on; ``snapshot`` is of the first of ``ids``."""
+        """Hold this from now on; ``snapshot`` is the KV cache of the first of ``ids``."""
         self.ids, self.answer_start, self.finish_reason = tuple(ids), answer_start, finish_reason
         self.seed = self.seed if seed is None else seed
         self.messages = tuple(messages)
@@ -136,20 +139,20 @@ class Session:
         }
         metadata = {"format": _FORMAT, "session": json.dumps(record)}
         metadata["sha256"] = _digest(metadata["session"], tensors)
-        unfinished: Path | None = None
+        temporary: Path | None = None
         try:
             _sweep(path)
             with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
-                unfinished = Path(file.name)
-            cast(Any, safetensors).save_file(tensors, unfinished, metadata)
-            with unfinished.open("rb+") as file:
+                temporary = Path(file.name)
+            cast(Any, safetensors).save_file(tensors, temporary, metadata)
+            with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            unfinished.replace(path)
+            temporary.replace(path)
             with suppress(OSError):
                 sync_folder(path.parent)
         except OSError as error:
-            if unfinished is not None:
-                unfinished.unlink(missing_ok=True)
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
             raise SessionError(f"the session cannot be saved to {path}: {error.strerror or error}.") from error
 
     @classmethod
@@ -212,7 +215,7 @@ def _digest(record: str, tensors: Mapping[str, NDArray[Any]]) -> str:
 
 
 def _sweep(path: Path) -> None:
-    """Delete what processes that were killed have left unfinished."""
+    """Delete temporary files of processes that were killed."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE:

@@ -1,6 +1,7 @@
-"""TextStream: the chunks of one request, read in a thread or a coroutine."""
+"""TextStream: streams the chunks of one request to a thread or a coroutine."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from reprlib import repr as shortened
 from typing import Self
 
 from edgegen.errors import UsageError
@@ -19,6 +20,9 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
         self._cancel = cancel
         self._text: dict[int, list[str]] = {}
         self._ended = False
+
+    def __repr__(self) -> str:
+        return f"TextStream({shortened(self.text)}, {'ended' if self._request.finished else 'running'})"
 
     def __next__(self) -> GenerationChunk:
         if self._ended:
@@ -98,7 +102,7 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
     def _read(self, item: GenerationChunk | BaseException | None) -> GenerationChunk | None:
         if item is None or isinstance(item, BaseException):
             self._ended = True
-            self._request.mail.put(None)  # for whoever reads beside
+            self._request.mail.put(None)  # for other readers of this stream
             if item is not None:
                 raise item
             return None

@@ -37,6 +37,10 @@ class ConcatRunner:
         """An empty cache. It takes what its sequences need, whatever the ``budget``."""
         return ConcatCache(self._variant.kv)
 
+    def close(self) -> None:
+        """Free the sessions with their weights; nothing can be run any more."""
+        del self._graphs  # a session is freed with its last reference
+
     def prefill(self, cache: ConcatCache, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
         return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]

@@ -42,6 +42,11 @@ class InPlaceRunner:
         windows = windows_of(self._variant.kv, second_level_cache())
         return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget)
 
+    def close(self) -> None:
+        """Free the sessions with their weights; nothing can be run any more."""
+        self._steps.clear()  # their bindings refer to sessions
+        del self._graphs  # a session is freed with its last reference
+
     def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
         return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]

@@ -109,6 +109,10 @@ class Runner(Protocol[C]):
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab]."""
         ...
 
+    def close(self) -> None:
+        """Free the sessions with their weights; nothing can be run any more."""
+        ...
+
 
 def make_runner(graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> Runner[Any]:
     """The runner for the variant's kind of cache."""

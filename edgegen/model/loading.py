@@ -1,25 +1,65 @@
-"""Opening a bundle: its runner, its ONNX Runtime sessions and its tokenizer, and a thread to do one beside another."""
+"""Loading a bundle: verify its files, open its ONNX Runtime sessions and its tokenizer, and report progress."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant
+from edgegen.bundle.store import BundleStore
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.ort_session import GraphPair, OneSession, TwoSessions, require_version
 from edgegen.model.packed_weights import packed_graph
 from edgegen.options.engine import EngineOptions
+from edgegen.system import available_memory
 from edgegen.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
+
+_LEAST_KV_BUDGET = 1 << 26
+"""Bytes of KV cache that a short text takes in models of the size that small machines run."""
+
+_HEAD_START = 0.05
+"""Seconds after which ONNX Runtime packs weights without holding Python's lock. Reading a tokenizer does hold it, and
+would be waited for if it started sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far loading is.
+
+    Attributes:
+        stage: ``verify`` (hashing the files of the bundle, then those of a draft model), ``draft`` (loading one),
+            ``weights`` and ``tokenizer``, which are loaded at the same time.
+        done: bytes of the stage that are done.
+        total: bytes of the stage.
+    """
+
+    stage: Literal["verify", "draft", "weights", "tokenizer"]
+    done: int
+    total: int
+
+    @property
+    def fraction(self) -> float:
+        """From 0 to 1."""
+        return self.done / self.total if self.total else 1.0
+
+
+OnProgress = Callable[[LoadProgress], object]
+"""Called in the thread that loads; what it raises ends loading."""
+
+
+def ignore_progress(progress: LoadProgress) -> None:
+    """The default: nothing is reported."""
 
 
 class Background(Generic[_T]):
     """Calls ``make`` in a thread of its own, which the end of a ``with`` block waits for.
 
-    ``concurrent.futures`` does as much, but loading would wait for its import, and that of ``logging`` with it.
+    ``concurrent.futures`` does as much, but its import, with that of ``logging``, would make loading slower.
     """
 
     def __init__(self, make: Callable[[], _T]) -> None:
@@ -38,7 +78,7 @@ class Background(Generic[_T]):
         self._thread.join()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it is made, but no longer than so."""
+        """Wait until it is made, or for so many seconds."""
         self._thread.join(seconds)
 
     def result(self) -> _T:
@@ -55,6 +95,32 @@ class Background(Generic[_T]):
             self._error = error
 
 
+def open_bundle(model: str | Path, *, verify: bool, on_progress: OnProgress = ignore_progress) -> Bundle:
+    """The bundle of that name or path, its files verified."""
+    bundle = Bundle.open(BundleStore().resolve(model))
+    if verify:
+        quiet = on_progress is ignore_progress
+        total = bundle.nbytes
+        bundle.verify_once(None if quiet else lambda done: on_progress(LoadProgress("verify", done, total)))
+        on_progress(LoadProgress("verify", total, total))
+    return bundle
+
+
+def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) -> tuple[Runner[Any], Tokenizer | None]:
+    """The runner and the tokenizer of ``bundle``, opened at the same time."""
+    tell, size = on_progress, bundle.weights_size
+    tell(LoadProgress("weights", 0, size))
+    with Background(lambda: open_runner(bundle, options)) as packing:
+        packing.wait(_HEAD_START)
+        tokenizer = open_tokenizer(bundle)
+        if name := bundle.manifest.tokenizer:
+            read = bundle.manifest.files[name].size
+            tell(LoadProgress("tokenizer", read, read))
+    runner = packing.result()
+    tell(LoadProgress("weights", size, size))
+    return runner, tokenizer
+
+
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     """The runner of the variant that ``options`` ask for, its weights loaded."""
     variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
@@ -69,6 +135,12 @@ def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -
         return TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
     graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
     return OneSession(graph, options.threads, keep_spinning=options.draft is None)
+
+
+def default_kv_budget() -> int | None:
+    """Bytes for the KV cache: half of what is free, and always enough for a short text."""
+    free = available_memory()
+    return None if free is None else max(_LEAST_KV_BUDGET, free // 2)
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer | None:

@@ -1,4 +1,4 @@
-"""The one place where ONNX Runtime is imported: telemetry off, threads, providers, and the two ways to hold a pair.
+"""ONNX Runtime sessions: telemetry, threads, providers, I/O binding, and one session or two for a variant's graphs.
 
 A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`OneSession` opens the prefill graph,
 which gives the logits of whatever positions it is asked for, for both: one packed copy of the weights, one thread pool.
@@ -37,7 +37,7 @@ class Buffer:
 
 
 class RunSwitch:
-    """Ends the runs of some bindings from another thread: those under way fail within a millisecond or two."""
+    """Interrupts runs from another thread: a run under way fails within a millisecond or two."""
 
     def __init__(self) -> None:
         self.run_options: Any = cast(Any, ort).RunOptions()
@@ -115,7 +115,7 @@ class TwoSessions:
 
 
 def runtime_version() -> str:
-    """That of the installed ONNX Runtime."""
+    """The version of the installed ONNX Runtime."""
     return ort.__version__
 
 
@@ -172,7 +172,7 @@ def open_session(
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     if not has_vnni():
-        # Sums of products of 8-bit integers would be cut off at 16 bits; this has them take exact ones, half as fast.
+        # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
     for key, value in (entries or {}).items():
         options.add_session_config_entry(key, value)

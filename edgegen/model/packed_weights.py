@@ -77,7 +77,7 @@ def _whole(folder: Path) -> bool:
         files = {name: FileEntry(record[name]["size"], record[name]["sha256"]) for name in (_GRAPH, _WEIGHTS)}
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return not VerifiedFiles(folder, folder, files).faults_once()
+    return not VerifiedFiles(folder, folder, files).problems_once()
 
 
 def _make(bundle: Bundle, variant: GraphVariant, folder: Path) -> None:

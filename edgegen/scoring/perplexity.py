@@ -1,4 +1,4 @@
-"""Perplexity of a text of any length: windows that slide over it, scored one after another.
+"""Perplexity of a text of any length: sliding windows, scored one after another.
 
 Each window is a context and a continuation. Every token but the text's first is scored once, and behind the first
 window with at least ``window - stride`` tokens before it: "Perplexity of fixed-length models" in transformers'
@@ -29,11 +29,11 @@ LARGEST_WINDOW = 2048
 Run = Callable[[Request], GenerationResult]
 """Runs a request to its end."""
 
-Progress = Callable[[int, int], object]
-"""Told how many tokens are scored, and of how many."""
+OnScored = Callable[[int, int], object]
+"""Called with how many tokens are scored, and of how many."""
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """Tokens ``begin`` to ``end`` of a text, seen at once; those from ``scored_from`` on are scored."""
 
     begin: int
@@ -41,19 +41,19 @@ class Window(NamedTuple):
     end: int
 
 
-def windows(tokens: int, window: int, stride: int) -> Iterator[Window]:
+def windows(tokens: int, window: int, stride: int) -> Iterator[TextWindow]:
     """Over a text of so many tokens, each ``stride`` further on, until one reaches the end."""
     scored = 1
     for begin in count(0, stride):
         end = min(begin + window, tokens)
-        yield Window(begin, scored, end)
+        yield TextWindow(begin, scored, end)
         if end == tokens:
             return
         scored = end
 
 
 class PerplexityMeter:
-    """A text and how it is to be measured. ``total``: how many of its tokens are scored."""
+    """Measures the perplexity of one text. ``total``: how many of its tokens are scored."""
 
     def __init__(self, ids: Ids[int], max_context: int, window: int | None, stride: int | None) -> None:
         """
@@ -62,11 +62,11 @@ class PerplexityMeter:
             UsageError: there is nothing to score.
         """
         window = min(max_context, LARGEST_WINDOW) if window is None else window
-        window_faults = number("window", window, int, 2, max_context)
-        stride = (window // 2 if not window_faults else 1) if stride is None else stride
-        faults = [*window_faults, *number("stride", stride, int, 1, math.inf if window_faults else window - 1)]
-        if faults:
-            raise OptionError(one_or_list(faults))
+        window_problems = number("window", window, int, 2, max_context)
+        stride = (window // 2 if not window_problems else 1) if stride is None else stride
+        problems = [*window_problems, *number("stride", stride, int, 1, math.inf if window_problems else window - 1)]
+        if problems:
+            raise OptionError(one_or_list(problems))
         if len(ids) < 2:
             raise UsageError(
                 f"the text is too short: it has {len(ids)} token{'s' * (not ids)}, and all but the first are scored."
@@ -74,8 +74,8 @@ class PerplexityMeter:
         self._ids, self._window, self._stride = ids, window, stride
         self.total = len(ids) - 1
 
-    def measure(self, run: Run, on_progress: Progress | None = None) -> Perplexity:
-        """Have ``run`` do one window after the other, for as long as it does them to their end."""
+    def measure(self, run: Run, on_progress: OnScored | None = None) -> Perplexity:
+        """Have ``run`` score one window after the other, until one is cancelled."""
         nlls, tokens, complete = list[float](), 0, True
         for window in windows(len(self._ids), self._window, self._stride):
             recorder = NllRecorder()
@@ -91,14 +91,14 @@ class PerplexityMeter:
         mean = math.fsum(nlls) / tokens if tokens else math.nan
         return Perplexity(mean, tokens, self._window, self._stride, complete)
 
-    def _request(self, window: Window, recorder: "NllRecorder") -> Request:
+    def _request(self, window: TextWindow, recorder: "NllRecorder") -> Request:
         context = window.scored_from - window.begin
         sequence = ScoredSequence.of(self._ids[window.begin : window.end], context, context, recorder.record)
         return Request(ScoredGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None)
 
 
 class NllRecorder:
-    """Negative log-likelihoods, and nothing beside: no token's text, no array made anew for each of a million."""
+    """Records negative log-likelihoods only: no token texts, and no new array for each of a million tokens."""
 
     def __init__(self) -> None:
         self.nlls: list[float] = []

@@ -1,6 +1,7 @@
-"""ScoredSequence: a row whose tokens are known. It takes the next one from the text instead of choosing it.
+"""ScoredSequence: scores a given text by taking each next token from the text instead of sampling it.
 
-It proposes all the rest, so that one step runs many tokens, and the engine needs to know nothing of it.
+It proposes the rest of the text, as speculative decoding does, so that one step runs many tokens and the engine needs
+no code for scoring.
 """
 
 from collections.abc import Mapping
@@ -17,9 +18,9 @@ from edgegen.sampling.sampler import Sampler
 class ScoredSequence(Sequence):
     """
     Attributes:
-        known: the ids behind the prompt.
+        known: the ids after the prompt.
         scored_from: the place in the whole text from which on ids are recorded.
-        is_greedy: whether each of those so far was the likeliest, and of equals the lowest.
+        is_greedy: whether each id so far was the likeliest, and of equals the lowest.
     """
 
     known: tuple[int, ...] = ()
@@ -44,7 +45,7 @@ class ScoredSequence(Sequence):
         return f"at token {len(self.ids) - self.scored_from + 1} of the scored text"
 
     def propose(self, most: int, *, alone: bool) -> tuple[int, ...]:
-        """What is known, but for the last id, behind which nothing comes.
+        """The rest of the text but for its last id, after which nothing is scored.
 
         It runs together with the id before it, in pieces of which none is a single token (``chunk_end``).
         """
@@ -65,7 +66,7 @@ class ScoredSequence(Sequence):
 
 
 class ScoredGroup(SequenceGroup):
-    """Texts that begin alike. One that has a single id beyond that needs no row: any row's first logits serve it."""
+    """Sequences with a shared prefix. One with a single id beyond it needs no slot: the prefix's logits serve it."""
 
     def __init__(self, choices: Ids[ScoredSequence]) -> None:
         rows = [one for one in choices if one.params.max_new_tokens > 1] or [*choices[:1]]
@@ -76,7 +77,7 @@ class ScoredGroup(SequenceGroup):
         self._rowless = [one for one in choices if one not in rows]
 
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
-        """The first call is for what all texts begin with."""
+        """The first call is for the shared prefix."""
         rowless, self._rowless = self._rowless, []
         first = next(iter(logits.values()))
         return [*(one.extend(first) for one in rowless), *super().advance(logits, fork)]

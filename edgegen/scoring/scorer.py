@@ -1,4 +1,4 @@
-"""Scorer: from a context and its continuations to requests that are ready to run."""
+"""Scorer: turns a context and its continuations into requests that score them."""
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Ids
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list
+from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
-from edgegen.generation.request_builder import Prompt, RequestBuilder
 from edgegen.options.table import MOST_TOP_LOGPROBS
 from edgegen.options.validation import number
 from edgegen.sampling.logprobs import LogprobRecorder
@@ -16,7 +16,7 @@ from edgegen.scoring.scores import Score
 from edgegen.stopping.text_watcher import TextWatcher
 
 _MOST_ROWS = 8
-"""Continuations at work at once: each row has keys and values of its own."""
+"""Continuations that run at once: each has a slot of the KV cache."""
 
 
 class Continued(NamedTuple):
@@ -60,10 +60,10 @@ class Scoring:
 
 
 class Scorer:
-    """Knows how a context and a continuation are cut into tokens, and what fits the model."""
+    """Tokenizes contexts and continuations, and checks that they fit the model."""
 
-    def __init__(self, builder: RequestBuilder, max_context: int) -> None:
-        self._builder = builder
+    def __init__(self, encoder: PromptEncoder, max_context: int) -> None:
+        self._encoder = encoder
         self._max_context = max_context
 
     def build(self, context: Prompt, continuations: Ids[Prompt], top_logprobs: int) -> Scoring:
@@ -73,19 +73,19 @@ class Scorer:
             PromptTooLongError: what is wrong is that they do not fit the model's context.
             OptionError: ``top_logprobs`` is out of range.
         """
-        if faults := number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS):
-            raise OptionError(one_or_list(faults))
+        if problems := number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS):
+            raise OptionError(one_or_list(problems))
         continued = self._continued(context, continuations)
         shared = _shared(continued)
         texts = [
-            ScoredText.of(text, shared[text.ids[0]], LogprobRecorder(self._builder.spell, top_logprobs))
+            ScoredText.of(text, shared[text.ids[0]], LogprobRecorder(self._encoder.spell, top_logprobs))
             for text in continued
         ]
         parts = [part for first in shared for part in _parts([one for one in texts if one.sequence.ids[0] == first])]
         return Scoring(tuple(_request(part) for part in parts), tuple(texts))
 
     def _continued(self, context: Prompt, continuations: Ids[Prompt]) -> list[Continued]:
-        split = _Text(self._builder, context) if isinstance(context, str) else _Tokens(self._builder, context)
+        split = _Text(self._encoder, context) if isinstance(context, str) else _Tokens(self._encoder, context)
         found, errors = list[Continued](), list[UsageError]()
         for n, continuation in enumerate(continuations, 1):
             what = "the continuation" if len(continuations) == 1 else f"continuation {n}"
@@ -105,7 +105,7 @@ class Scorer:
         if not ids[begin:]:
             raise UsageError(f"{what} is empty: give at least one token to score.")
         if not begin:
-            ids, begin = [*self._builder.begin([], "the context"), *ids], 1
+            ids, begin = [*self._encoder.begin([], "the context"), *ids], 1
         if len(ids) - 1 > self._max_context:  # the last token is never fed, so it needs no room
             raise PromptTooLongError(
                 f"the context and {what} have {len(ids)} tokens together, but this model's context is "
@@ -117,11 +117,11 @@ class Scorer:
 class _Text:
     """A context given as text. It is tokenized with what follows it: a token may reach over the border."""
 
-    def __init__(self, builder: RequestBuilder, context: str) -> None:
-        self._builder = builder
+    def __init__(self, encoder: PromptEncoder, context: str) -> None:
+        self._encoder = encoder
         self._kept = context.rstrip()
         self._space = context[len(self._kept) :]
-        self._ids = builder.read(self._kept, "the context")
+        self._ids = encoder.read(self._kept, "the context")
 
     def before(self, continuation: Prompt, what: str) -> Continued:
         """Split where the tokens of both together are no longer those of the context."""
@@ -129,21 +129,21 @@ class _Text:
             return Continued(self._ids, len(self._ids))
         if not isinstance(continuation, str):
             raise UsageError(f"{what} is no text, but the context is one: give texts, or token ids, for both.")
-        ids = self._builder.read(self._kept + self._space + continuation, what)
+        ids = self._encoder.read(self._kept + self._space + continuation, what)
         return Continued(ids, _common_prefix(self._ids, ids))
 
 
 class _Tokens:
     """A context given as ids."""
 
-    def __init__(self, builder: RequestBuilder, context: Ids[int]) -> None:
-        self._builder = builder
-        self._ids = builder.read(context, "the context")
+    def __init__(self, encoder: PromptEncoder, context: Ids[int]) -> None:
+        self._encoder = encoder
+        self._ids = encoder.read(context, "the context")
 
     def before(self, continuation: Prompt, what: str) -> Continued:
         if isinstance(continuation, str):
             raise UsageError(f"{what} is a text, but the context is none: give texts, or token ids, for both.")
-        return Continued([*self._ids, *self._builder.read(continuation, what)], len(self._ids))
+        return Continued([*self._ids, *self._encoder.read(continuation, what)], len(self._ids))
 
 
 def is_several(continuation: Prompt | Ids[Prompt]) -> TypeGuard[Ids[Prompt]]:

@@ -1,4 +1,4 @@
-"""What scoring gives: how likely a model finds a text that is already there."""
+"""Score and Perplexity: how likely a model finds a given text."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgegen.sampling.logprobs import TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Score:
     """A continuation of a context, as the model sees it.
 
@@ -22,6 +22,9 @@ class Score:
     is_greedy: bool
     complete: bool = True
 
+    def __repr__(self) -> str:
+        return f"Score({len(self.token_ids)} tokens, logprob={self.logprob:.4g}, is_greedy={self.is_greedy})"
+
     @property
     def logprob(self) -> float:
         """The natural logarithm of the whole continuation's probability: by the chain rule, the sum over its tokens."""
@@ -35,7 +38,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """How well a model foresees a text.
+    """The perplexity of a text.
 
     Attributes:
         nll_per_token: mean negative log-likelihood, in nats (divide by ln 2 for bits).

@@ -66,6 +66,11 @@ class DraftModel:
         self._cached = start + len(new)
         return logits if self._cached == len(ids) else None
 
+    def close(self) -> None:
+        """Free weights and KV cache; nothing can be read any more."""
+        self._cache = self._runner.new_cache()
+        self._runner.close()
+
 
 def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftModel:
     """``draft`` as the draft model for ``bundle``, its weights loaded, with its own default KV cache.
@@ -76,7 +81,7 @@ def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftMo
     _require_same_vocabulary(draft, bundle)
     runner = open_runner(draft, replace(options, kv=None, fast_prefill=False))
     # A decode step takes as long as reading the weights.
-    read = [one.manifest.files[one.variant.weights].size for one in (draft, bundle)]
+    read = [one.weights_size for one in (draft, bundle)]
     return DraftModel(runner, read[0] / read[1], options.prefill_chunk)
 
 

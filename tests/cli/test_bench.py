@@ -199,7 +199,7 @@ class TestRefusals:
         assert run(["bench", "-m", str(bundle.path), "--kv", "int8", "--threads", "-1"]) == 2
         err = capsys.readouterr().err
         assert "threads: must be between 1 and 1024, found -1" in err
-        assert "has no variant with int8 keys and values" in err
+        assert "has no variant with a KV cache in int8" in err
 
     def test_a_file_that_is_damaged(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         bundle = write_fake_bundle(tmp_path / "fake")

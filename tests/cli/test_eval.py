@@ -200,7 +200,7 @@ class TestRefusals:
         assert run(["eval", str(bundle.path), "--kv", "int8", "--text", files["--text"]]) == 2
         err = capsys.readouterr().err
         assert f"{bundle.path} has no tokenizer, and what it would be tested on is text." in err
-        assert f"{bundle.path} has no variant with int8 keys and values" in err
+        assert f"{bundle.path} has no variant with a KV cache in int8" in err
 
     def test_what_does_not_fit_a_model_is_told_with_its_line_and_the_bundle(
         self, capsys: pytest.CaptureFixture[str], int8_bundle: Bundle, tmp_path: Path

@@ -128,5 +128,5 @@ def test_without_an_operator_for_it_the_bundle_does_without(tmp_path: Path, monk
     assert not any("kv-int8" in name for name in bundle.manifest.files)
     assert not any(name.endswith("_scale") for name in stored(graph(bundle, bundle.variant.prefill)))
     assert report.variants.keys() == report.layer_errors.keys() == {"int8"}
-    with pytest.raises(UsageError, match=r"has no variant with int8 keys and values, only with float32 ones: export"):
+    with pytest.raises(UsageError, match=r"has no variant with a KV cache in int8, only in float32: export"):
         runner_of(bundle, kv="int8")

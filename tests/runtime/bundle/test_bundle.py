@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, UsageError, VerificationError
 from edgegen.llm import LLM
 from edgegen.model.ort_session import require_version
@@ -192,13 +192,13 @@ class TestMemoryOfVerification:
     def reads(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The names of the files whose contents are hashed."""
         seen: list[str] = []
-        digest = hashlib.file_digest
+        check = VerifiedFiles.problem
 
-        def counting(file: Any, algorithm: Any) -> Any:
-            seen.append(Path(file.name).name)
-            return digest(file, algorithm)
+        def counting(files: VerifiedFiles, name: str) -> str | None:
+            seen.append(name)
+            return check(files, name)
 
-        monkeypatch.setattr(hashlib, "file_digest", counting)
+        monkeypatch.setattr(VerifiedFiles, "problem", counting)
         return seen
 
     def test_the_second_time_no_file_is_read(self, old_bundle: Bundle, reads: list[str]) -> None:
@@ -288,13 +288,11 @@ class TestOpening:
     def test_finds_the_variant_by_what_its_cache_holds(self, int8_bundle: Bundle, bundle: Bundle) -> None:
         assert [int8_bundle.variant_with(kv) for kv in ("float32", "int8")] == [*int8_bundle.manifest.variants]
         assert bundle.variant_with("float32") is bundle.variant
-        with pytest.raises(
-            UsageError, match=r"/bundle has no variant with int8 keys and values, only with float32 ones"
-        ):
+        with pytest.raises(UsageError, match=r"/bundle has no variant with a KV cache in int8, only in float32"):
             bundle.variant_with("int8")
 
     def test_tells_what_traced_graphs_cannot_have(self, bundle: Bundle) -> None:
         kv = replace(bundle.variant.kv, kind="concat")
         traced = replace(bundle, manifest=replace(bundle.manifest, variants=(replace(bundle.variant, kv=kv),)))
-        with pytest.raises(UsageError, match=r"only with float32 ones: graphs traced by optimum have no others\.$"):
+        with pytest.raises(UsageError, match=r"only in float32: graphs traced by optimum have no others\.$"):
             traced.variant_with("int8")

@@ -15,6 +15,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.engine.engine import Engine
+from edgegen.generation.prompt_encoder import PromptEncoder
 from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.model.interfaces import Runner
@@ -66,7 +67,7 @@ class Model:
     def builder(self) -> RequestBuilder:
         tokenizer = Tokenizer.from_file(self.bundle.file(self.bundle.manifest.tokenizer or ""))
         model = self.bundle.manifest.model
-        return RequestBuilder(tokenizer, model.vocab_size, model.max_context, eos_token_ids=(0,), bos_token_id=0)
+        return RequestBuilder(PromptEncoder(tokenizer, model.vocab_size, 0), model.max_context, eos_token_ids=(0,))
 
 
 def ids_of(request: Request) -> Ids:

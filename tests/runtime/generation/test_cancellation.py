@@ -195,8 +195,8 @@ class TestThreads:
 
     def test_at_the_end_of_the_program_none_begins(self, llm: LLM) -> None:
         stream = llm.stream(PROMPT)
-        thread = llm._thread  # pyright: ignore[reportPrivateUsage]
-        thread.close()
+        thread = llm._client.thread  # pyright: ignore[reportPrivateUsage]
+        thread.close("the program is ending")
         assert stream.wait().finish_reason == "cancelled"
         with pytest.raises(UsageError, match="the program is ending"):
             llm.generate(PROMPT)
@@ -208,7 +208,7 @@ class TestThreads:
             arguments: Any = (PROMPT, [5]) if use == "score" else (PROMPT,)
             return bool(getattr(llm, use)(*arguments))
 
-        with pytest.raises(UsageError, match="cannot use the same model"):
+        with pytest.raises(UsageError, match="while a model generates cannot use it"):
             llm.generate(PROMPT, stopping_criteria=ask)
         assert llm.generate(PROMPT, max_new_tokens=4).token_ids == answer_of(PROMPT, 4)
 
@@ -246,7 +246,7 @@ class TestThreads:
         llm.stream(PROMPT, cancel=token).close()
         with pytest.raises(RuntimeError, match="of the caller"):
             llm.generate(PROMPT, cancel=token, logits_processor=[fail])
-        gone = weakref.ref(llm)
+        gone = weakref.ref(llm._runner)  # pyright: ignore[reportPrivateUsage]
         assert until(lambda: not engine_threads())
         del llm
         gc.collect()
@@ -255,7 +255,8 @@ class TestThreads:
 
     def test_a_model_dropped_amid_a_run_is_gone_with_its_last_stream(self, graphs: FakeGraphs, tmp_path: Path) -> None:
         llm = fake_llm(tmp_path / "dropped", graphs)
-        gate, gone, stream = Gate(graphs, 3), weakref.ref(llm), llm.stream(LONG)
+        gone = weakref.ref(llm._runner)  # pyright: ignore[reportPrivateUsage]
+        gate, stream = Gate(graphs, 3), llm.stream(LONG)
         gate.reached.wait(PATIENCE_S)
         del llm
         gc.collect()

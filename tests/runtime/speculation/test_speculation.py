@@ -17,6 +17,7 @@ from edgegen.engine.engine import Engine
 from edgegen.engine.finish import CANCELLED, OUT_OF_TIME, StopMatch
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams, Update
 from edgegen.errors import ConstraintError, LogitsError
+from edgegen.generation.prompt_encoder import PromptEncoder
 from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.model.loading import open_runner
@@ -352,7 +353,7 @@ class TestForcedTokens:
     GRAMMAR = Regex("(yes|no), that is what I (say|said)!{3}[0-9]{2}")
 
     def request(self, tokenizer: Path, vocabulary: int, **options: Any) -> Request:
-        builder = RequestBuilder(Tokenizer.from_file(tokenizer), vocabulary, 512, (), EOS)
+        builder = RequestBuilder(PromptEncoder(Tokenizer.from_file(tokenizer), vocabulary, EOS), 512, ())
         return builder.build("Zoë", GenerationOptions(grammar=self.GRAMMAR, max_new_tokens=60, **options))
 
     @pytest.mark.parametrize("options", [{}, {"seed": 3}, {"seed": 4, "num_return_sequences": 3}], ids=str)
