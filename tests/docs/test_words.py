@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.markdown import PAGES, ROOT, blocks, prose
 
-SCANNED: tuple[str, ...] = ()
+SCANNED: tuple[str, ...] = ("edgegen", "export", "bench", "models")
 """The folders of sources whose docstrings, comments and messages are scanned like the pages."""
 
 TERMS = {
