@@ -1,4 +1,4 @@
-"""The error tree.
+"""The error tree: every error that edgegen raises by intention is an :class:`EdgegenError`.
 
     EdgegenError
     ├── UsageError               invalid arguments: an argument, an option, a combination of them

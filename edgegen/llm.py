@@ -155,7 +155,7 @@ class LLM:
     @property
     def tokenizer(self) -> Tokenizer | None:
         """None where the bundle has none."""
-        return self._open.encoder.tokenizer
+        return self._requests.encoder.tokenizer
 
     @overload
     def generate(
@@ -208,7 +208,7 @@ class LLM:
         if _is_batch(prompt):
             if session is not None:
                 raise UsageError("a session has one prompt at a time: give each of several a session of its own.")
-            return self._client.run([self._open.build(text, chosen) for text in prompt], cancel)
+            return self._client.run([self._requests.build(text, chosen) for text in prompt], cancel)
         return self._client.run([self._request(cast(Prompt, prompt), chosen, session)], cancel)[0]
 
     def stream(
@@ -299,7 +299,7 @@ class LLM:
             LogitsError: the model's logits are NaN or infinite.
         """
         several = is_several(continuation)
-        scoring = Scorer(self._open.encoder, self.max_context).build(
+        scoring = Scorer(self._requests.encoder, self.max_context).build(
             context, continuation if several else [cast(Prompt, continuation)], top_logprobs
         )
         self._client.run(scoring.requests, cancel)
@@ -328,7 +328,7 @@ class LLM:
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             LogitsError: the model's logits are NaN or infinite.
         """
-        meter = PerplexityMeter(self._open.encoder.read(text, "the text"), self.max_context, window, stride)
+        meter = PerplexityMeter(self._requests.encoder.read(text, "the text"), self.max_context, window, stride)
         return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
 
     @property
@@ -345,7 +345,7 @@ class LLM:
             UsageError: neither text nor ids, a text without a tokenizer, an empty prompt without such an id, or ids
                 outside the vocabulary.
         """
-        return self._open.encoder.encode(prompt)
+        return self._requests.encoder.encode(prompt)
 
     def decode(self, ids: Ids[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``ids``, without control tokens such as ``<|endoftext|>`` unless told to keep them.
@@ -353,16 +353,17 @@ class LLM:
         Raises:
             UsageError: they are no ids, or outside the vocabulary, or there is no tokenizer.
         """
-        return self._open.encoder.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self._requests.encoder.decode(ids, skip_special_tokens=skip_special_tokens)
 
     @property
-    def _open(self) -> RequestBuilder:
+    def _requests(self) -> RequestBuilder:
+        """Builds requests for as long as this is open."""
         if self._builder is None:
             raise UsageError(_CLOSED)
         return self._builder
 
     def _request(self, prompt: Prompt, options: GenerationOptions, session: Session | None) -> Request:
-        builder = self._open
+        builder = self._requests
         return builder.build(prompt, options) if session is None else builder.build_behind(session, prompt, options)
 
     def _chat_request(
@@ -383,7 +384,7 @@ class LLM:
             known = self.generation_options.eos_token_id or ()
             chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
         chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        return self._open.build(template.encode(said, tokenizer), chosen, session, said.messages)
+        return self._requests.build(template.encode(said, tokenizer), chosen, session, said.messages)
 
     def _chosen(self, options: object, overrides: GenerationOverrides) -> GenerationOptions:
         """

@@ -1,4 +1,4 @@
-"""InputLine: the lines of a batch's input, read one at a time."""
+"""InputLine: a line of a batch's input; lines are read one at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

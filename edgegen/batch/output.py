@@ -1,9 +1,9 @@
-"""The output of a batch: whole or not there, whenever the process is killed; and what is needed to go on behind that.
+"""BatchOutput: the output file of a batch, atomic and resumable whenever the process is killed.
 
-Until all lines are answered, they stand in ``OUTPUT.part``: a line that says what the answers depend on, then one for
-each answer, ``DIGEST+ RECORD`` with the digest of the line that it answers (``-`` for ``+`` if that failed). A line
-counts once its newline is there; what a killed process left of one is cut off. In the end the records are written
-beside the output, synced, and renamed into its place.
+Until all lines are answered, the answers are in ``OUTPUT.part``: a header line that records what the answers depend on,
+then one line for each answer, ``DIGEST+ RECORD`` with the digest of the input line (``-`` for ``+`` if that failed). A
+line counts once its newline is written; half a line of a killed process is removed. At the end the records are written
+to a file beside the output, synced, and renamed into place.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A batch on more than one machine, by Ray Data: blocks of lines, and a model on every worker.
+"""A batch on several machines with Ray Data: blocks of lines, and a model on every worker.
 
-The process that writes the output also reads the input, block by block as workers ask for them; of the input it holds
-where its blocks begin. A worker that dies is replaced, and what it was at is done again.
+The process that writes the output also reads the input, block by block as workers ask for them; in memory it holds
+only where the blocks start. A worker that dies is replaced, and its blocks are answered again.
 """
 
 import logging

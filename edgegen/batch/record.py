@@ -1,4 +1,4 @@
-"""What a batch writes for a line: an answer or an error, in edgegen's own format or in OpenAI's.
+"""The output line of a batch for one input line: an answer or an error, in edgegen's own format or in OpenAI's.
 
 OpenAI's is that of https://platform.openai.com/docs/api-reference/batch (the request output object), around the objects
 of its chat completions and completions.

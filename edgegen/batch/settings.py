@@ -1,4 +1,4 @@
-"""BatchSettings: what every line of a batch is answered with."""
+"""BatchSettings: the options that apply to every line of a batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

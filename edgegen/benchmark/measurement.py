@@ -1,4 +1,4 @@
-"""One round of measurements in this process, which should be a fresh one (:mod:`edgegen.benchmark.process`)."""
+"""measure(): one round of measurements in this process, which should be fresh (:mod:`edgegen.benchmark.process`)."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""run_round(): a round in a process of its own, so that loading is cold and all the memory is the model's."""
+"""run_round(): runs a round in a process of its own, so that loading is cold and all its memory is the model's."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Benchmark: what the rounds of one model say together; run_benchmark() has them run."""
+"""Benchmark: the combined results of all rounds of one model; run_benchmark() runs the rounds."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Round: everything that one process measured, as raw as it was measured."""
+"""Round: the raw measurements of one process."""
 
 from dataclasses import dataclass
 

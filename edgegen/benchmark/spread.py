@@ -1,4 +1,4 @@
-"""Spread: the middle of what repeated measurements gave, and how far they lie apart."""
+"""Spread: median, minimum and maximum of repeated measurements."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, least and greatest: of a handful of repeats nothing finer can be said."""
+    """Median, minimum and maximum: a handful of repeats supports no finer statistics."""
 
     median: float
     low: float

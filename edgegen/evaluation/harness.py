@@ -1,4 +1,4 @@
-"""HarnessModel: what lm-evaluation-harness asks of a model, answered by an LLM.
+"""HarnessModel: answers the requests of lm-evaluation-harness with an LLM.
 
 It needs nothing of the harness itself; ``edgegen.evaluation.lm_eval`` puts the two together.
 """

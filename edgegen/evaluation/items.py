@@ -1,4 +1,4 @@
-"""Questions with choices, and pairs of sentences, read from JSON lines: one object on each line.
+"""Evaluation items read from JSON lines: questions with choices, and pairs of sentences.
 
 Names are those of published files. A question is ``ctx``, ``endings`` and ``label``, as in HellaSwag, or ``query`` (or
 ``context``), ``choices`` and ``gold``, as lm-evaluation-harness prepares it; a pair is ``sentence_good`` and

@@ -1,4 +1,4 @@
-"""Estimate: a mean over items, and how far chance may have moved it."""
+"""Estimate: a mean over items with its standard error."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What tests say of a model: perplexity of a text, multiple choice, minimal pairs.
+"""Evaluation tasks: perplexity of a text, multiple choice, minimal pairs.
 
 A test gives figures. A figure keeps a value for each item, so that two models are compared item by item: how hard an
 item is drops out of the difference, and little is left to chance.

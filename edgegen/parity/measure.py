@@ -1,8 +1,8 @@
-"""The parity report: what a bundle computes, against what its checkpoint said before it was quantized.
+"""Measures the parity report: a bundle's outputs against those of its checkpoint before quantization.
 
-An export makes it, and :func:`measure` makes its figures again wherever the bundle runs: all it takes is the bundle,
-with the unquantized model's words in its :class:`ParityReference`. On the same machine the figures are the same to the
-last digit.
+An export makes it, and :func:`measure` makes its figures again wherever the bundle runs: it needs only the bundle,
+which has the unquantized model's outputs in its :class:`ParityReference`. On the same machine the figures are the same
+to the last digit.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""ParityReference: what the unquantized model said about a text, kept in the bundle to compare the bundle with.
+"""ParityReference: the unquantized model's outputs on a text, stored in the bundle to compare the bundle with.
 
 Of each position it keeps the ``LIKELIEST`` ids and their log-probabilities, and that of all others taken together: two
 orders of magnitude less than all logits, and enough for a lower bound of the divergence (:meth:`ParityReference.kl`).

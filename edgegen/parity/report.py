@@ -1,4 +1,4 @@
-"""ParityReport: what quantization cost, as a bundle has it; :mod:`edgegen.parity.measure` measures it."""
+"""ParityReport: what quantization cost, as stored in a bundle; :mod:`edgegen.parity.measure` measures it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

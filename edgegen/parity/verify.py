@@ -1,7 +1,7 @@
 """Recheck: the figures of a bundle's parity report, measured again on this machine.
 
-The same machine gives the same figures to the last digit. Another one, or another version of ONNX Runtime, has other
-kernels, which round otherwise; that is no damage as long as the bundle is about as near to its model as it was.
+The same machine gives the same figures to the last digit. Another machine, or another version of ONNX Runtime, has
+other kernels, which round differently; that is fine as long as the bundle is about as close to its model as before.
 """
 
 from collections.abc import Callable
