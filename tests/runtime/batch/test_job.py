@@ -199,7 +199,7 @@ class TestBounds:
         llm = fake_llm(tmp_path / "fake", graphs)
         graphs.before_run = InterruptAt(20, graphs)
         job = BatchJob(llm, settings(max_new_tokens=400))
-        with pytest.raises(KeyboardInterrupt) as caught:  # and with it all that was at work
+        with pytest.raises(KeyboardInterrupt) as caught:  # and with it all running requests
             list(job.answer(lines(*[{"prompt": [40]}] * 100)))
         runs = len(graphs.runs)
         assert llm.generate([40], max_new_tokens=3).token_ids  # at once: nothing is before it

@@ -1,4 +1,4 @@
-"""Manifest: strict reading, every fault at once."""
+"""Manifest: strict reading, every problem at once."""
 
 import json
 from dataclasses import fields, is_dataclass, replace
@@ -34,7 +34,7 @@ def raw(manifest: Manifest) -> dict[str, Any]:
     return json.loads(manifest.to_json())
 
 
-def faults(raw: Any) -> list[str]:
+def problems(raw: Any) -> list[str]:
     """What reading says, line by line."""
     with pytest.raises(ManifestError) as caught:
         Manifest.from_json(json.dumps(raw), "here")
@@ -94,7 +94,7 @@ def test_every_fault_is_told_at_once(raw: dict[str, Any]) -> None:
     raw["tokenizer"] = 5
     raw["source"] = ["folder"]
     raw["provenance"] = "lost"
-    assert sorted(faults(raw)) == sorted(
+    assert sorted(problems(raw)) == sorted(
         [
             "nam: unknown key (did you mean 'name'?)",
             "name: missing",
@@ -117,9 +117,9 @@ def test_every_key_is_needed_but_provenance(raw: dict[str, Any], kind: type[Mani
         if name == "provenance":
             assert Manifest.from_json(json.dumps(less)).provenance == {}
         elif name == "format_version":
-            assert "format version None" in faults(less)[0]
+            assert "format version None" in problems(less)[0]
         else:
-            assert faults(less) == [f"{name}: missing"]
+            assert problems(less) == [f"{name}: missing"]
 
 
 def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None:
@@ -131,22 +131,22 @@ def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None
     assert json.loads(manifest.to_json()) == raw
     raw["source"]["adapter"] = {"kind": "disk", "id": "org/lora"}
     wanted = ["source.adapter.kind: 'disk' is not one of 'hub', 'folder'", "source.adapter.revision: missing"]
-    assert sorted(faults(raw)) == wanted
+    assert sorted(problems(raw)) == wanted
     del raw["source"]["revision"], raw["source"]["adapter"]
-    assert faults(raw) == ["source.revision: missing", "source.adapter: missing"]
+    assert problems(raw) == ["source.revision: missing", "source.adapter: missing"]
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, "2", None, 1.5])
 def test_another_format_version_is_refused_with_the_way_out(raw: dict[str, Any], version: Any) -> None:
     raw["format_version"] = version
-    (fault,) = faults(raw)
-    assert f"format version {version!r}; this edgegen reads version 2: export the model again" in fault
+    (problem,) = problems(raw)
+    assert f"format version {version!r}; this edgegen reads version 2: export the model again" in problem
 
 
 @pytest.mark.parametrize("version", [2.0])
 def test_what_only_equals_the_format_version_is_refused(raw: dict[str, Any], version: Any) -> None:
     raw["format_version"] = version
-    assert faults(raw) == [f"format_version: int expected, found {type(version).__name__}"]
+    assert problems(raw) == [f"format_version: int expected, found {type(version).__name__}"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "nonsense", '{"a": }', "[" * 100_000, '{"a": ' * 100_000])
@@ -187,7 +187,7 @@ def test_a_path_out_of_the_bundle_or_of_a_doubtful_form_is_refused(raw: dict[str
     assert not is_safe_path(path)
     raw["files"][path] = raw["files"]["parity.json"]
     raw["folder"] = path
-    assert faults(raw) == [f"files: unsafe path {path!r}", f"folder: unsafe path {path!r}"]
+    assert problems(raw) == [f"files: unsafe path {path!r}", f"folder: unsafe path {path!r}"]
 
 
 @pytest.mark.parametrize("path", ["a", "a.b", "a/b", "..a", "a..b", ".a", "é", "a b", "...", "tokenizer.json"])
@@ -200,7 +200,7 @@ def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:
     raw["variants"][0]["weights"] = "elsewhere.data"
     raw["variants"][0]["decode"] = "/decode.onnx"
     raw["variants"][0]["kv"]["layers"][0]["cache_class"] = "windowed"
-    assert sorted(faults(raw)) == [
+    assert sorted(problems(raw)) == [
         "tokenizer: '../../secret' is not among files",
         "variants[0].decode: '/decode.onnx' is not among files",
         "variants[0].kv.layers[0]: unknown cache class 'windowed'",
@@ -240,7 +240,7 @@ def test_a_cache_class_fits_the_kind_of_its_cache(
     if not expected:
         assert Manifest.from_json(json.dumps(raw)).variants[0].kv.kind == kind
     else:
-        assert faults(raw) == expected
+        assert problems(raw) == expected
 
 
 @pytest.mark.parametrize(
@@ -259,17 +259,17 @@ def test_only_a_cache_in_place_is_rounded(raw: dict[str, Any], dtype: str, kind:
     if not expected:
         assert Manifest.from_json(json.dumps(raw)).variants[0].kv.dtype == dtype
     else:
-        assert faults(raw) == expected
+        assert problems(raw) == expected
 
 
 def test_variants_have_names_of_their_own(raw: dict[str, Any]) -> None:
     raw["variants"] *= 2
-    assert faults(raw) == ["variants: two have the same name"]
+    assert problems(raw) == ["variants: two have the same name"]
 
 
 def test_a_bundle_without_a_variant_is_none(raw: dict[str, Any]) -> None:
     raw["variants"] = []
-    assert faults(raw) == ["variants: at least one is needed"]
+    assert problems(raw) == ["variants: at least one is needed"]
 
 
 def test_a_bundle_needs_no_tokenizer(raw: dict[str, Any]) -> None:

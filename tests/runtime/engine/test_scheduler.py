@@ -242,14 +242,14 @@ def test_what_is_proposed_fits_the_limit_and_what_is_left_of_the_answer(count: i
 
 def test_guesses_are_for_a_row_alone_and_what_is_certain_for_any() -> None:
     scheduler = scheduler_of()
-    guessing, sure = sequence(3, 12), sequence(3, 9)
-    guessing.proposers, sure.proposers = (Oracle(2, always_accepted=False),), (Oracle(3, always_accepted=True),)
-    group = group_of(guessing, sure)
+    speculating, sure = sequence(3, 12), sequence(3, 9)
+    speculating.proposers, sure.proposers = (Oracle(2, always_accepted=False),), (Oracle(3, always_accepted=True),)
+    group = group_of(speculating, sure)
     scheduler.add(group)
     steps = run(scheduler)[2:]
     # What is always accepted runs 1 + 3 tokens a step beside the batch; other proposals only for a sequence alone.
-    assert steps[:2] == [Step(Decode((group,), (guessing,)), Verify(group, sure, (7, 7, 7)))] * 2
-    assert steps[2:4] == [Step(None, Verify(group, guessing, (7, 7)))] * 2
+    assert steps[:2] == [Step(Decode((group,), (speculating,)), Verify(group, sure, (7, 7, 7)))] * 2
+    assert steps[2:4] == [Step(None, Verify(group, speculating, (7, 7)))] * 2
 
 
 def test_prompts_and_proposals_take_turns() -> None:
@@ -268,9 +268,9 @@ def test_prompts_and_proposals_take_turns() -> None:
 
 def test_nobody_proposes_while_a_prompt_is_under_way() -> None:
     scheduler = scheduler_of()
-    guessing, late = sequence(3, 30), sequence(12, 2)
-    guessing.proposers = (Oracle(2, always_accepted=False),)
-    scheduler.add(group_of(guessing))
+    speculating, late = sequence(3, 30), sequence(12, 2)
+    speculating.proposers = (Oracle(2, always_accepted=False),)
+    scheduler.add(group_of(speculating))
     follow(scheduler.schedule())
     assert isinstance(scheduler.schedule().multi_token, Verify)
     scheduler.add(group_of(late))

@@ -1,4 +1,4 @@
-"""Whoever else is at work, a request gets the ids it gets alone: random schedules over a real model.
+"""Whatever else is in the batch, a request gets the ids it gets alone: random schedules over a real model.
 
 With keys and values in int8 whatever is done; with float32 where ``deterministic`` leaves the short cuts out.
 """
@@ -24,17 +24,16 @@ from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
 from edgegen.tokenizer import Tokenizer
 
-BEGINNING = (
+PREFIX = (
     "Once upon a time there was a little girl named Lily. She had a red ball and a small dog, and every morning "
     "they went to the park together. "
 )
 
 PROMPTS = (
-    BEGINNING + "One day the ball was gone.",
-    BEGINNING + "One day the dog",
-    BEGINNING
-    + "One day the dog did not want to go to the park. It sat under the table and looked at Lily with sad eyes.",
-    BEGINNING,
+    PREFIX + "One day the ball was gone.",
+    PREFIX + "One day the dog",
+    PREFIX + "One day the dog did not want to go to the park. It sat under the table and looked at Lily with sad eyes.",
+    PREFIX,
     "Tom and Sue were friends.",
     "The",
 )

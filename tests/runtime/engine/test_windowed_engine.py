@@ -68,7 +68,7 @@ class WindowedRunner(InPlaceRunner):
 
 
 @dataclass
-class Guesses:
+class Proposals:
     """Proposes ``count`` ids, the first ``right`` of them as they will be."""
 
     next_id: NextId
@@ -163,7 +163,7 @@ def test_a_chat_goes_on_behind_its_window() -> None:
 @given(count=st.integers(1, 128), right=st.integers(0, 128), prompt=st.integers(1, 300))
 def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int) -> None:
     ids = random_ids(prompt)
-    row = sequence(ids, 300, Guesses(digest_of, count, right))
+    row = sequence(ids, 300, Proposals(digest_of, count, right))
     finish(Engine(WindowedRunner(WindowedGraphs(digest_of)), 128), SequenceGroup([row]))
     assert row.generated == answer_to(ids, 300)
 

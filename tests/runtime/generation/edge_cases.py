@@ -251,7 +251,7 @@ CASES = (
     EdgeCase("a choice of one, beams", {"grammar": Choice.of(["ab"]), "num_beams": 5}, ids=(97, 98)),
     EdgeCase("a choice of one, guided", {"grammar": Choice.of(["ab"]), "guidance_scale": 9.0}, ids=(97, 98)),
     refused("two grammars", {"grammar": Regex("a"), "response_format": {"type": "json_object"}}, "leave one out"),
-    # several faults at once
+    # several problems at once
     refused(
         "many values out of range",
         {"num_beams": 0, "length_penalty": 99, "early_stopping": 3, "seed": -1, "top_logprobs": 99, "top_p": 2},

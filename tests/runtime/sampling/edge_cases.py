@@ -124,7 +124,7 @@ CASES = (
     EdgeCase("all suppressed and cut", {"suppress_tokens": [0, 1], "top_k": 1, "min_p": 0.1}, TWO, error=NONE_LEFT),
     EdgeCase("all suppressed, typical", {"suppress_tokens": [0, 1], "typical_p": 0.5}, TWO, error=NONE_LEFT),
     EdgeCase("all suppressed, sigma", {"suppress_tokens": [0, 1], "top_n_sigma": 1}, TWO, error=NONE_LEFT),
-    EdgeCase("suppressed at the beginning", {"begin_suppress_tokens": [1]}, FIVE, ALL - {1}),
+    EdgeCase("suppressed as the first token", {"begin_suppress_tokens": [1]}, FIVE, ALL - {1}),
     EdgeCase("and not after", {"begin_suppress_tokens": [1]}, FIVE, ALL, ids=(0, 0), step=1),
     EdgeCase("negative ids", {"suppress_tokens": [-1]}, error="suppress_tokens: a token id is a whole number"),
     EdgeCase("no end yet", {"min_new_tokens": 2}, FIVE, ALL - {4}, ids=(0, 0), step=1),
@@ -133,7 +133,7 @@ CASES = (
     EdgeCase("nothing but the end", {"min_length": 5}, ONE, error=NONE_LEFT, eos=(0,)),
     EdgeCase("the end forced", {"forced_eos_token_id": 4}, FIVE, {4}, ids=(0,) * 10, step=9),
     EdgeCase("not yet forced", {"forced_eos_token_id": 4}, FIVE, ALL, ids=(0,) * 9, step=8),
-    EdgeCase("a beginning forced", {"forced_bos_token_id": 2}, FIVE, {2}),
+    EdgeCase("a forced first token", {"forced_bos_token_id": 2}, FIVE, {2}),
     EdgeCase("forced and suppressed", {"forced_bos_token_id": 2, "suppress_tokens": [2]}, error="is one of suppress"),
     EdgeCase(
         "the end as certain as numbers go",

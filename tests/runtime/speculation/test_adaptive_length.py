@@ -15,17 +15,17 @@ from edgegen.speculation.adaptive_length import ALLOWANCE, CREDIT, DEBT, FIRST, 
 def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
     longest: int, draft_cost: float, steps: list[tuple[int, int]]
 ) -> None:
-    """Each step guesses at most what it may, and has any part of it come true."""
+    """Each step proposes at most what it may, and has any part of it come true."""
     account, tokens, spent, saved = AdaptiveLength(longest, draft_cost), 100, 0.0, 0
     for wanted, right in steps:
         may = account.affordable(tokens)
         assert 0 <= may <= longest
-        guessed = min(wanted, may)
-        accepted = min(right, guessed)
-        if guessed:
-            account.settle(guessed, accepted)
+        proposed = min(wanted, may)
+        accepted = min(right, proposed)
+        if proposed:
+            account.settle(proposed, accepted)
         tokens += accepted + 1
-        spent += guessed * (TOKEN_COST + draft_cost)
+        spent += proposed * (TOKEN_COST + draft_cost)
         saved += accepted
         assert -DEBT - 1e-9 <= account.balance <= CREDIT
         assert spent - saved <= DEBT + ALLOWANCE * (tokens - 100) + 1e-6
@@ -34,8 +34,8 @@ def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
 def test_what_never_comes_true_ends_and_is_tried_again_now_and_then() -> None:
     account, tries = AdaptiveLength(8), list[int]()
     for tokens in range(50, 1050):
-        if guessed := account.affordable(tokens):
-            account.settle(guessed, 0)
+        if proposed := account.affordable(tokens):
+            account.settle(proposed, 0)
             tries.append(tokens)
     assert tries[:3] == [50, 51, 52]
     assert len(tries) == pytest.approx((DEBT + 1000 * ALLOWANCE) / TOKEN_COST, abs=3)
@@ -53,11 +53,11 @@ def test_what_comes_true_is_guessed_longer_and_a_miss_halves_it() -> None:
 
 def test_a_guesser_that_costs_as_much_as_it_saves_stops() -> None:
     account = AdaptiveLength(8, draft_cost=1.0)
-    guesses = [account.affordable(10) for _ in range(1)]
-    while guesses[-1]:
-        account.settle(guesses[-1], guesses[-1])
-        guesses.append(account.affordable(10))
-    assert sum(guesses) * TOKEN_COST <= DEBT
+    proposals = [account.affordable(10) for _ in range(1)]
+    while proposals[-1]:
+        account.settle(proposals[-1], proposals[-1])
+        proposals.append(account.affordable(10))
+    assert sum(proposals) * TOKEN_COST <= DEBT
 
 
 def test_what_is_paid_beforehand_counts() -> None:

@@ -1,4 +1,4 @@
-"""A draft model: what it guesses, what it costs, and that the text is the model's own all the same."""
+"""A draft model: what it proposes, what it costs, and that the text is the model's own all the same."""
 
 from collections.abc import Sequence as Ids
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_a_draft_that_says_the_same_is_always_right() -> None:
     one = run(graphs, row(60, proposer(drafted(draft))))
     assert one.generated == answer_of(graphs, 60)
     assert one.speculation.proposed == one.speculation.accepted > 40
-    # The prompt is read in chunks, one in a step, with what is said meanwhile; then, after a guess, its last token
+    # The prompt is read in chunks, one in a step, with what is said meanwhile; then, after a proposal, its last token
     # and the one that the model adds.
     assert [tokens for _, tokens in draft.runs[:3]] == [8, 8, 8]
     assert {tokens for _, tokens in draft.runs[3:]} == {1, 2}
@@ -103,8 +103,8 @@ def test_each_guess_is_what_the_draft_says_of_the_very_ids() -> None:
     first, second = proposer(model), proposer(model)
     ids = random_ids(40)
     for who, text in [(first, ids[:30]), (first, ids[:33]), (second, ids), (first, [*ids[:25], 7]), (first, ids[:25])]:
-        guess = who.propose(text)
-        assert guess == answer_of(graphs, 2, text)
+        proposal = who.propose(text)
+        assert proposal == answer_of(graphs, 2, text)
 
 
 def test_another_reader_begins_anew() -> None:
@@ -131,9 +131,9 @@ def test_where_its_context_ends_it_proposes_nothing() -> None:
 def test_a_smaller_or_larger_head_is_fitted_and_an_unknown_id_is_not_read() -> None:
     for size in (VOCAB_SIZE - 4, VOCAB_SIZE + 4):
         graphs = RandomGraphs(vocab_size=size)
-        guess = proposer(drafted(graphs, chunk=64)).propose(PROMPT)
-        assert len(guess) == 2
-        assert max(guess) < min(size, VOCAB_SIZE)
+        proposal = proposer(drafted(graphs, chunk=64)).propose(PROMPT)
+        assert len(proposal) == 2
+        assert max(proposal) < min(size, VOCAB_SIZE)
         assert len(proposer(drafted(graphs, chunk=64)).propose([*PROMPT, VOCAB_SIZE - 1])) == (2 if size > 256 else 0)
 
 
@@ -143,7 +143,7 @@ def test_what_was_not_read_meanwhile_is_paid_for_and_the_prompt_is_not() -> None
     prompt_only, behind = proposer(model), proposer(model)
     assert len(prompt_only.propose(PROMPT)) > 0
     assert len(behind.propose([*PROMPT, *random_ids(12)])) > 0
-    # Left of the debt: 1 step, and 11 tokens of 0.1 less. A guessed one costs 0.65.
+    # Left of the debt: 1 step, and 11 tokens of 0.1 less. A proposed token costs 0.65.
     assert len(prompt_only.propose(PROMPT)) > 0
     assert len(behind.propose([*PROMPT, *random_ids(12)])) == 0
 

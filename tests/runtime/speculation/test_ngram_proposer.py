@@ -40,11 +40,11 @@ def test_a_guess_is_what_followed_then_whatever_was_taken_back(
     proposer, ids = NGramProposer(longest, most), list[int]()
     for kept, new in changes:
         for shown in (ids[:kept], ids[:kept] + new):
-            guess = proposer.propose(shown)
+            proposal = proposer.propose(shown)
             place = searched(shown, list(range(most, LEAST_NGRAM_SIZE - 1, -1)))
-            assert len(guess) == (0 if place is None else min(FIRST, longest))
-            whole = shown + guess
-            assert all(whole[len(shown) + k] == whole[(place or 0) + k] for k in range(len(guess)))
+            assert len(proposal) == (0 if place is None else min(FIRST, longest))
+            whole = shown + proposal
+            assert all(whole[len(shown) + k] == whole[(place or 0) + k] for k in range(len(proposal)))
         ids = ids[:kept] + new
 
 
@@ -60,10 +60,10 @@ def test_a_text_that_goes_round_is_guessed_to_go_on_so() -> None:
     ids = [9, 1, 2, 3, 1, 2, 3, 1, 2]
     lengths = list[int]()
     for _ in range(4):
-        guess = proposer.propose(ids)
-        assert guess == [(3, 1, 2)[k % 3] for k in range(len(guess))]
-        lengths.append(len(guess))
-        proposer.verified(len(guess), len(guess))
+        proposal = proposer.propose(ids)
+        assert proposal == [(3, 1, 2)[k % 3] for k in range(len(proposal))]
+        lengths.append(len(proposal))
+        proposer.verified(len(proposal), len(proposal))
     assert lengths == [2, 4, 8, 8]
 
 

@@ -181,12 +181,12 @@ def test_an_end_inside_a_proposal_accepts_up_to_there() -> None:
 
 
 def test_what_is_certain_comes_before_guesses_and_guesses_only_alone() -> None:
-    sure, guess = Script(lambda ids: [1] if len(ids) % 2 else [], always_accepted=True), Script(lambda ids: [2, 2])
+    sure, proposal = Script(lambda ids: [1] if len(ids) % 2 else [], always_accepted=True), Script(lambda ids: [2, 2])
     one = row(None)
-    one.proposers = (sure, guess)
+    one.proposers = (sure, proposal)
     one.ids = PROMPT[:20]
     assert one.propose(8, alone=True) == (2, 2)
-    assert one.asked is guess
+    assert one.asked is proposal
     assert one.propose(8, alone=False) == ()
     one.ids = PROMPT[:21]
     assert one.propose(8, alone=True) == one.propose(8, alone=False) == (1,)
