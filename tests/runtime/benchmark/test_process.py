@@ -71,7 +71,7 @@ def test_what_is_wrong_there_is_raised_here(tmp_path: Path) -> None:
     bundle = write_fake_bundle(tmp_path / "fake")
     with pytest.raises(BundleError, match=r"cannot load prefill\.onnx"):
         run_round(bundle.path, OPTIONS)
-    with pytest.raises(UsageError, match="no variant with int8"):
+    with pytest.raises(UsageError, match="no variant with a KV cache in int8"):
         run_round(bundle.path, BenchmarkOptions(kv="int8"))
 
 

@@ -86,7 +86,7 @@ def never(path: Path, options: BenchmarkOptions, on_part: Callable[[], object]) 
 def test_a_bundle_that_cannot_be_measured_is_found_before_any_is(bundles: list[Bundle]) -> None:
     with pytest.raises(BundleNotFoundError):
         run_benchmark([bundles[0].path, "nowhere"], run_round=never)
-    with pytest.raises(UsageError, match="no variant with int8"):
+    with pytest.raises(UsageError, match="no variant with a KV cache in int8"):
         run_benchmark([bundles[0].path], BenchmarkOptions(kv="int8"), run_round=never)
     bundles[1].file("weights.data").write_bytes(b"damaged")
     with pytest.raises(VerificationError):
