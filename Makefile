@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist worksteal
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
-	@echo "make test      install the test tools and run the tests; those that need torch or transformers are skipped"
+	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
 	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers and optimum"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
@@ -24,7 +24,7 @@ demo: $(VENV)/.installed
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen generate -m build/stories-int8 --echo --stats --seed 3 "Once upon a time"
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 check: $(VENV)/.installed-oracle
 	$(BIN)/ruff format --check .

@@ -29,6 +29,7 @@ ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set
 def pytest_configure(config: pytest.Config) -> None:
     for level, meaning in LEVELS.items():
         config.addinivalue_line("markers", f"{level}: {meaning}")
+    config.addinivalue_line("markers", "slow: takes many seconds; `make check` runs it, `make test` does not")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -50,6 +50,7 @@ def test_a_python_that_is_given_is_taken(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_an_install_that_fails_says_why_and_is_not_taken_for_done(tmp_path: Path) -> None:
     environment = Environment("broken", (str(tmp_path / "no-such-folder"),))
     with pytest.raises(InstallError, match="no-such-folder"):

@@ -99,7 +99,12 @@ def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, monkeypatch: pyte
     return run
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+SLOW = {"benchmarking.md", "evaluating.md", "exporting.md", "generating.md", "performance.md", "quantization.md"}
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(page, id=page.name, marks=[pytest.mark.slow] * (page.name in SLOW)) for page in PAGES]
+)
 def test_page(path: Path, reader: Run) -> None:
     """The blocks of a page in order, Python with one namespace, commands in one folder."""
     namespace: dict[str, Any] = {"__name__": "__page__"}

@@ -85,7 +85,7 @@ print(moment, appeared)
 
 
 @posix
-@pytest.mark.parametrize(("replaces", "scheme"), [(False, "fp32"), (True, "int8")])
+@pytest.mark.parametrize(("replaces", "scheme"), [(False, "fp32"), pytest.param(True, "int8", marks=pytest.mark.slow)])
 def test_an_export_killed_before_any_change_leaves_a_whole_bundle_or_none(
     checkpoint: Path, tmp_path: Path, replaces: bool, scheme: str
 ) -> None:
@@ -192,6 +192,7 @@ print(next(line.split()[1] for line in status.splitlines() if line.startswith("V
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 def test_a_124m_checkpoint_is_exported_in_400_mb(tmp_path: Path) -> None:
     folder = write_gpt2_small(tmp_path / "gpt2-small")
