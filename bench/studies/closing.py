@@ -1,6 +1,6 @@
 """Memory that `LLM.close` leaves behind: load, read a prompt of 1,000 tokens, close, and the same again.
 
-    python -m bench.checkpoints gpt2 && edgegen export gpt2 -o gpt2-int8 --int8 --fast
+    python -m bench.compare.checkpoints ./gpt2 && edgegen export ./gpt2 -o gpt2-int8 --int8 --fast
     python -m bench.studies.closing gpt2-int8
 
 Prints the process's proportional memory (PSS) right before each load, at its most, and after closing. Ends with 1 if
