@@ -74,7 +74,9 @@ class Information:
         _, llm = self._models.find(body.get("model"))
         ids: object = body.get("tokens")
         if not isinstance(ids, list) or any(type(token) is not int for token in cast(list[object], ids)):
-            raise ApiError(400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens")
+            raise ApiError(
+                400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens"
+            )
         text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
         return JSONResponse({"content": text})
 

@@ -37,9 +37,10 @@ def parse_json(data: bytes) -> dict[str, Any]:
     """
     try:
         found: object = json.loads(data.decode(), parse_constant=_refuse_constant)
-        data.decode().encode()
-    except UnicodeDecodeError:
-        raise ApiError(400, "the body is not UTF-8 text.", code="invalid_json") from None
+        if b"\\ud" in data.lower():  # half a character may have been escaped
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise ApiError(400, "the body is not Unicode text in UTF-8.", code="invalid_json") from None
     except json.JSONDecodeError as error:
         raise ApiError(
             400, f"the body is not JSON: {error.msg} at character {error.pos}.", code="invalid_json"

@@ -152,7 +152,8 @@ def _prompts(given: Mapping[str, Any]) -> tuple[str | list[int], ...]:
 
 
 def _are_ids(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int for token in cast(list[object], value))
+    ids = cast(list[object], value) if isinstance(value, list) else []
+    return bool(ids) and all(type(token) is int for token in ids)
 
 
 def _check_limits(settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ class Echo:
         """Those of the prompt, with null for its first token; None if they were not asked for."""
         if self.entries is None:
             return None
-        rest = text_logprobs(self.entries, len(self.first)) or {}
+        rest = text_logprobs(self.entries, self._first_length) or {}
         first: dict[str, Any] = {
             "tokens": self.first,
             "token_logprobs": None,
@@ -49,7 +49,12 @@ class Echo:
     @property
     def length(self) -> int:
         """Characters of its tokens, for the offsets of those behind it."""
-        return len(self.first) + sum(len(entry.token) for entry in self.entries or ())
+        return self._first_length + sum(len(entry.token) for entry in self.entries or ())
+
+    @property
+    def _first_length(self) -> int:
+        """None of the text, for a token that the tokenizer has put before it."""
+        return len(self.first) if self.text.startswith(self.first) else 0
 
 
 @dataclass(slots=True)
