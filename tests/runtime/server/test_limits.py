@@ -57,31 +57,46 @@ def test_at_the_limit_is_answered(client: TestClient, name: str) -> None:
     assert response.status_code == 200, response.text
 
 
-ABOVE: list[tuple[str, dict[str, Any]]] = [
-    *(("max_tokens", said(max_tokens=value)) for value in (65, 640, 10**400, 0, -1, 1.5, "8", True, [1])),
-    *(("n", said(n=value, temperature=1.0)) for value in (65, 640, 0, -1, 1.5, "2", True)),
-    *(("stop", said(stop=["x"] * count)) for count in (MOST_STOPS + 1, 10 * MOST_STOPS)),
-    *(("stop", said(stop=value)) for value in ("x" * (MOST_STOP_CHARACTERS + 1), "", [""], 3, {"a": 1}, [[]])),
-    *(("logit_bias", said(logit_bias={str(n): 1 for n in range(count)})) for count in (MOST_BIASES + 1, 20_000)),
-    *(("logit_bias", said(logit_bias=value)) for value in ({"a": 1}, {"-1": 1}, {"1": "2"}, [1], 3, {"1": None})),
-    *(("logprobs", said(logprobs=value)) for value in (21, 200, -1, "1", 1.5)),
-    *(
-        ("prompt", {"prompt": value})
-        for value in (["a"] * (MOST_PROMPTS + 1), [], None, 3, [1, "a"], [[]], [[1.5]], {})
-    ),
-    *(("seed", said(seed=value)) for value in ("1", 1.5, -(10**400))),
-    *(("temperature", said(temperature=value)) for value in (-1, "1", 1e300, [], True)),
-    *(("top_p", said(top_p=value)) for value in (-1, 1.5, "1")),
-    *(("stream", said(stream=value)) for value in ("yes", 1, [])),
-    *(("stream_options", said(stream=True, stream_options=value)) for value in (1, [], {"usage": True})),
-    ("stream_options", said(stream_options={"include_usage": True})),
-    ("echo", said(echo="yes")),
-    ("suffix", said(suffix="end")),
-    ("best_of", said(best_of=2)),
-    ("model", said(model=3)),
-    ("max_token", said(max_token=3)),
-    ("chat_template", said(chat_template="{{ messages }}")),
-    ("logits_processor", said(logits_processor=["x"])),
+VALUES: dict[str, list[Any]] = {
+    "max_tokens": [65, 640, 10**400, 0, -1, 1.5, "8", True, [1]],
+    "n": [65, 640, 0, -1, 1.5, "2", True],
+    "stop": [
+        ["x"] * (MOST_STOPS + 1),
+        ["x"] * 10 * MOST_STOPS,
+        "x" * (MOST_STOP_CHARACTERS + 1),
+        "",
+        [""],
+        3,
+        {"a": 1},
+    ],
+    "logit_bias": [
+        {str(n): 1 for n in range(MOST_BIASES + 1)},
+        {str(n): 1 for n in range(10 * MOST_BIASES)},
+        {"a": 1},
+        {"-1": 1},
+        {"1": "2"},
+        {"1": None},
+        [1],
+        3,
+    ],
+    "logprobs": [21, 200, -1, "1", 1.5],
+    "prompt": [["a"] * (MOST_PROMPTS + 1), ["a"] * 10 * MOST_PROMPTS, [], None, 3, [1, "a"], [[]], [[1.5]], {}],
+    "seed": ["1", 1.5, -(10**400)],
+    "temperature": [-1, "1", 1e300, [], True],
+    "top_p": [-1, 1.5, "1"],
+    "stream": ["yes", 1, []],
+    "stream_options": [{"include_usage": True}, 1, []],
+    "echo": ["yes"],
+    "suffix": ["end"],
+    "best_of": [2],
+    "model": [3],
+    "max_token": [3],
+    "chat_template": ["{{ messages }}"],
+    "logits_processor": [["x"]],
+}
+ABOVE = [(param, said() | {param: value}) for param, values in VALUES.items() for value in values] + [
+    ("stream_options", said(stream=True, stream_options={"usage": True})),
+    ("stream_options", said(stream=True, stream_options={"include_usage": 1})),
 ]
 
 

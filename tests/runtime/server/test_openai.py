@@ -95,7 +95,8 @@ def test_completions_are_as_documented(client: TestClient, document: OpenAIDocum
         assert pieces[-1]["finish_reason"] == choice["finish_reason"]
         streamed = dict[str, list[Any]]()
         for one in pieces:
-            for key, values in (one["logprobs"] or {}).items():
+            logprobs: dict[str, list[Any]] = one["logprobs"] or {}
+            for key, values in logprobs.items():
                 streamed.setdefault(key, []).extend(values)
         assert streamed == (choice["logprobs"] or {})
 
@@ -119,7 +120,7 @@ def test_answers_are_those_of_python(client: TestClient, llm: LLM) -> None:
 
 def test_defaults_of_the_lengths(client: TestClient) -> None:
     """As in OpenAI's API: a completion has 16 tokens, an answer in a chat all that fit."""
-    never = {"eos_token_id": []}
+    never: dict[str, Any] = {"eos_token_id": []}
     assert client.post(COMPLETION, json={"prompt": "a", **never}).json()["usage"]["completion_tokens"] == 16
     usage = client.post(CHAT, json={"messages": HELLO, "logit_bias": {"10": -1000}, **never}).json()["usage"]
     assert usage["total_tokens"] == 513  # the last one is never fed

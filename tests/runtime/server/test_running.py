@@ -15,7 +15,7 @@ from tests.runtime.models import FailAt, FakeGraphs, Gate, RandomGraphs, digest_
 from tests.runtime.server.material import COMPLETION, error_of, fake_client
 from tests.waiting import PATIENCE_S
 
-ENDLESS = {"prompt": "Once", "max_tokens": 500, "eos_token_id": []}
+ENDLESS: dict[str, Any] = {"prompt": "Once", "max_tokens": 500, "eos_token_id": []}
 
 
 def app_of(llm: LLM, options: ServerOptions | None = None) -> ASGIApp:
