@@ -34,8 +34,8 @@ class Information:
             Route("/v1/models", _answering(self.models)),
             Route("/v1/models/{model:path}", _answering(self.model)),
             Route("/props", _answering(self.props)),
-            Route("/tokenize", _answering(self.tokenize), methods=["POST"]),
-            Route("/detokenize", _answering(self.detokenize), methods=["POST"]),
+            Route("/tokenize", _answering(self._counted(self.tokenize)), methods=["POST"]),
+            Route("/detokenize", _answering(self._counted(self.detokenize)), methods=["POST"]),
             Route("/metrics", _answering(self.metrics)),
         ]
 
@@ -82,6 +82,15 @@ class Information:
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    def _counted(self, handler: "Handler") -> "Handler":
+        """``handler``, admitted like a request for text: a body may be large."""
+
+        async def answer(request: Request) -> Response:
+            with self._models.admitted():
+                return await handler(request)
+
+        return answer
 
     def _props(self, name: str, llm: LLM) -> dict[str, Any]:
         model, variant = llm.bundle.manifest.model, llm.bundle.variant

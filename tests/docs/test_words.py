@@ -74,7 +74,9 @@ TERMS = {
         quantization; int8; int4; calibration; self-sampling; SmoothQuant; GPTQ; KV cache; GGUF; KL divergence;
         perplexity
         """,
-    "docs/serving.md": "continuous batching; prefix caching; API key; Host; Origin; DNS rebinding; CORS; time to first token",
+    "docs/serving.md": """
+        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token
+        """,
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """
         speculative decoding; prompt lookup; draft model; proposals; accepted; acceptance rate; n-gram
