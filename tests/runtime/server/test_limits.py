@@ -96,7 +96,7 @@ VALUES: dict[str, list[Any]] = {
 }
 ABOVE = [(param, said() | {param: value}) for param, values in VALUES.items() for value in values] + [
     ("stream_options", said(stream=True, stream_options={"usage": True})),
-    ("stream_options", said(stream=True, stream_options={"include_usage": 1})),
+    ("include_usage", said(stream=True, stream_options={"include_usage": 1})),
 ]
 
 
