@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli.serve import command as serve
+from edgegen.server.openai_request import OpenAIRequest
 from edgegen.tokenizer import Tokenizer
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
@@ -29,6 +32,10 @@ TOKEN = "hf_your_token"
 OTHER_HUB = "https://hub.example.com"
 PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
+
+SERVER = "http://127.0.0.1:8000"
+CLIENTS = {"openai-client.md": "openai"}
+"""Pages whose Python talks to a server, and the module that they use for it."""
 
 RUN = {"edgegen", "echo"}
 """Commands that are run."""
@@ -99,18 +106,35 @@ def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, monkeypatch: pyte
     return run
 
 
+@pytest.fixture
+def served(path: Path) -> Iterator[str]:
+    """The address of a server, for a page whose Python is a client's."""
+    if path.name not in CLIENTS:
+        yield SERVER
+        return
+    pytest.importorskip(CLIENTS[path.name], reason="the page is about this client, and it is not installed")
+    command = [sys.executable, "-m", "edgegen", "serve", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        yield process.stderr.readline().partition(" at ")[2].split()[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
 SLOW = {"benchmarking.md", "evaluating.md", "exporting.md", "generating.md", "performance.md", "quantization.md"}
 
 
 @pytest.mark.parametrize(
     "path", [pytest.param(page, id=page.name, marks=[pytest.mark.slow] * (page.name in SLOW)) for page in PAGES]
 )
-def test_page(path: Path, reader: Run) -> None:
+def test_page(path: Path, reader: Run, served: str) -> None:
     """The blocks of a page in order, Python with one namespace, commands in one folder."""
     namespace: dict[str, Any] = {"__name__": "__page__"}
     for block in blocks(path):
         try:
-            _execute(block, namespace, reader)
+            _execute(replace(block, code=block.code.replace(SERVER, served)), namespace, reader)
         except Exception as error:
             raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
 
@@ -143,6 +167,9 @@ def _commands(block: Block) -> list[tuple[str, str]]:
 
 
 def _command(command: str, output: str, reader: Run) -> None:
+    if _words(command)[:2] == ["edgegen", "serve"]:
+        _check_serve(_words(command))
+        return
     programs = [_words(piece)[0] for piece in command.split("|")]
     if not set(programs) <= RUN:
         assert programs[0] in NOT_RUN, f"no test knows what to do with {command!r}"
@@ -194,5 +221,17 @@ def _check_python(words: list[str]) -> None:
     assert all(f"{word} " in shown.stdout for word in words if word.startswith("--"))
 
 
-NOT_RUN = {"make": _check_make, "pip": _check_pip, "python": _check_python}
+def _check_serve(words: list[str]) -> None:
+    """``edgegen serve --option`` runs until it is stopped: it knows the options."""
+    serve.make_context("serve", words[2:])
+
+
+def _check_curl(words: list[str]) -> None:
+    """``curl URL -d BODY``: a request that the server takes."""
+    _, url, data, body = words
+    assert data == "-d"
+    OpenAIRequest.read(json.loads(body), url.removeprefix(SERVER))
+
+
+NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}
 """Commands that are only checked: they build environments, install from the network, or take minutes."""

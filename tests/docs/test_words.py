@@ -60,6 +60,7 @@ TERMS = {
         calibration; self-sampling; SmoothQuant; GPTQ; int4 allocation; int8 refinement; KV cache; resume; parity
         report
         """,
+    "docs/openai-client.md": "openai; stream; logprobs; JSON",
     "docs/parity.md": "KL divergence; top-1 agreement; perplexity; standard error; KV cache; hidden states",
     "docs/performance.md": """
         prefill; decode; latency; throughput; memory bandwidth; chunked prefill; KV cache; bit-exact; sliding window
@@ -72,6 +73,9 @@ TERMS = {
     "docs/quantization.md": """
         quantization; int8; int4; calibration; self-sampling; SmoothQuant; GPTQ; KV cache; GGUF; KL divergence;
         perplexity
+        """,
+    "docs/serving.md": """
+        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token
         """,
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """

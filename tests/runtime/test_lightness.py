@@ -21,11 +21,14 @@ HEAVY = {
     "onnxruntime",
     "optimum",
     "platformdirs",
+    "prometheus_client",
     "safetensors",
+    "starlette",
     "tokenizers",
     "torch",
     "tqdm",
     "transformers",
+    "uvicorn",
 }
 RUNTIME = {"numpy", "onnxruntime", "tokenizers"}
 
@@ -62,7 +65,9 @@ def test_a_chat_loads_jinja_when_it_is_rendered() -> None:
     assert heavy_imports_of(code + "chat.render(said)") == {"tokenizers", "jinja2"}
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["export", "--help"], ["list"], ["list", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["export", "--help"], ["serve", "--help"], ["list"], ["list", "--json"]]
+)
 def test_small_verbs_load_nothing_heavy(arguments: list[str]) -> None:
     code = f"from edgegen.cli import run; assert run({arguments!r}) == 0"
     assert heavy_imports_of(code) - {"platformdirs"} == set()

@@ -1,0 +1,1 @@
+"""The HTTP server of ``edgegen serve``: OpenAI's API over the models of this process."""
