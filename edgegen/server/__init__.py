@@ -1,0 +1,1 @@
+"""The HTTP server of ``edgegen serve``: OpenAI's API and the web page."""
