@@ -17,7 +17,7 @@ from tests.waiting import until
 
 KEY = "secret"
 CHAT, BASE = "chat-int8", "stories-int8"
-PARITY = {"variants": {"int8": {"mean_kl": 0.00123, "top1_agreement": 0.987, "perplexity_change": 0.0042}}}
+PARITY = {"mean_kl": 0.00123, "top1_agreement": 0.987, "perplexity_change": 0.0042}
 
 HOSTILE = """\
 <script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><style>body { display: none }</style>
@@ -78,7 +78,7 @@ class FakeServer:
     async def _props(self, request: Request) -> Response:
         model = request.query_params["model"]
         return self._refused(request) or JSONResponse(
-            {"model": model, "context": 1024, "chat_template": model == CHAT, "parity": PARITY, "variant": "int8"}
+            {"model": model, "context": 1024, "chat_template": model == CHAT, "parity": PARITY, "quantization": "int8"}
         )
 
     async def _chat(self, request: Request) -> Response:
@@ -86,7 +86,7 @@ class FakeServer:
         self.bodies.append(body)
         told = body["messages"][-1]["content"]
         if told == "fail":
-            return _error(503, "32 requests are waiting already", {"Retry-After": "2"})
+            return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
         answers = {"hostile": HOSTILE, "table": TABLE}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream")

@@ -85,7 +85,8 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     assert "tokens/s" in page.locator(".assistant .stats").inner_text()
     assert "8 cached" in page.locator(".assistant .stats").inner_text()
     assert page.locator("#context-text").inner_text() == "Context 24 / 1024"
-    assert page.locator("#parity").inner_text() == "int8 · top-1 98.7 % · KL 0.0012 · perplexity +0.42 %"
+    figures = page.locator("#parity").inner_text().replace("\u00a0", " ")
+    assert figures == "int8 · top-1 98.7 % · KL 0.0012 · perplexity +0.42 %"
     (body,) = server.bodies
     assert body["messages"] == [{"role": "user", "content": "hello"}]
     assert body["model"] == CHAT
@@ -154,7 +155,7 @@ def test_an_error_is_shown_and_the_message_kept(open_page: Open) -> None:
     send(page, "fail")
     alert = page.get_by_role("alert")
     alert.wait_for()
-    assert "32 requests are waiting already Try again in 2 s." in alert.inner_text().replace("already.", "already")
+    assert "32 requests are waiting already. Try again in 2 s." in alert.inner_text()
     assert page.locator(".user .said").inner_text() == "fail"
     assert page.locator(".assistant").count() == 0
     assert page.get_by_role("button", name="Try again").is_visible()
