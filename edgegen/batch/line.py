@@ -11,7 +11,7 @@ from reprlib import repr as shortened
 from typing import Any, Literal, cast
 
 from edgegen.batch.input import LONGEST_LINE, InputLine
-from edgegen.batch.openai import CHAT, COMPLETION, URLS, settings_of
+from edgegen.batch.openai import CHAT, COMPLETION, URLS, each_problem, from_json, settings_of
 from edgegen.chat import Conversation
 from edgegen.errors import ConversationError, OptionError, did_you_mean
 from edgegen.options.generation import GenerationOptions
@@ -120,7 +120,7 @@ class _Reader:
         prompt: str | list[int] | Conversation | None,
         given: Mapping[str, Any],
     ) -> BatchLine:
-        asked = {name: _from_json(name, value) for name, value in given.items() if value is not None}
+        asked = {name: from_json(name, value) for name, value in given.items() if value is not None}
         options = self._options(asked)
         return BatchLine(form, options, names, prompt, "seed" in asked, tuple(self._problems))
 
@@ -157,7 +157,7 @@ class _Reader:
         try:
             return Conversation(messages)
         except ConversationError as error:
-            self._problems += _each(error)
+            self._problems += each_problem(error)
             return None
 
     def _options(self, asked: Mapping[str, Any]) -> GenerationOptions:
@@ -170,34 +170,9 @@ class _Reader:
             try:
                 options = defaults.override(part) if part else defaults
             except OptionError as error:
-                self._problems += _each(error)
+                self._problems += each_problem(error)
         return options
 
 
 def _are_ids(value: object) -> bool:
     return isinstance(value, list) and all(type(token) is int for token in cast(list[object], value))
-
-
-def _each(error: Exception) -> list[str]:
-    """The problems that a message tells, one by one."""
-    head, *listed = str(error).split("\n  - ")
-    return listed or [head]
-
-
-def _from_json(name: str, value: Any) -> Any:
-    """What JSON cannot say as it is meant: token ids as keys, and minus infinity."""
-    if name == "logit_bias" and isinstance(value, dict):
-        items = cast(dict[str, Any], value).items()
-        return {int(key) if key.isascii() and key.isdigit() and len(key) < 10 else key: _bias(v) for key, v in items}
-    if name == "sequence_bias" and isinstance(value, list):
-        return [_biased(pair) for pair in cast(list[object], value)]
-    return value
-
-
-def _biased(pair: object) -> object:
-    items = cast(list[object], pair) if isinstance(pair, list) else []
-    return [items[0], _bias(items[1])] if len(items) == 2 else cast(object, pair)
-
-
-def _bias(value: object) -> object:
-    return float("-inf") if value == "-inf" else value

@@ -5,19 +5,19 @@ The wire is that of https://platform.openai.com/docs/api-reference/batch (the re
 
 from collections.abc import Mapping
 from reprlib import repr as shortened
-from typing import Any
+from typing import Any, cast
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 URLS = (CHAT, COMPLETION)
 
-_RENAMED = {
+RENAMED = {
     "max_tokens": "max_new_tokens",
     "max_completion_tokens": "max_new_tokens",
     "stop": "stop_strings",
     "n": "num_return_sequences",
 }
 
-_ASKS_NOTHING = (
+ASKS_NOTHING = (
     "model",
     "user",
     "metadata",
@@ -31,7 +31,7 @@ _ASKS_NOTHING = (
 )
 """Settings that do not change what a model says."""
 
-_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "stream": (False,),
     "echo": (False,),
     "best_of": (1,),
@@ -45,7 +45,7 @@ _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
 }
-"""Settings that a batch has no answer to, but for values that ask for nothing."""
+"""Settings that are not supported, but for values that ask for nothing."""
 
 
 def settings_of(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[str, Any]:
@@ -55,11 +55,11 @@ def settings_of(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[
     """
     settings, said_by = dict[str, Any](), dict[str, str]()
     for name, value in body.items():
-        option = _RENAMED.get(name, name)
-        if value is None or name in (*_ASKS_NOTHING, "prompt", "messages") or value in _UNSUPPORTED.get(name, ()):
+        option = RENAMED.get(name, name)
+        if value is None or name in (*ASKS_NOTHING, "prompt", "messages") or value in UNSUPPORTED.get(name, ()):
             continue
-        if name in _UNSUPPORTED:
-            problems.append(f"{name}: {shortened(value)} is not supported in a batch: leave it out")
+        if name in UNSUPPORTED:
+            problems.append(f"{name}: {shortened(value)} is not supported: leave it out")
         elif option in settings:
             problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
         else:
@@ -67,3 +67,28 @@ def settings_of(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[
     if url == COMPLETION and isinstance(likeliest := settings.get("logprobs"), int) and likeliest is not True:
         settings |= {"logprobs": True, "top_logprobs": likeliest} if likeliest is not False else {}
     return settings
+
+
+def each_problem(error: Exception) -> list[str]:
+    """The problems that a message tells, one by one."""
+    head, *listed = str(error).split("\n  - ")
+    return listed or [head]
+
+
+def from_json(name: str, value: Any) -> Any:
+    """What JSON cannot say as it is meant: token ids as keys, and minus infinity."""
+    if name == "logit_bias" and isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {int(key) if key.isascii() and key.isdigit() and len(key) < 10 else key: _bias(v) for key, v in items}
+    if name == "sequence_bias" and isinstance(value, list):
+        return [_biased(pair) for pair in cast(list[object], value)]
+    return value
+
+
+def _biased(pair: object) -> object:
+    items = cast(list[object], pair) if isinstance(pair, list) else []
+    return [items[0], _bias(items[1])] if len(items) == 2 else cast(object, pair)
+
+
+def _bias(value: object) -> object:
+    return float("-inf") if value == "-inf" else value

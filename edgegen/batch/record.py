@@ -5,17 +5,15 @@ of its chat completions and completions.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from edgegen.batch.input import InputLine
 from edgegen.batch.line import BatchLine
+from edgegen.batch.openai_answer import chat_completion, text_completion, usage
 from edgegen.errors import PromptTooLongError, UsageError, one_or_list
 from edgegen.generation.result_json import answer_record
 from edgegen.generation.results import GenerationResult
-from edgegen.sampling.logprobs import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class RecordWriter:
             if len(result.choices) > 1:
                 record["choices"] = [answer_record(choice) for choice in result.choices]
         else:
-            completion = _chat_completion(result) if asked.form == "chat" else _text_completion(result)
+            completion = chat_completion(result) if asked.form == "chat" else text_completion(result)
             kind = "chatcmpl" if asked.form == "chat" else "cmpl"
             body = {
                 "id": f"{kind}-{line.digest}",
@@ -56,7 +54,7 @@ class RecordWriter:
                 "created": self.created,
                 "model": self.model,
                 "choices": completion["choices"],
-                "usage": _usage(result, tokens),
+                "usage": usage(result, tokens),
             }
             record = _response(line, asked, 200, body)
         return Entry(line.digest, _encoded(record), False, tokens)
@@ -102,70 +100,6 @@ def _response(line: InputLine, asked: BatchLine, status: int, body: dict[str, An
         "response": {"status_code": status, "request_id": line.digest, "body": body},
         "error": None,
     }
-
-
-def _chat_completion(result: GenerationResult) -> dict[str, Any]:
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
-            "logprobs": _chat_logprobs(choice.logprobs),
-            "finish_reason": _reason(choice),
-        }
-        for index, choice in enumerate(result.choices)
-    ]
-    return {"object": "chat.completion", "choices": choices}
-
-
-def _text_completion(result: GenerationResult) -> dict[str, Any]:
-    choices = [
-        {
-            "text": choice.text,
-            "index": index,
-            "logprobs": _text_logprobs(choice.logprobs),
-            "finish_reason": _reason(choice),
-        }
-        for index, choice in enumerate(result.choices)
-    ]
-    return {"object": "text_completion", "choices": choices}
-
-
-def _reason(choice: GenerationResult) -> str:
-    """OpenAI has no answers that end by time; such a one is as short as one that was cut."""
-    return "stop" if choice.finish_reason == "stop" else "length"
-
-
-def _usage(result: GenerationResult, tokens: int) -> dict[str, int]:
-    prompt = result.timings.prompt_tokens
-    return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-
-
-def _chat_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-    if not entries:
-        return None
-    content = [_spelled(entry) | {"top_logprobs": [_spelled(e) for e in entry.top_logprobs]} for entry in entries]
-    return {"content": content, "refusal": None}
-
-
-def _spelled(entry: TokenLogprob) -> dict[str, Any]:
-    return {"token": entry.token, "logprob": _bounded(entry.logprob), "bytes": [*entry.token.encode()]}
-
-
-def _text_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-    if not entries:
-        return None
-    offsets = accumulate((len(entry.token) for entry in entries[:-1]), initial=0)
-    return {
-        "tokens": [entry.token for entry in entries],
-        "token_logprobs": [_bounded(entry.logprob) for entry in entries],
-        "top_logprobs": [{other.token: _bounded(other.logprob) for other in entry.top_logprobs} for entry in entries],
-        "text_offset": [*offsets],
-    }
-
-
-def _bounded(value: float) -> float:
-    """OpenAI's word for what is as good as impossible is -9999."""
-    return max(value, -9999.0)
 
 
 def _encoded(record: dict[str, Any]) -> bytes:

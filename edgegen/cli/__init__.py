@@ -25,6 +25,7 @@ VERBS = {
     "list": "List the bundles that have a name.",
     "rm": "Delete a bundle from the store.",
     "score": "Score texts by their log-probability.",
+    "serve": "Serve models over HTTP with OpenAI's API.",
     "verify": "Check a bundle's files against its manifest.",
 }
 

@@ -51,7 +51,7 @@ MOST_SEQUENCES = 64
 """Beams, and answers to one prompt: each is a sequence with a KV cache of its own."""
 
 _ANSWERING = ("generate", "batch")
-_RUNNING = ("generate", "batch", "score", "eval", "bench")
+_RUNNING = ("generate", "batch", "score", "eval", "bench", "serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,7 +586,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         BundleName(),
         "Draft model for speculative decoding.",
-        ("generate",),
+        ("generate", "serve"),
         note="A smaller model with the same tokenizer; its proposals are verified, and the text stays the model's own.",
         metavar="BUNDLE",
         common=True,
@@ -606,7 +606,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 1, MOST_SEQUENCES),
         "Continuous batching: most sequences that run together.",
-        ("batch",),
+        ("batch", "serve"),
         note="Beams and several answers count each; a request of more runs by itself.",
         common=True,
     ),
@@ -631,7 +631,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Switch(),
         "Bit-reproducible output whatever else is in the batch.",
-        _ANSWERING,
+        (*_ANSWERING, "serve"),
         note="Always on with an int8 KV cache, where it costs nothing. With float32, proposals are not used, and of an "
         "answer that goes on only the prompt's KV cache is used again.",
         default="off",

@@ -193,8 +193,8 @@ class TestOpenAIsFormat:
                 request(prompt=["a", "b"], stream=True, max_tokens=0, best_of=3),
                 [
                     "prompt: one text or one list of token ids expected, found ['a', 'b']",
-                    "stream: True is not supported in a batch: leave it out",
-                    "best_of: 3 is not supported in a batch: leave it out",
+                    "stream: True is not supported: leave it out",
+                    "best_of: 3 is not supported: leave it out",
                     "max_new_tokens: must be at least 1, found 0",
                 ],
             ),

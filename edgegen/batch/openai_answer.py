@@ -1,0 +1,78 @@
+"""OpenAI's answers: results as the choices, log-probabilities, usage and finish reasons of its completions."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from edgegen.engine.finish import FinishReason
+from edgegen.generation.results import GenerationResult
+from edgegen.sampling.logprobs import TokenLogprob
+
+
+def chat_completion(result: GenerationResult) -> dict[str, Any]:
+    """The object of a chat completion, and its choices."""
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": chat_logprobs(choice.logprobs),
+            "finish_reason": finish_reason(choice.finish_reason),
+        }
+        for index, choice in enumerate(result.choices)
+    ]
+    return {"object": "chat.completion", "choices": choices}
+
+
+def text_completion(result: GenerationResult) -> dict[str, Any]:
+    """The object of a completion, and its choices."""
+    choices = [
+        {
+            "text": choice.text,
+            "index": index,
+            "logprobs": text_logprobs(choice.logprobs),
+            "finish_reason": finish_reason(choice.finish_reason),
+        }
+        for index, choice in enumerate(result.choices)
+    ]
+    return {"object": "text_completion", "choices": choices}
+
+
+def finish_reason(reason: FinishReason) -> str:
+    """OpenAI has no answers that end by time; such a one is as short as one that was cut."""
+    return "stop" if reason == "stop" else "length"
+
+
+def usage(result: GenerationResult, tokens: int) -> dict[str, int]:
+    """The tokens of a request: of its prompt, and ``tokens`` of its answers."""
+    prompt = result.timings.prompt_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+
+
+def chat_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    """Those of a chat completion."""
+    if not entries:
+        return None
+    content = [_spelled(entry) | {"top_logprobs": [_spelled(e) for e in entry.top_logprobs]} for entry in entries]
+    return {"content": content, "refusal": None}
+
+
+def _spelled(entry: TokenLogprob) -> dict[str, Any]:
+    return {"token": entry.token, "logprob": bounded(entry.logprob), "bytes": [*entry.token.encode()]}
+
+
+def text_logprobs(entries: Sequence[TokenLogprob], offset: int = 0) -> dict[str, Any] | None:
+    """Those of a completion; ``offset`` is where the first token stands in the text."""
+    if not entries:
+        return None
+    offsets = accumulate((len(entry.token) for entry in entries[:-1]), initial=offset)
+    return {
+        "tokens": [entry.token for entry in entries],
+        "token_logprobs": [bounded(entry.logprob) for entry in entries],
+        "top_logprobs": [{other.token: bounded(other.logprob) for other in entry.top_logprobs} for entry in entries],
+        "text_offset": [*offsets],
+    }
+
+
+def bounded(value: float) -> float:
+    """OpenAI's word for what is as good as impossible is -9999."""
+    return max(value, -9999.0)

@@ -1,0 +1,139 @@
+"""``edgegen serve``: serve models over HTTP with OpenAI's API."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from edgegen.bundle.store import DEFAULT_MODEL
+from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.option_flags import given_engine_options, option_flags
+from edgegen.errors import UsageError
+from edgegen.options.engine import EngineOptions
+
+_KEY = "EDGEGEN_API_KEY"
+_LIMITS = in_group("Server")
+_LESS_COMMON = in_group("Server", is_common=False)
+
+
+@click.command("serve", cls=GroupedCommand)
+@click.option(
+    "-m",
+    "--model",
+    "models",
+    metavar="BUNDLE",
+    multiple=True,
+    default=[DEFAULT_MODEL],
+    show_default=True,
+    cls=_LIMITS,
+    help="A name or a path; may be repeated, the first is the default.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, cls=_LIMITS, help="The address to listen on.")
+@click.option("--port", type=int, default=8000, show_default=True, cls=_LIMITS, help="The port; 0 is any free one.")
+@click.option(
+    "--api-key-file",
+    metavar="FILE",
+    cls=_LIMITS,
+    help=f"API keys that clients may use, one a line; or one key in {_KEY}.",
+)
+@click.option("--insecure", is_flag=True, cls=_LIMITS, help="Listen on other addresses without a key.")
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    cls=_LESS_COMMON,
+    help="A name of this machine that clients use; may be repeated.",
+)
+@click.option(
+    "--max-queue", type=int, default=32, show_default=True, cls=_LESS_COMMON, help="Requests that may wait; then 503."
+)
+@click.option("--max-tokens", type=int, metavar="N", cls=_LESS_COMMON, help="Most tokens of an answer.  [the context]")
+@click.option(
+    "--request-seconds",
+    type=float,
+    default=600.0,
+    show_default=True,
+    cls=_LESS_COMMON,
+    help="End a request after this time.",
+)
+@click.option(
+    "--grace-seconds",
+    type=float,
+    default=30.0,
+    show_default=True,
+    cls=_LESS_COMMON,
+    help="Let requests go on for this time when the server is stopped.",
+)
+@option_flags("serve")
+@help_all
+def command(
+    models: tuple[str, ...],
+    host: str,
+    port: int,
+    api_key_file: str | None,
+    insecure: bool,
+    allowed_hosts: tuple[str, ...],
+    max_queue: int,
+    max_tokens: int | None,
+    request_seconds: float,
+    grace_seconds: float,
+) -> None:
+    """Serve models over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
+
+    Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
+    """
+    from edgegen.server.options import ServerOptions
+
+    options = ServerOptions(
+        host,
+        port,
+        keys=_keys(api_key_file),
+        insecure=insecure,
+        allowed_hosts=allowed_hosts,
+        max_queue=max_queue,
+        max_tokens=max_tokens,
+        request_seconds=request_seconds,
+        grace_seconds=grace_seconds,
+    )
+    engine = EngineOptions(**given_engine_options())
+    names = [Path(model).name or model for model in models]
+    if len(set(names)) < len(names):
+        raise UsageError("two bundles have the same name: clients could not tell them apart.")
+
+    from edgegen.llm import LLM
+    from edgegen.server.app import create_app
+    from edgegen.server.runner import listen, run
+
+    with ExitStack() as stack:
+        listening = stack.enter_context(listen(options))
+        loaded = {
+            name: stack.enter_context(LLM.load(model, options=engine))
+            for name, model in zip(names, models, strict=True)
+        }
+        app = create_app(loaded, options, running=engine.max_batch_size)
+        address, port = listening.getsockname()[:2]
+        at = f"[{address}]" if ":" in address else address
+        click.echo(f"edgegen: serving {', '.join(names)} at http://{at}:{port} (Ctrl-C ends it)", err=True)
+        run(app, options, listening)
+
+
+def _keys(file: str | None) -> tuple[str, ...]:
+    """The keys of a file, or else of the environment.
+
+    Raises:
+        UsageError: the file cannot be read, or has none.
+    """
+    if file is None:
+        key = os.environ.get(_KEY, "").strip()
+        return (key,) if key else ()
+    try:
+        lines = [line.strip() for line in Path(file).read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {file}: {said}.") from None
+    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    if not keys:
+        raise UsageError(f"{file} has no API key: write one a line.")
+    return keys

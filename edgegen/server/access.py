@@ -1,0 +1,74 @@
+"""Access rules of the server: Host and Origin against DNS rebinding, and API keys."""
+
+import hmac
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from edgegen.server.api_error import ApiError
+from edgegen.server.options import ServerOptions, is_loopback
+
+_OPEN = ("/health",)
+"""Paths that need no key."""
+
+
+class AccessGuard:
+    """Refuses a request before anything of it is read but its headers."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
+        self._app = app
+        self._keys = tuple(key.encode() for key in options.keys)
+        self._names = {"localhost", options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
+        self._any_address = not is_loopback(options.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope["path"], Headers(scope=scope))
+            except ApiError as error:
+                await error.response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, path: str, headers: Headers) -> None:
+        host = headers.get("host", "")
+        if not self._is_ours(_name(host)):
+            raise ApiError(
+                403,
+                f"this server is not called {_name(host)!r}: use its address, or start it with --allow-host NAME.",
+                code="host_not_allowed",
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise ApiError(403, "requests of pages of other sites are refused.", code="origin_not_allowed")
+        if self._keys and path not in _OPEN and not self._has_key(headers):
+            raise ApiError(
+                401,
+                "this server needs an API key: send it as 'Authorization: Bearer KEY'.",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    def _is_ours(self, name: str) -> bool:
+        """Names have to be known, as anyone may point a name here; an address cannot be pointed elsewhere."""
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return self._any_address or address.is_loopback
+
+    def _has_key(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        sent = given.strip().encode() if scheme.lower() == "bearer" else b""
+        # Every key is compared, in constant time.
+        return sum(hmac.compare_digest(sent, key) for key in self._keys) > 0
+
+
+def _name(host: str) -> str:
+    """The name or address in a ``Host`` header, without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

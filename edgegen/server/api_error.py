@@ -1,0 +1,58 @@
+"""ApiError: an error as OpenAI's API has it, with HTTP status, type, code and parameter."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from edgegen.errors import ConstraintError, ConversationError, EdgegenError, PromptTooLongError, UsageError
+
+_LOG = logging.getLogger("edgegen.server")
+
+
+class ApiError(Exception):
+    """What is answered in place of a result."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+    @classmethod
+    def of(cls, error: Exception) -> "ApiError":
+        """An error of edgegen, or an unexpected one, whose traceback is logged and not told."""
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, PromptTooLongError):
+            return cls(400, str(error), code="context_length_exceeded")
+        if isinstance(error, ConversationError):
+            return cls(400, str(error), param="messages")
+        if isinstance(error, ConstraintError):
+            return cls(400, str(error), param="response_format")
+        if isinstance(error, UsageError):
+            return cls(400, str(error))
+        if isinstance(error, EdgegenError):
+            return cls(500, str(error), kind="server_error")
+        _LOG.error("a request failed", exc_info=error)
+        return cls(500, "the server failed on this request; its log says why.", kind="server_error")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        return JSONResponse(self.body, self.status, headers=self.headers)

@@ -1,0 +1,52 @@
+"""create_app: the Starlette application of the server, with all its routes."""
+
+from collections.abc import Mapping
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from edgegen.batch.openai import URLS
+from edgegen.errors import did_you_mean
+from edgegen.llm import LLM
+from edgegen.server.access import AccessGuard
+from edgegen.server.api_error import ApiError
+from edgegen.server.information import Information
+from edgegen.server.metrics import Metrics
+from edgegen.server.models import ServedModels
+from edgegen.server.openai_endpoint import OpenAIEndpoint
+from edgegen.server.options import ServerOptions
+
+
+def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8) -> Starlette:
+    """The application over ``models``, by the names that clients call them; the first is the default.
+
+    ``running``: requests that one model runs together (``max_batch_size``).
+    """
+    served = ServedModels(models, running * len(models) + options.max_queue)
+    metrics = Metrics(lambda: served.requests)
+    routes = [
+        *(Route(url, OpenAIEndpoint(url, served, options, metrics), methods=["POST"]) for url in URLS),
+        *Information(served, options, metrics).routes(),
+    ]
+    paths = [route.path for route in routes]
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        """A path that is none, or a method that it has not."""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        path = request.url.path
+        if status == 404:
+            said = f"there is nothing at {path}{did_you_mean(path, paths)}."
+            return ApiError(404, said, code="unknown_path").response()
+        headers = error.headers if isinstance(error, HTTPException) else None
+        said = f"{path} takes no {request.method}." if status == 405 else "the request is refused."
+        return ApiError(status, said, code="method_not_allowed" if status == 405 else None, headers=headers).response()
+
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(AccessGuard, options=options)],
+        exception_handlers={HTTPException: refuse},
+    )

@@ -1,0 +1,162 @@
+"""Information about the server and its models: health, models, props, tokenization, metrics."""
+
+from collections.abc import Awaitable, Callable
+from reprlib import repr as shortened
+from typing import Any, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+import edgegen
+from edgegen.errors import did_you_mean
+from edgegen.llm import LLM
+from edgegen.parity.report import ParityReport
+from edgegen.server.api_error import ApiError
+from edgegen.server.json_body import read_json
+from edgegen.server.metrics import CONTENT_TYPE, Metrics
+from edgegen.server.models import ServedModels
+from edgegen.server.options import ServerOptions
+
+
+class Information:
+    """Routes that generate nothing."""
+
+    def __init__(self, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
+        self._models = models
+        self._options = options
+        self._metrics = metrics
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/health", _answering(self.health)),
+            Route("/v1/models", _answering(self.models)),
+            Route("/v1/models/{model:path}", _answering(self.model)),
+            Route("/props", _answering(self.props)),
+            Route("/tokenize", _answering(self.tokenize), methods=["POST"]),
+            Route("/detokenize", _answering(self.detokenize), methods=["POST"]),
+            Route("/metrics", _answering(self.metrics)),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def models(self, request: Request) -> Response:
+        entries = [self._models.entry(name) for name in self._models.models]
+        return JSONResponse({"object": "list", "data": entries})
+
+    async def model(self, request: Request) -> Response:
+        name, _ = self._models.find(request.path_params["model"])
+        return JSONResponse(self._models.entry(name))
+
+    async def props(self, request: Request) -> Response:
+        """What a model is and can do; ``?model=NAME`` for others than the default."""
+        name, llm = self._models.find(request.query_params.get("model"))
+        return JSONResponse(await run_in_threadpool(self._props, name, llm))
+
+    async def tokenize(self, request: Request) -> Response:
+        """The ids of ``content``; ``prompt`` is another name for it."""
+        body = await _body(request, ("model", "content", "prompt", "add_special_tokens"))
+        _, llm = self._models.find(body.get("model"))
+        name = "prompt" if "prompt" in body and "content" not in body else "content"
+        text, special = body.get(name), body.get("add_special_tokens", True)
+        if not isinstance(text, str):
+            raise ApiError(400, f"{name}: text expected, found {shortened(text)}", param=name)
+        if not isinstance(special, bool):
+            raise ApiError(400, "add_special_tokens: true or false expected.", param="add_special_tokens")
+        ids = await run_in_threadpool(_tokenized, llm, text, special=special)
+        return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": llm.max_context})
+
+    async def detokenize(self, request: Request) -> Response:
+        """The text of ``tokens``, control tokens included."""
+        body = await _body(request, ("model", "tokens"))
+        _, llm = self._models.find(body.get("model"))
+        ids: object = body.get("tokens")
+        if not isinstance(ids, list) or any(type(token) is not int for token in cast(list[object], ids)):
+            raise ApiError(
+                400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens"
+            )
+        text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+        return JSONResponse({"content": text})
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    def _props(self, name: str, llm: LLM) -> dict[str, Any]:
+        model, variant = llm.bundle.manifest.model, llm.bundle.variant
+        return {
+            "model": name,
+            "models": [*self._models.models],
+            "version": edgegen.__version__,
+            "family": model.family,
+            "parameters": model.parameters,
+            "quantization": llm.bundle.manifest.quantization.scheme,
+            "kv": variant.kv.dtype,
+            "context": llm.max_context,
+            "max_tokens": min(self._options.max_tokens or llm.max_context, llm.max_context),
+            "chat_template": not llm.chat_template.is_fallback,
+            "capabilities": {
+                "chat": llm.tokenizer is not None,
+                "completions": True,
+                "logprobs": True,
+                "response_format": llm.tokenizer is not None,
+                "tools": False,
+                "embeddings": False,
+            },
+            "generation_options": llm.generation_options.to_json(),
+            "parity": _parity(llm),
+        }
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _answering(handler: Handler) -> Handler:
+    """``handler``, with its errors as OpenAI's API has them."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:
+            return ApiError.of(error).response()
+
+    return answer
+
+
+async def _body(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
+    body = await read_json(request)
+    for name in body:
+        if name not in known:
+            said = f"{name!r} is not a parameter of {request.url.path}{did_you_mean(name, known)}."
+            raise ApiError(400, said, param=name, code="unknown_parameter")
+    return body
+
+
+def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
+    if special:
+        return llm.encode(text) if text else []
+    tokenizer = llm.tokenizer
+    if tokenizer is None:
+        raise ApiError(400, "this model has no tokenizer: it takes token ids only.")
+    llm.encode(text or "a")  # refuses what is no Unicode text
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def _parity(llm: LLM) -> dict[str, Any]:
+    """The preferred variant's figures, as ``edgegen info`` shows them."""
+    report = ParityReport.read(llm.bundle)
+    figures = report.preferred
+    return {
+        "text": report.text,
+        "tokens": report.tokens,
+        "mean_kl": figures.mean_kl,
+        "max_kl": figures.max_kl,
+        "top1_agreement": figures.top1_agreement,
+        "perplexity": figures.perplexity,
+        "perplexity_reference": report.perplexity_reference,
+        "perplexity_change": figures.perplexity_change,
+        "perplexity_change_error": figures.perplexity_change_error,
+        "weights_bytes": report.weights_bytes,
+        "bundle_bytes": report.bundle_bytes,
+    }

@@ -1,0 +1,79 @@
+"""Request bodies: a JSON object of bounded size, depth and reading time."""
+
+import asyncio
+import json
+from typing import Any, Never, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from edgegen.errors import one_or_list
+from edgegen.server.api_error import ApiError
+from edgegen.server.options import BODY_SECONDS, MOST_BODY_BYTES, MOST_JSON_DEPTH
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """The object in the body of ``request``; parsed off the event loop.
+
+    Raises:
+        ApiError: the body is too large or too slow, or is no such object.
+    """
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > MOST_BODY_BYTES:
+                    raise ApiError(413, f"the body has more than {MOST_BODY_BYTES} bytes.", code="body_too_large")
+    except TimeoutError:
+        raise ApiError(408, f"the body took more than {BODY_SECONDS:g} seconds.", code="body_too_slow") from None
+    return await run_in_threadpool(parse_json, bytes(data))
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """
+    Raises:
+        ApiError: ``data`` is no JSON object, is nested too deeply, or has a number that JSON has not.
+    """
+    try:
+        found: object = json.loads(data.decode(), parse_constant=_refuse_constant)
+        if b"\\ud" in data.lower():  # half a character may have been escaped
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise ApiError(400, "the body is not Unicode text in UTF-8.", code="invalid_json") from None
+    except json.JSONDecodeError as error:
+        raise ApiError(
+            400, f"the body is not JSON: {error.msg} at character {error.pos}.", code="invalid_json"
+        ) from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {one_or_list([str(error)])}.", code="invalid_json") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "the body must be a JSON object.", code="invalid_json")
+    content = cast(dict[str, Any], found)
+    _check_depth(content)
+    return content
+
+
+def _refuse_constant(name: str) -> Never:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _check_depth(content: object) -> None:
+    level = [content]
+    for _ in range(MOST_JSON_DEPTH):
+        level = [item for one in level for item in _items(one)]
+        if not any(isinstance(one, dict | list) for one in level):
+            return
+    raise _too_deep()
+
+
+def _items(content: object) -> list[object]:
+    if isinstance(content, dict):
+        return [*cast(dict[str, object], content).values()]
+    return cast(list[object], content) if isinstance(content, list) else []
+
+
+def _too_deep() -> ApiError:
+    return ApiError(400, f"the body is nested more than {MOST_JSON_DEPTH} levels deep.", code="invalid_json")

@@ -1,0 +1,71 @@
+"""ServerOptions: where the server listens, who may use it, and its limits."""
+
+import ipaddress
+from dataclasses import KW_ONLY, dataclass, field
+
+from edgegen.errors import OptionError, UsageError, one_or_list
+from edgegen.options.validation import number
+
+MOST_BODY_BYTES = 4 << 20
+MOST_JSON_DEPTH = 64
+MOST_MESSAGES = 2048
+MOST_PROMPTS = 128
+"""Prompts of one completion request."""
+MOST_STOPS = 16
+MOST_STOP_CHARACTERS = 1024
+MOST_BIASES = 1024
+BODY_SECONDS = 30.0
+"""Seconds that a client may take to send a body."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """
+    Attributes:
+        keys: API keys, any of which is accepted; none means that no key is needed.
+        insecure: listen on an address beside this machine's own without a key.
+        allowed_hosts: names of this server beside its addresses, for the check of the ``Host`` header.
+        max_queue: requests that may wait while ``max_batch_size`` run; others are refused with 503.
+        max_tokens: most tokens of an answer; None is the model's context.
+        request_seconds: after this time a request is ended.
+        grace_seconds: how long running requests may go on when the server is stopped.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    _: KW_ONLY
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    insecure: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    max_queue: int = 32
+    max_tokens: int | None = None
+    request_seconds: float = 600.0
+    grace_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            *number("port", self.port, int, 0, 65535),
+            *number("max_queue", self.max_queue, int, 0),
+            *(number("max_tokens", self.max_tokens, int, 1) if self.max_tokens is not None else []),
+            *number("request_seconds", self.request_seconds, float, 0, above=True),
+            *number("grace_seconds", self.grace_seconds, float, 0),
+        ]
+        if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
+            problems.append("an API key is one word of printable ASCII characters")
+        if problems:
+            raise OptionError(one_or_list(problems))
+        if not self.keys and not self.insecure and not is_loopback(self.host):
+            raise UsageError(
+                f"{self.host} can be reached from other machines: set EDGEGEN_API_KEY or give --api-key-file, "
+                "or add --insecure to serve everyone."
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

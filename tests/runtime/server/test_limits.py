@@ -1,0 +1,204 @@
+"""What a server refuses: every limit at, above and far above, and what is no value at all."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from edgegen.options.generation import GenerationOptions
+from edgegen.server.options import (
+    MOST_BIASES,
+    MOST_BODY_BYTES,
+    MOST_JSON_DEPTH,
+    MOST_MESSAGES,
+    MOST_PROMPTS,
+    MOST_STOP_CHARACTERS,
+    MOST_STOPS,
+    ServerOptions,
+)
+from tests.runtime.models import RandomGraphs, fake_llm
+from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of, error_of
+
+
+@pytest.fixture(scope="module")
+def graphs() -> RandomGraphs:
+    return RandomGraphs()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, graphs: RandomGraphs) -> TestClient:
+    return client_of(fake_llm(tmp_path_factory.mktemp("server") / "fake", graphs), ServerOptions(max_tokens=64))
+
+
+def nested(depth: int) -> bytes:
+    return b'{"prompt": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+def said(**more: Any) -> dict[str, Any]:
+    return {"prompt": "a", "max_tokens": 1, **more}
+
+
+AT_LIMIT: dict[str, dict[str, Any]] = {
+    "max_tokens": said(max_tokens=64),
+    "n": said(n=64, temperature=1.0),
+    "stop": said(stop=[f"stop {n}" for n in range(MOST_STOPS)]),
+    "stop's length": said(stop="x" * MOST_STOP_CHARACTERS),
+    "logit_bias": said(logit_bias={str(n % 256): 0.5 for n in range(MOST_BIASES)}),
+    "logprobs": said(logprobs=20),
+    "prompts": said(prompt=["a"] * MOST_PROMPTS),
+}
+
+
+@pytest.mark.parametrize("name", AT_LIMIT)
+def test_at_the_limit_is_answered(client: TestClient, name: str) -> None:
+    response = client.post(COMPLETION, json=AT_LIMIT[name])
+    assert response.status_code == 200, response.text
+
+
+ABOVE: list[tuple[str, dict[str, Any]]] = [
+    *(("max_tokens", said(max_tokens=value)) for value in (65, 640, 10**400, 0, -1, 1.5, "8", True, [1])),
+    *(("n", said(n=value, temperature=1.0)) for value in (65, 640, 0, -1, 1.5, "2", True)),
+    *(("stop", said(stop=["x"] * count)) for count in (MOST_STOPS + 1, 10 * MOST_STOPS)),
+    *(("stop", said(stop=value)) for value in ("x" * (MOST_STOP_CHARACTERS + 1), "", [""], 3, {"a": 1}, [[]])),
+    *(("logit_bias", said(logit_bias={str(n): 1 for n in range(count)})) for count in (MOST_BIASES + 1, 20_000)),
+    *(("logit_bias", said(logit_bias=value)) for value in ({"a": 1}, {"-1": 1}, {"1": "2"}, [1], 3, {"1": None})),
+    *(("logprobs", said(logprobs=value)) for value in (21, 200, -1, "1", 1.5)),
+    *(
+        ("prompt", {"prompt": value})
+        for value in (["a"] * (MOST_PROMPTS + 1), [], None, 3, [1, "a"], [[]], [[1.5]], {})
+    ),
+    *(("seed", said(seed=value)) for value in ("1", 1.5, -(10**400))),
+    *(("temperature", said(temperature=value)) for value in (-1, "1", 1e300, [], True)),
+    *(("top_p", said(top_p=value)) for value in (-1, 1.5, "1")),
+    *(("stream", said(stream=value)) for value in ("yes", 1, [])),
+    *(("stream_options", said(stream=True, stream_options=value)) for value in (1, [], {"usage": True})),
+    ("stream_options", said(stream_options={"include_usage": True})),
+    ("echo", said(echo="yes")),
+    ("suffix", said(suffix="end")),
+    ("best_of", said(best_of=2)),
+    ("model", said(model=3)),
+    ("max_token", said(max_token=3)),
+    ("chat_template", said(chat_template="{{ messages }}")),
+    ("logits_processor", said(logits_processor=["x"])),
+]
+
+
+@pytest.mark.parametrize(("param", "body"), ABOVE, ids=lambda value: str(value)[:40])
+def test_above_the_limit_is_refused(client: TestClient, graphs: RandomGraphs, param: str, body: dict[str, Any]) -> None:
+    before = len(graphs.runs)
+    response = client.post(COMPLETION, json=body)
+    assert response.status_code == 400, response.text
+    assert error_of(response)["param"] == param
+    assert len(graphs.runs) == before
+
+
+WRONG: list[Any] = [
+    -1,
+    10**30,
+    1.5,
+    "x",
+    "",
+    [],
+    {},
+    [[]],
+    [1.5],
+    {"a": "b"},
+    True,
+    [None],
+    [["a", "b"]],
+    "-inf",
+    -1e308,
+]
+
+
+@pytest.mark.parametrize("option", [f.name for f in fields(GenerationOptions)])
+def test_no_value_of_an_option_breaks_the_server(client: TestClient, option: str) -> None:
+    for value in WRONG:
+        response = client.post(COMPLETION, json=said() | {option: value})
+        assert response.status_code in (200, 400), (value, response.text)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETION, "/tokenize", "/detokenize"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"seed": NaN}',
+        b'{"temperature": Infinity}',
+        b'{"model": "\\ud800"}',
+        b'{"seed": ' + b"1" * 10_000 + b"}",
+        nested(MOST_JSON_DEPTH),
+        nested(10 * MOST_JSON_DEPTH),
+        nested(100_000),
+    ],
+    ids=lambda body: body[:20].decode("latin-1"),
+)
+def test_bodies_are_json_objects(client: TestClient, path: str, body: bytes) -> None:
+    response = client.post(path, content=body)
+    assert response.status_code == 400
+    assert error_of(response)["code"] == "invalid_json"
+
+
+def test_depth_at_the_limit_is_read(client: TestClient) -> None:
+    response = client.post(COMPLETION, content=nested(MOST_JSON_DEPTH - 1))
+    assert error_of(response)["param"] == "prompt"
+
+
+@pytest.mark.parametrize(("extra", "status"), [(0, 400), (1, 413), (9 * MOST_BODY_BYTES, 413)])
+def test_size_of_a_body(client: TestClient, extra: int, status: int) -> None:
+    head = json.dumps({"unknown": ""}).encode()
+    body = head[:-2] + b"x" * (MOST_BODY_BYTES - len(head) + extra) + head[-2:]
+    assert client.post(COMPLETION, content=body).status_code == status
+
+
+@pytest.mark.parametrize("count", [MOST_MESSAGES + 1, 10 * MOST_MESSAGES])
+def test_messages_are_counted(client: TestClient, count: int) -> None:
+    response = client.post(CHAT, json={"messages": HELLO * count})
+    assert error_of(response)["message"] == f"messages: at most {MOST_MESSAGES}, found {count}."
+
+
+@pytest.mark.parametrize(
+    "messages", [None, [], "Hello", [1], [{}], [{"role": "user"}], [{"role": 1, "content": "a"}], {"role": "user"}]
+)
+def test_messages_are_checked(client: TestClient, messages: Any) -> None:
+    response = client.post(CHAT, json={"messages": messages})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "messages"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"temprature": 1}, "'temprature' is not a parameter of /v1/chat/completions (did you mean 'temperature'?)."),
+        ({"prompt": "a"}, "'prompt' is not a parameter of /v1/chat/completions"),
+        ({"echo": True}, "'echo' is a parameter of /v1/completions"),
+        ({"tools": [{"type": "function"}]}, "tools: [{'type': 'function'}] is not supported"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens and max_completion_tokens would say the same"),
+        ({"model": "fak"}, "no model named 'fak' is served (did you mean 'fake'?): there is fake."),
+        ({"response_format": {"type": "xml"}}, "response_format's type is"),
+        ({"top_logprobs": 21}, "top_logprobs: must be between 0 and 20, found 21"),
+        ({"n": 2, "temperature": 0}, "n: without sampling or num_beams"),
+    ],
+)
+def test_messages_of_errors(client: TestClient, body: dict[str, Any], message: str) -> None:
+    assert message in client.post(CHAT, json={"messages": HELLO, **body}).json()["error"]["message"]
+
+
+def test_a_prompt_longer_than_the_context(client: TestClient) -> None:
+    error = error_of(client.post(COMPLETION, json={"prompt": "a" * 600}))
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_paths_and_methods(client: TestClient) -> None:
+    unknown = client.get("/v1/modls")
+    assert unknown.status_code == 404
+    assert "did you mean '/v1/models'?" in error_of(unknown)["message"]
+    for response in (client.get(CHAT), client.options(CHAT)):
+        assert response.status_code == 405
+        assert error_of(response)["code"] == "method_not_allowed"

@@ -1,0 +1,194 @@
+"""``edgegen serve`` as a process, with the real ``openai`` client: answers, streams, errors, cancellation, the end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.llm import LLM
+from edgegen.options.engine import EngineOptions
+from tests.waiting import PATIENCE_S, until
+
+openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
+
+KEY = "a-secret-key"
+HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """A server process on a free port, and its address; its last words are to be read by the caller."""
+    command = [sys.executable, "-m", "edgegen", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
+    try:
+        assert process.stderr
+        line = process.stderr.readline()
+        assert " at http://" in line, line
+        yield process, line.partition(" at ")[2].split()[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def address(int8_bundle: Bundle) -> Iterator[str]:
+    arguments = ("-m", str(int8_bundle.path), "--kv", "int8", "--threads", "1")
+    with serving(*arguments, EDGEGEN_API_KEY=KEY) as (_, address):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[Any]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE_S) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def model(int8_bundle: Bundle) -> str:
+    return int8_bundle.path.name
+
+
+@pytest.fixture(scope="module")
+def llm(int8_bundle: Bundle) -> LLM:
+    return LLM.load(int8_bundle.path, options=EngineOptions(threads=1, kv="int8"))
+
+
+def test_models(client: Any, model: str) -> None:
+    assert [one.id for one in client.models.list()] == [model]
+    assert client.models.retrieve(model).owned_by == "edgegen"
+
+
+def test_a_chat(client: Any, model: str, llm: LLM) -> None:
+    answer = client.chat.completions.create(
+        model=model, messages=HELLO, max_completion_tokens=8, logprobs=True, top_logprobs=2, seed=3, temperature=0.7
+    )
+    told = llm.chat(HELLO, max_new_tokens=8, seed=3, temperature=0.7, top_logprobs=2)
+    assert answer.choices[0].message.content == told.text
+    assert answer.usage.completion_tokens == len(told.token_ids)
+    said = answer.choices[0].logprobs.content
+    assert [entry.logprob for entry in said] == pytest.approx([entry.logprob for entry in told.logprobs])
+    assert [len(entry.top_logprobs) for entry in said] == [2] * len(told.token_ids)
+
+
+def test_a_completion(client: Any, model: str, llm: LLM) -> None:
+    answer = client.completions.create(
+        model=model, prompt=["Once", "Two"], max_tokens=6, extra_body={"min_p": 0.1, "seed": 2, "temperature": 1.1}
+    )
+    told = llm.generate(["Once", "Two"], max_new_tokens=6, min_p=0.1, seed=2, temperature=1.1)
+    assert [choice.text for choice in answer.choices] == [one.text for one in told]
+
+
+def test_eight_streams_at_once_are_those_that_run_alone(client: Any, model: str, llm: LLM) -> None:
+    """With an int8 KV cache, whatever else is in the batch."""
+
+    def ask(seed: int) -> str:
+        messages = [{"role": "user", "content": f"Tell me {seed} stories."}]
+        stream = client.chat.completions.create(
+            model=model, messages=messages, max_tokens=24, seed=seed, temperature=0.9, stream=True
+        )
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    with ThreadPoolExecutor(8) as pool:
+        together = [*pool.map(ask, range(8))]
+    for seed, text in enumerate(together):
+        messages = [{"role": "user", "content": f"Tell me {seed} stories."}]
+        assert text == llm.chat(messages, max_new_tokens=24, seed=seed, temperature=0.9).text
+
+
+def test_usage_of_a_stream(client: Any, model: str) -> None:
+    stream = client.completions.create(
+        model=model, prompt="Once", max_tokens=4, stream=True, stream_options={"include_usage": True}
+    )
+    *_, last = stream
+    assert last.choices == []
+    assert last.usage.completion_tokens == 4
+    assert last.usage.prompt_tokens_details.cached_tokens >= 0
+
+
+@pytest.mark.parametrize(
+    ("error", "settings"),
+    [
+        ("BadRequestError", {"temperature": -1}),
+        ("BadRequestError", {"extra_body": {"temprature": 1}}),
+        ("NotFoundError", {"model": "gpt-4"}),
+    ],
+)
+def test_errors(client: Any, model: str, error: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(getattr(openai, error)) as raised:
+        client.chat.completions.create(**({"model": model, "messages": HELLO} | settings))
+    assert raised.value.type == "invalid_request_error"
+    assert raised.value.param in ("temperature", "temprature", "model")
+
+
+def test_a_wrong_key(address: str) -> None:
+    wrong = openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0)
+    with wrong, pytest.raises(openai.AuthenticationError):
+        wrong.models.list()
+
+
+def test_a_stream_that_is_closed_ends_its_request(client: Any, model: str) -> None:
+    stream = client.completions.create(
+        model=model, prompt="Once", max_tokens=400, stream=True, extra_body={"eos_token_id": []}
+    )
+    next(iter(stream))
+    stream.close()
+    with_key = {"Authorization": f"Bearer {KEY}"}
+    url = str(client.base_url).removesuffix("v1/") + "metrics"
+
+    def idle() -> bool:
+        text = client.with_options().get(url, cast_to=str, options={"headers": with_key})
+        return "edgegen_requests_in_progress 0.0" in text
+
+    assert until(idle)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_end_lets_running_requests_finish(int8_bundle: Bundle, number: signal.Signals, code: int) -> None:
+    with serving("-m", str(int8_bundle.path), "--threads", "1") as (process, address):
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+            stream = client.completions.create(
+                model=int8_bundle.path.name, prompt="Once", max_tokens=60, stream=True, extra_body={"eos_token_id": []}
+            )
+            chunks = iter(stream)
+            first = next(chunks)
+            process.send_signal(number)
+            reasons = [chunk.choices[0].finish_reason for chunk in (first, *chunks)]
+        assert reasons[-1] == "length"
+        assert process.wait(PATIENCE_S) == code
+
+
+def test_a_key_file_and_a_taken_port(tmp_path: Path, int8_bundle: Bundle) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\n\nfirst\nsecond\n")
+    with serving("-m", str(int8_bundle.path), "--api-key-file", str(keys)) as (_, address):
+        for key in ("first", "second"):
+            with openai.OpenAI(base_url=f"{address}/v1", api_key=key) as client:
+                assert len([*client.models.list()]) == 1
+        port = address.rpartition(":")[2]
+        again = [sys.executable, "-m", "edgegen", "serve", "--port", port]
+        done = subprocess.run(again, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "0.0.0.0"], "add --insecure to serve everyone"),
+        (["--port", "70000"], "port: must be between 0 and 65535"),
+        (["--api-key-file", "/nowhere"], "cannot read /nowhere"),
+        (["-m", "a/stories", "-m", "b/stories"], "two bundles have the same name"),
+    ],
+)
+def test_invalid_arguments(arguments: list[str], said: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "edgegen", "serve", *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert said in done.stderr
