@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import nh3
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
-from markdown_it.common.utils import escapeHtml
 from markdown_it.utils import EnvType, OptionsDict
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -121,10 +121,11 @@ def _texts(body: bytes) -> list[str] | None:
         return None
     if not isinstance(asked, dict) or asked.keys() != {"texts"}:
         return None
-    texts: Any = asked["texts"]
-    if not isinstance(texts, list) or len(texts) > MOST_RENDERED_TEXTS:
+    texts = cast(dict[str, Any], asked)["texts"]
+    if not isinstance(texts, list) or not all(_is_text(text) for text in cast(list[Any], texts)):
         return None
-    return cast(list[str], texts) if all(_is_text(text) for text in cast(list[Any], texts)) else None
+    found = cast(list[str], texts)
+    return found if len(found) <= MOST_RENDERED_TEXTS else None
 
 
 def _is_text(value: Any) -> bool:

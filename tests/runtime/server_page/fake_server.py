@@ -28,7 +28,9 @@ HOSTILE = """\
 <b>code</b>
 ```
 """
-TABLE = "## A table\n\n| fruit | color |\n|---|---|\n| apple | **red** |\n\n```python\nprint('hi')\n```\n\nand `code`.\n"
+TABLE = (
+    "## A table\n\n| fruit | color |\n|---|---|\n| apple | **red** |\n\n```python\nprint('hi')\n```\n\nand `code`.\n"
+)
 
 
 class FakeServer:
@@ -109,7 +111,7 @@ class FakeServer:
                 await asyncio.Event().wait()
             finally:
                 self.disconnected.set()
-        yield _event(({"delta": {}} if chat else {"text": ""}) | {"finish_reason": "stop"})
+        yield _event({"delta": {"content": ""}, "text": "", "finish_reason": "stop"})
         usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
 

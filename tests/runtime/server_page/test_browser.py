@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.runtime.server_page.fake_server import CHAT, HOSTILE, KEY, FakeServer
+from tests.runtime.server_page.fake_server import CHAT, KEY, FakeServer
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 CHROMIUM = shutil.which("chromium")
 QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
@@ -94,9 +94,7 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     assert "seed" not in body
 
 
-def test_an_answer_is_shown_while_it_streams_and_stopping_frees_the_server(
-    open_page: Open, server: FakeServer
-) -> None:
+def test_an_answer_is_shown_while_it_streams_and_stopping_frees_the_server(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     send(page, "endless")
     page.locator(".assistant[aria-busy=true] strong", has_text="endless").wait_for()
@@ -186,7 +184,12 @@ def test_what_gets_past_the_server_is_still_not_run(open_page: Open) -> None:
     """The Content-Security-Policy stands behind the sanitizer: HTML of a broken ``/render`` runs and loads nothing."""
     page = open_page()
     spy = '<img src="/spy.png" onerror="window.hacked = 1"><b style="display: none">a</b>'
-    page.route("**/render", lambda route: route.fulfill(json={"html": [spy] * len(route.request.post_data_json["texts"])}))
+
+    def unsafe(route: "Route") -> None:
+        texts = json.loads(route.request.post_data or "")["texts"]
+        route.fulfill(json={"html": [spy] * len(texts)})
+
+    page.route("**/render", unsafe)
     page.evaluate(
         "window.blocked = []; addEventListener('securitypolicyviolation', e => blocked.push(e.violatedDirective))"
     )
@@ -330,7 +333,7 @@ def test_every_control_has_a_name(open_page: Open, view: str) -> None:
 
 def test_colors_can_be_chosen(open_page: Open) -> None:
     page = open_page()
-    grounds = {scheme: "" for scheme in ("light", "dark")}
+    grounds = dict.fromkeys(("light", "dark"), "")
     for scheme in grounds:
         page.locator("#theme").click()
         assert page.evaluate("document.documentElement.dataset.theme") == scheme

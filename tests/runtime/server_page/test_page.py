@@ -67,7 +67,9 @@ def test_a_long_address_is_shortened() -> None:
     assert f"<code>http://{'a' * (MOST_ADDRESS - 7)}…</code>" in render(f"[x](http://{'a' * 1000})")
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "<script>x</script>", "[a](javascript:x)", "![a](data:text/html,x)", "<a\nb"])
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "<script>x</script>", "[a](javascript:x)", "![a](data:text/html,x)", "<a\nb"]
+)
 def test_nothing_but_harmless_tags_comes_out(text: str) -> None:
     tags = re.findall(r"<[^>]*>", render(text))
     assert tags
