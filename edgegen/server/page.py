@@ -55,7 +55,7 @@ def page_routes() -> list[Route]:
 
 
 def render_markdown(text: str) -> str:
-    """Safe HTML of a text in markdown, which may be unfinished, and may be hostile."""
+    """Safe HTML of a text in markdown, which may break off anywhere, and may be hostile."""
     rendered = cast(str, _markdown().render(text))
     return nh3.clean(rendered, tags=TAGS, attributes={"ol": {"start"}}, url_schemes=set(), link_rel=None)
 
