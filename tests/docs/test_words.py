@@ -42,6 +42,7 @@ TERMS = {
         string; beam search; classifier-free guidance; log-probabilities; constrained decoding; chat template;
         perplexity
         """,
+    "docs/web-page.md": "chat template; sampling; JSON Schema; parity report; system prompt; stop string; context",
     "docs/glossary.md": """
         acceptance rate; batch; beam search; bit-exact; block size; bundle; calibration; chat template; chunked
         prefill; classifier-free guidance; constrained decoding; continuous batching; decode; decode graph; draft

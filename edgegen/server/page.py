@@ -1,0 +1,168 @@
+"""The web page of ``edgegen serve``: one static file at ``/``, and ``/render``, which turns markdown into safe HTML.
+
+What a model says is never trusted: markdown-it-py escapes its HTML, links and images become text, nh3 lets through a
+short list of tags without attributes, and the page's Content-Security-Policy forbids every script, style and address
+but its own.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+PAGE = Path(__file__).parent / "static" / "index.html"
+
+MOST_RENDERED_BYTES = 256 * 1024
+"""Of the body of a request to ``/render``."""
+
+MOST_RENDERED_TEXTS = 64
+"""Texts of one request to ``/render``."""
+
+MOST_ADDRESS = 200
+"""Characters that are shown of the address of a link or an image."""
+
+TAGS = set("p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split())
+"""All that a rendered text is made of: nothing that loads, runs, styles or leads anywhere."""
+
+SAFE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def page_routes() -> list[Route]:
+    """The routes of the web page, for the server's application."""
+    return [Route("/", _page, methods=["GET"]), Route("/render", _render, methods=["POST"])]
+
+
+def render_markdown(text: str) -> str:
+    """Safe HTML of a text in markdown, which may break off anywhere, and may be hostile."""
+    rendered = cast(str, _markdown().render(text))
+    return nh3.clean(rendered, tags=TAGS, attributes={"ol": {"start"}}, url_schemes=set(), link_rel=None)
+
+
+def content_security_policy(page: str) -> str:
+    """The policy under which a page runs the scripts and styles that are in it, and asks its own server only."""
+    allowed = {
+        tag: " ".join(_digest(block) for block in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL))
+        for tag in ("script", "style")
+    }
+    rules = (
+        "default-src 'none'",
+        f"script-src {allowed['script']}",
+        f"style-src {allowed['style']}",
+        "img-src data:",  # the page's icon
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types rendered",
+    )
+    return "; ".join(rules)
+
+
+def _digest(block: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()}'"
+
+
+@cache
+def _page_and_headers() -> tuple[str, dict[str, str]]:
+    page = PAGE.read_text("utf-8")
+    return page, SAFE_HEADERS | {"Content-Security-Policy": content_security_policy(page)}
+
+
+async def _page(request: Request) -> Response:
+    page, headers = _page_and_headers()
+    return HTMLResponse(page, headers=headers)
+
+
+async def _render(request: Request) -> Response:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return _refusal(415, "/render takes a body of the type application/json")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_RENDERED_BYTES:
+            return _refusal(413, f"the body of /render is larger than {MOST_RENDERED_BYTES} bytes")
+    texts = _texts(bytes(body))
+    if texts is None:
+        return _refusal(
+            400, f'/render takes {{"texts": [...]}}: a list of at most {MOST_RENDERED_TEXTS} strings of Unicode text'
+        )
+    html = await run_in_threadpool(lambda: [render_markdown(text) for text in texts])
+    return JSONResponse({"html": html}, headers=SAFE_HEADERS)
+
+
+def _texts(body: bytes) -> list[str] | None:
+    """The texts of a body; None where it is anything else."""
+    try:
+        asked: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(asked, dict) or asked.keys() != {"texts"}:
+        return None
+    texts = cast(dict[str, Any], asked)["texts"]
+    if not isinstance(texts, list) or not all(_is_text(text) for text in cast(list[Any], texts)):
+        return None
+    found = cast(list[str], texts)
+    return found if len(found) <= MOST_RENDERED_TEXTS else None
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is a string without half a surrogate pair, which JSON allows and UTF-8 has no bytes for."""
+    return isinstance(value, str) and not re.search(r"[\ud800-\udfff]", value)
+
+
+def _refusal(status: int, message: str) -> Response:
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+    return JSONResponse({"error": error}, status, SAFE_HEADERS)
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    markdown.add_render_rule("link_open", _no_link)
+    markdown.add_render_rule("link_close", _link_as_text)
+    markdown.add_render_rule("image", _image_as_text)
+    return markdown
+
+
+def _no_link(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    return ""
+
+
+def _link_as_text(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    """The address behind the words of a link, which leads nowhere, unless they are the address."""
+    begin = max(i for i in range(index) if tokens[i].type == "link_open")  # links do not nest
+    return "" if tokens[begin].markup == "autolink" else f" ({_address(tokens[begin], 'href')})"
+
+
+def _image_as_text(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    words = self.renderInlineAsText(tokens[index].children, options, env)
+    return f"[image: {escapeHtml(words)} ({_address(tokens[index], 'src')})]"
+
+
+def _address(token: Token, attribute: str) -> str:
+    address = str(token.attrs[attribute])
+    shown = address if len(address) <= MOST_ADDRESS else f"{address[:MOST_ADDRESS]}…"
+    return f"<code>{escapeHtml(shown)}</code>"

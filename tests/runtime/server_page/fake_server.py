@@ -1,0 +1,125 @@
+"""A server with the web page and a scripted model, in a thread of its own: what it says depends on what it is told."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from edgegen.server.page import page_routes
+from tests.waiting import until
+
+KEY = "secret"
+CHAT, BASE = "chat-int8", "stories-int8"
+PARITY = {"mean_kl": 0.00123, "top1_agreement": 0.987, "perplexity_change": 0.0042}
+
+HOSTILE = """\
+<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><style>body { display: none }</style>
+<iframe src="http://example.com/"></iframe> ![spy](http://example.com/spy.png) [click](http://example.com/click)
+[run](javascript:window.hacked=3) <svg onload="window.hacked=4"></svg> <a href="http://example.com">x</a>
+
+```html"><script>window.hacked=5</script>
+<b>code</b>
+```
+"""
+TABLE = (
+    "## A table\n\n| fruit | color |\n|---|---|\n| apple | **red** |\n\n```python\nprint('hi')\n```\n\nand `code`.\n"
+)
+
+
+class FakeServer:
+    """Attributes:
+    bodies: of the requests for text so far.
+    disconnected: set when a reader of an endless answer has gone.
+    needs_key: whether requests need the key.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.disconnected = threading.Event()
+        self.needs_key = False
+        routes = [
+            Route("/v1/models", self._models),
+            Route("/props", self._props),
+            Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            Route("/v1/completions", self._completion, methods=["POST"]),
+        ]
+        app = Starlette(routes=[*page_routes(), *routes])
+        config = uvicorn.Config(app, "127.0.0.1", 0, log_level="error", lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run)
+
+    def __enter__(self) -> "FakeServer":
+        self._thread.start()
+        assert until(lambda: self._server.started)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/"
+
+    def _refused(self, request: Request) -> Response | None:
+        if self.needs_key and request.headers.get("authorization") != f"Bearer {KEY}":
+            return _error(401, "this server asks for an API key")
+        return None
+
+    async def _models(self, request: Request) -> Response:
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "edgegen"} for name in (CHAT, BASE)]
+        return self._refused(request) or JSONResponse({"object": "list", "data": data})
+
+    async def _props(self, request: Request) -> Response:
+        model = request.query_params["model"]
+        return self._refused(request) or JSONResponse(
+            {"model": model, "context": 1024, "chat_template": model == CHAT, "parity": PARITY, "quantization": "int8"}
+        )
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        told = body["messages"][-1]["content"]
+        if told == "fail":
+            return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
+        answers = {"hostile": HOSTILE, "table": TABLE}
+        text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
+        return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream")
+
+    async def _completion(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        text = f" and continuation {len(self.bodies)} follows."
+        return StreamingResponse(self._stream(text, body["prompt"], chat=False), media_type="text/event-stream")
+
+    async def _stream(self, text: str, told: str, *, chat: bool) -> AsyncIterator[str]:
+        pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
+        for piece in pieces:
+            yield _event({"delta": {"content": piece}} if chat else {"text": piece})
+        if told == "break":
+            yield f"data: {json.dumps({'error': {'message': 'the model broke down'}})}\n\n"
+            return
+        if told == "endless":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.disconnected.set()
+        yield _event({"delta": {"content": ""}, "text": "", "finish_reason": "stop"})
+        usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
+        yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
+
+
+def _event(choice: dict[str, Any]) -> str:
+    return f"data: {json.dumps({'choices': [{'index': 0, 'finish_reason': None} | choice]})}\n\n"
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    error = {"message": message, "type": "server_error", "param": None, "code": None}
+    return JSONResponse({"error": error}, status, headers)

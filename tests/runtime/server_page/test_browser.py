@@ -1,0 +1,343 @@
+"""The web page in headless Chromium, against a server whose model is scripted."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.runtime.server_page.fake_server import CHAT, KEY, FakeServer
+from tests.waiting import PATIENCE_S, until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+CHROMIUM = shutil.which("chromium")
+QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+WIDE, PHONE = (1280, 800), (360, 640)
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright for Python is not installed")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(browser: "Browser", server: FakeServer) -> Iterator[Open]:
+    """Opens the page in a browser profile of its own. It must ask no other address, and have no error."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_S * 1000)
+    asked, errors = list[str](), list[str]()
+
+    def open_page(size: tuple[int, int] = WIDE) -> "Page":
+        page = context.new_page()
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(server.url)
+        return page
+
+    yield open_page
+    context.close()
+    assert [url for url in asked if not url.startswith((server.url, "data:", "blob:"))] == []
+    assert errors == []
+
+
+def wait_for(page: "Page", expression: str) -> None:
+    """Waits for JavaScript to be true. Playwright's own way needs ``eval``, which the page forbids."""
+    assert until(lambda: page.evaluate(f"Boolean({expression})")), expression
+
+
+def send(page: "Page", text: str) -> None:
+    page.locator("#chat-welcome .chips button:visible, #log > li:visible").first.wait_for()
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def answered(page: "Page", count: int) -> None:
+    """Waits for so many whole answers on the page."""
+    wait_for(page, f"document.querySelectorAll('.assistant .stats').length === {count} && !job")
+
+
+def last_answer(page: "Page") -> str:
+    return page.locator(".assistant .said").last.inner_text()
+
+
+def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "hello")
+    answered(page, 1)
+    assert page.locator(".assistant .said strong").inner_text() == "hello"
+    assert "tokens/s" in page.locator(".assistant .stats").inner_text()
+    assert "8 cached" in page.locator(".assistant .stats").inner_text()
+    assert page.locator("#context-text").inner_text() == "Context 24 / 1024"
+    figures = page.locator("#parity").inner_text().replace("\u00a0", " ")
+    assert figures == "int8 · top-1 98.7 % · KL 0.0012 · perplexity +0.42 %"
+    (body,) = server.bodies
+    assert body["messages"] == [{"role": "user", "content": "hello"}]
+    assert body["model"] == CHAT
+    assert (body["temperature"], body["max_tokens"], body["stream"]) == (0.8, 400, True)
+    assert "seed" not in body
+
+
+def test_an_answer_is_shown_while_it_streams_and_stopping_frees_the_server(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "endless")
+    page.locator(".assistant[aria-busy=true] strong", has_text="endless").wait_for()
+    page.keyboard.press("Escape")
+    answered(page, 1)
+    assert last_answer(page) == "Answer 1 to endless."
+    assert "stopped by you" in page.locator(".assistant .stats").inner_text()
+    assert server.disconnected.wait(PATIENCE_S)
+    assert page.locator("#alert").is_hidden()
+    send(page, "again")  # the stopped answer is part of the conversation
+    answered(page, 2)
+    assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "one")
+    answered(page, 1)
+    page.get_by_label("Regenerate the answer").click()
+    page.locator(".assistant .branch", has_text="2 / 2").wait_for()
+    answered(page, 1)
+    assert last_answer(page) == "Answer 2 to one."
+    page.keyboard.press("Alt+ArrowLeft")
+    assert last_answer(page) == "Answer 1 to one."
+    page.keyboard.press("Alt+e")
+    page.get_by_label("Edit the message").fill("two")
+    page.keyboard.press("Enter")
+    page.locator(".user .branch", has_text="2 / 2").wait_for()
+    answered(page, 1)
+    assert last_answer(page) == "Answer 3 to two."
+    assert server.bodies[2]["messages"] == [{"role": "user", "content": "two"}]
+    page.locator(".user").get_by_label("Branch before").click()
+    assert last_answer(page) == "Answer 1 to one."
+
+
+def test_reloading_keeps_conversation_and_settings(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "keep me")
+    answered(page, 1)
+    page.get_by_label("Settings", exact=True).first.click()
+    page.get_by_label("System prompt").fill("Be brief.")
+    page.get_by_label("Temperature").fill("0.5")
+    page.get_by_label("Seed").fill("7")
+    page.reload()
+    answered(page, 1)
+    assert page.locator(".user .said").inner_text() == "keep me"
+    assert last_answer(page) == "Answer 1 to keep me."
+    send(page, "more")
+    answered(page, 2)
+    assert server.bodies[1]["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (server.bodies[1]["temperature"], server.bodies[1]["seed"]) == (0.5, 7)
+
+
+def test_an_error_is_shown_and_the_message_kept(open_page: Open) -> None:
+    page = open_page()
+    send(page, "fail")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert "32 requests are waiting already. Try again in 2 s." in alert.inner_text()
+    assert page.locator(".user .said").inner_text() == "fail"
+    assert page.locator(".assistant").count() == 0
+    assert page.get_by_role("button", name="Try again").is_visible()
+
+
+def test_an_error_within_an_answer_keeps_what_came(open_page: Open) -> None:
+    page = open_page()
+    send(page, "break")
+    answered(page, 1)
+    assert "the model broke down" in page.get_by_role("alert").inner_text()
+    assert last_answer(page) == "Answer 1 to break."
+    assert "broken off" in page.locator(".assistant .stats").inner_text()
+
+
+def test_hostile_markdown_is_inert(open_page: Open) -> None:
+    """``open_page`` checks that nothing else was asked for."""
+    page = open_page()
+    send(page, "hostile")
+    answered(page, 1)
+    assert page.evaluate("window.hacked") is None
+    said = page.locator(".assistant .said")
+    assert said.locator("script, style, img, iframe, svg, a").count() == 0
+    assert "<script>window.hacked = 1</script>" in said.inner_text()
+    assert page.locator("body").is_visible()
+
+
+def test_what_gets_past_the_server_is_still_not_run(open_page: Open) -> None:
+    """The Content-Security-Policy stands behind the sanitizer: HTML of a broken ``/render`` runs and loads nothing."""
+    page = open_page()
+    spy = '<img src="/spy.png" onerror="window.hacked = 1"><b style="display: none">a</b>'
+
+    def unsafe(route: "Route") -> None:
+        texts = json.loads(route.request.post_data or "")["texts"]
+        route.fulfill(json={"html": [spy] * len(texts)})
+
+    page.route("**/render", unsafe)
+    page.evaluate(
+        "window.blocked = []; addEventListener('securitypolicyviolation', e => blocked.push(e.violatedDirective))"
+    )
+    send(page, "hello")
+    wait_for(page, "['img-src', 'script-src-attr', 'style-src-attr'].every(rule => blocked.includes(rule))")
+    answered(page, 1)
+    assert page.evaluate("window.hacked") is None
+
+
+def test_a_base_model_continues_texts(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.get_by_label("Model", exact=True).select_option("stories-int8")
+    page.locator("#text-welcome .chips button").first.click()
+    wait_for(page, "document.querySelector('#text-stats').textContent && !job")
+    paper = page.get_by_label("Text to continue")
+    prompt = "Once upon a time, there was a little dragon who"
+    assert paper.input_value() == f"{prompt} and continuation 1 follows."
+    assert page.locator("#under mark").inner_text() == " and continuation 1 follows."
+    page.get_by_role("button", name="Again").click()
+    wait_for(page, "document.querySelector('#takes').textContent === '2 / 2' && !job")
+    assert paper.input_value() == f"{prompt} and continuation 2 follows."
+    page.locator("#takes").get_by_label("Branch before").click()
+    assert paper.input_value() == f"{prompt} and continuation 1 follows."
+    page.get_by_role("button", name="Undo").click()
+    assert paper.input_value() == prompt
+    paper.fill("Mine")
+    paper.press("Control+Enter")
+    wait_for(page, "document.querySelector('#text-stats').textContent && !job")
+    assert [body["prompt"] for body in server.bodies] == [prompt, prompt, "Mine"]
+    page.reload()
+    page.locator("#under mark").wait_for()
+    assert paper.input_value() == "Mine and continuation 3 follows."
+
+
+def test_typing_into_a_continuation_keeps_what_the_model_wrote(open_page: Open) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.get_by_role("button", name="Continue", exact=True).first.click()
+    paper = page.get_by_label("Text to continue")
+    paper.fill("Mine")
+    paper.press("Control+Enter")
+    wait_for(page, "document.querySelector('#text-stats').textContent && !job")
+    paper.fill("Mine and a continuation 1 follows.")
+    paper.press("End")
+    paper.type(" The end")
+    parts: Any = page.evaluate("current.parts.map(part => [part.by, part.text])")
+    assert parts == [
+        ["you", "Mine"],
+        ["model", " and "],
+        ["you", "a "],
+        ["model", "continuation 1 follows."],
+        ["you", " The end"],
+    ]
+
+
+def test_a_schema_is_sent_and_checked(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+s")
+    page.get_by_label("JSON Schema").fill('{"type": ')
+    send(page, "a")
+    page.get_by_role("alert").wait_for()
+    assert "The JSON Schema is not JSON" in page.get_by_role("alert").inner_text()
+    assert server.bodies == []
+    assert page.get_by_label("Message", exact=True).input_value() == "a"
+    page.get_by_label("JSON Schema").fill('{"type": "object"}')
+    send(page, "a")
+    answered(page, 1)
+    assert server.bodies[0]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def test_a_server_that_wants_a_key_is_given_one(open_page: Open, server: FakeServer) -> None:
+    server.needs_key = True
+    page = open_page()
+    page.get_by_role("alert").wait_for()
+    assert "this server asks for an API key" in page.get_by_role("alert").inner_text()
+    page.get_by_label("API key").fill(KEY)
+    page.keyboard.press("Tab")
+    page.locator(f"#model option[value={CHAT}]").wait_for(state="attached")
+    page.get_by_role("alert").wait_for(state="hidden")
+    assert KEY not in json.dumps(page.evaluate("({...localStorage})"))
+
+
+def test_export_and_import(open_page: Open, tmp_path: Path) -> None:
+    page = open_page()
+    send(page, "export me")
+    answered(page, 1)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export", exact=True).click()
+    saved = tmp_path / "saved.json"
+    download.value.save_as(saved)
+    page.get_by_label("Delete “export me”").click()
+    page.get_by_role("button", name="Delete it").click()
+    wait_for(page, "all.size === 0")
+    page.locator("#import-file").set_input_files(saved)
+    answered(page, 1)
+    assert last_answer(page) == "Answer 1 to export me."
+    damaged = json.loads(saved.read_text("utf-8"))
+    damaged["conversations"].append({"kind": "chat", "id": "__proto__"})
+    saved.write_text(json.dumps(damaged), "utf-8")
+    page.locator("#import-file").set_input_files(saved)
+    page.get_by_role("alert").wait_for()
+    assert "saved.json: 1 of 2 conversations are damaged" in page.get_by_role("alert").inner_text()
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(open_page: Open) -> None:
+    page = open_page(PHONE)
+    send(page, "table")
+    answered(page, 1)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
+    for name in ("#model", "#toggle-panel", "#view-text", "#send", "#message"):
+        box = page.locator(name).bounding_box()
+        assert box, name
+        assert 0 <= box["x"] < box["x"] + box["width"] <= PHONE[0], name
+        assert 0 <= box["y"] < box["y"] + box["height"] <= PHONE[1], name
+    model, views = page.locator("#model").bounding_box(), page.locator("#view-chat").bounding_box()
+    assert model
+    assert views
+    assert model["y"] + model["height"] <= views["y"], "the model's name is covered"
+    assert page.locator("#side").is_hidden()
+    page.locator("#toggle-side").click()
+    assert page.locator("#side").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("#side").is_hidden()
+
+
+@pytest.mark.parametrize("view", ["chat", "text"])
+def test_every_control_has_a_name(open_page: Open, view: str) -> None:
+    page = open_page()
+    send(page, "table")
+    answered(page, 1)
+    page.locator(f"#view-{view}").click()
+    page.keyboard.press("Alt+s")
+    nameless = """() => [...document.querySelectorAll("button, input, textarea, select, meter")].filter(one =>
+        !(one.getAttribute("aria-label") || one.textContent.trim() && one.tagName === "BUTTON" || one.labels?.length)
+    ).map(one => one.outerHTML)"""
+    assert page.evaluate(nameless) == []
+
+
+def test_colors_can_be_chosen(open_page: Open) -> None:
+    page = open_page()
+    grounds = dict.fromkeys(("light", "dark"), "")
+    for scheme in grounds:
+        page.locator("#theme").click()
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme
+        grounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert grounds == {"light": "rgb(251, 250, 248)", "dark": "rgb(20, 23, 26)"}
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
