@@ -22,16 +22,12 @@ class Command:
 
 
 COMMANDS = (
-    Command(
-        "/set", "NAME VALUE", "Change an option; the value default leaves it out. /set stats on shows speeds.", "either"
-    ),
-    Command(
-        "/show", "[options|system|model|stats]", "Show the options, the system message, the model or speeds.", "either"
-    ),
-    Command("/system", "TEXT", 'Set the system message; /system "" removes it.', "either"),
+    Command("/set", "NAME VALUE", "Set an option; VALUE default leaves it out.", "either"),
+    Command("/show", "[WHAT]", "Show the options, system, model or stats.", "either"),
+    Command("/system", "TEXT", 'Set the system message; "" removes it.', "either"),
     Command("/regen", "", "Answer again."),
     Command("/undo", "", "Take back the last turn."),
-    Command("/clear", "", "Begin anew; the system message and the options stay."),
+    Command("/clear", "", "Begin anew; system message and options stay."),
     Command("/save", "FILE", "Save the session with its KV cache.", "something"),
     Command("/load", "FILE", "Continue a saved session.", "something"),
     Command("/help", "", "Show the commands; /? is the same."),
@@ -83,10 +79,11 @@ def help_text(*, completion: bool) -> str:
     """All commands, a line each, and how texts are typed."""
     width = max(len(f"{command.name} {command.argument}") for command in COMMANDS) + 2
     rows = [f"  {f'{command.name} {command.argument}':{width}}{command.help}" for command in COMMANDS]
-    typed = "a text to continue; Enter alone continues where the answer ended" if completion else "a message"
+    typed = "a text to continue; Enter alone continues the answer" if completion else "a message"
     ends = [
         f"Anything else is {typed}.",
-        f"{QUOTES} begins and ends a text of several lines. Ctrl-C stops an answer, and keeps what was said.",
+        f"{QUOTES} begins and ends a text of several lines. /set stats on shows speeds.",
+        "Ctrl-C stops an answer and keeps what was said. Tab completes commands.",
     ]
     return "\n".join([*rows, *ends])
 

@@ -46,7 +46,7 @@ class Repl:
         stats: bool = False,
     ) -> None:
         """``options``: the bundle's; ``given``: what changes them; ``about``: the model in a line."""
-        self._model, self._screen, self._about = model, screen, about
+        self._model, self.screen, self._about = model, screen, about
         self._bundle_options, self._given = options, dict(given)
         self._options = options.override(self._given)
         self._stats, self._last_stats = stats, ""
@@ -93,14 +93,14 @@ class Repl:
             try:
                 for chunk in stream:
                     if chunk.text:
-                        self._screen.write(chunk.text)
+                        self.screen.write(chunk.text)
                         shown = chunk.text
                 result = stream.result
             except KeyboardInterrupt:
-                if not self._screen.interactive:
+                if not self.screen.interactive:
                     raise
             if not shown.endswith("\n"):
-                self._screen.write("\n")
+                self.screen.write("\n")
             self.dialogue.keep(stream.text, result)
         self._tell_the_end(stream.text, result)
 
@@ -108,16 +108,16 @@ class Repl:
         if result is not None:
             self._last_stats = stats_line(result)
             if self._stats:
-                self._screen.note(self._last_stats)
-        if not self._screen.interactive:
+                self.screen.note(self._last_stats)
+        if not self.screen.interactive:
             return
         if result is None:
-            self._screen.note("(stopped; what was said stays)" if text else "(stopped before the first word)")
+            self.screen.note("(stopped; what was said stays)" if text else "(stopped before the first word)")
         elif result.finish_reason in ("length", "time"):
             limit = f"{result.stopped_by or 'max_new_tokens'} ended the answer"
-            self._screen.note(f"({limit}; {'Enter continues' if self.is_completion else '/set changes it'})")
+            self.screen.note(f"({limit}; {'Enter continues' if self.is_completion else '/set changes it'})")
         elif not text:
-            self._screen.note("(the model ends the text here)")
+            self.screen.note("(the model ends the text here)")
 
     def _regenerate(self, _: str) -> None:
         before, turns = self.dialogue.state(), self.dialogue.turns
@@ -129,7 +129,7 @@ class Repl:
         if options.seed is not None:
             options = replace(options, seed=options.seed ^ self._answers_again)
         if not options.do_sample:
-            self._screen.note("(greedy decoding gives the same answer: /set temperature 0.8 samples another)")
+            self.screen.note("(greedy decoding gives the same answer: /set temperature 0.8 samples another)")
         try:
             self._turn(text, options)
         finally:
@@ -140,11 +140,11 @@ class Repl:
         text = self.dialogue.undo()
         if text is None:
             raise UsageError("there is no turn to take back.")
-        self._screen.note(f"(taken back: {text})" if text else "(taken back)")
+        self.screen.note(f"(taken back: {text})" if text else "(taken back)")
 
     def _clear(self, _: str) -> None:
         self.dialogue.clear()
-        self._screen.note("(begun anew)")
+        self.screen.note("(begun anew)")
 
     def _system(self, text: str) -> None:
         if not text:
@@ -153,20 +153,20 @@ class Repl:
             raise UsageError("a text that is continued has no system message: start edgegen chat with --chat.")
         else:
             self.dialogue.system = None if text in ('""', "''") else text
-            self._screen.note("(system message set)" if self.dialogue.system else "(no system message)")
+            self.screen.note("(system message set)" if self.dialogue.system else "(no system message)")
 
     def _save(self, name: str) -> None:
         path = expand_user(Path(name))
         self.dialogue.save(path)
-        self._screen.note(f"(saved to {path})")
+        self.screen.note(f"(saved to {path})")
 
     def _load(self, name: str) -> None:
         path = expand_user(Path(name))
         self.dialogue = dialogue_of(self._model, Session.load(path))
-        self._screen.note(f"(continuing {path}: {'a text' if self.is_completion else f'{self.dialogue.turns} turns'})")
+        self.screen.note(f"(continuing {path}: {'a text' if self.is_completion else f'{self.dialogue.turns} turns'})")
 
     def _help(self, _: str) -> None:
-        self._screen.note(help_text(completion=self.is_completion))
+        self.screen.note(help_text(completion=self.is_completion))
 
     def _set(self, argument: str) -> None:
         name, _, text = argument.partition(" ")
@@ -177,6 +177,7 @@ class Repl:
             if text not in ("on", "off"):
                 raise UsageError(f"stats is on or off, not {text!r}.")
             self._stats = text == "on"
+            self.screen.note(f"stats = {text}")
         elif name == "system":
             self._system(text)
         else:
@@ -189,7 +190,7 @@ class Repl:
             given[option.name] = read_value(option, text)
         if text:
             self._options, self._given = self._bundle_options.override(given), given
-        self._screen.note(f"{option.name} = {_spelled(getattr(self._options, option.name))}")
+        self.screen.note(f"{option.name} = {_spelled(getattr(self._options, option.name))}")
 
     def _show(self, what: str) -> None:
         parts = {
@@ -201,7 +202,7 @@ class Repl:
         if what and what not in parts:
             raise UsageError(f"/show {what} is not there{did_you_mean(what, parts)}: it shows {', '.join(parts)}.")
         for name in [what] if what else ["model", "system", "options"]:
-            self._screen.note(parts[name]())
+            self.screen.note(parts[name]())
 
     def _option_lines(self) -> str:
         """The usual options, and those that are not at edgegen's defaults."""
