@@ -21,6 +21,7 @@ HEAVY = {
     "onnxruntime",
     "optimum",
     "platformdirs",
+    "prompt_toolkit",
     "safetensors",
     "tokenizers",
     "torch",
@@ -62,7 +63,9 @@ def test_a_chat_loads_jinja_when_it_is_rendered() -> None:
     assert heavy_imports_of(code + "chat.render(said)") == {"tokenizers", "jinja2"}
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["export", "--help"], ["list"], ["list", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["export", "--help"], ["chat", "--help"], ["list"], ["list", "--json"]]
+)
 def test_small_verbs_load_nothing_heavy(arguments: list[str]) -> None:
     code = f"from edgegen.cli import run; assert run({arguments!r}) == 0"
     assert heavy_imports_of(code) - {"platformdirs"} == set()
