@@ -30,7 +30,8 @@ Script = Sequence[str | BaseException]
 
 class FakeStream:
     def __init__(self, pieces: Script, end: Callable[[str], None], reason: FinishReason) -> None:
-        self._pieces, self._end, self._reason = pieces, end, reason
+        self._pieces, self._end = pieces, end
+        self._reason: FinishReason = reason
         self.text = ""
 
     def __enter__(self) -> Self:
