@@ -186,6 +186,7 @@ def terminal() -> Iterator[type[Terminal]]:
         one.child.close(force=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # the child runs another program at once
 class TestTerminal:
     def test_a_turn_a_command_and_the_history(self, terminal: type[Terminal], stories: LLM, edgegen_home: Path) -> None:
         chat = terminal(*GREEDY)

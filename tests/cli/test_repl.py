@@ -1,6 +1,7 @@
 """The chat REPL by itself: commands, settings, turns and loops over a model that answers by a script."""
 
 import json
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -10,7 +11,7 @@ import pytest
 from edgegen.chat import Message
 from edgegen.cli.repl.commands import COMMANDS, Block, Do, Say, help_text, parse
 from edgegen.cli.repl.dialogue import Chat, Completion, joint
-from edgegen.cli.repl.loops import run_interactive, run_piped
+from edgegen.cli.repl.loops import history_in, run_interactive, run_piped
 from edgegen.cli.repl.repl import Repl
 from edgegen.cli.repl.screen import printable
 from edgegen.cli.repl.settings import SETTABLE, option_named, read_value
@@ -251,6 +252,12 @@ class TestSettings:
         with pytest.raises(UsageError, match=r"/show sytem is not there \(did you mean 'system'\?\)"):
             repl.handle("/show sytem")
 
+    def test_show_alone_is_all_that_holds(self) -> None:
+        repl = chat(FakeModel(), temperature=0.5)
+        say(repl, "/show")
+        assert screen_of(repl).notes[:2] == ["model: fake: context of 16 tokens", "system: none"]
+        assert "temperature = 0.5  (set)" in screen_of(repl).notes[2].splitlines()
+
     def test_stats_on_request(self) -> None:
         repl = chat(FakeModel(["a"], ["b"], ["c"]), interactive=False)
         say(repl, "one")
@@ -463,6 +470,18 @@ class TestLoops:
             run_piped(chat(model, interactive=False), lines)
         assert message in str(caught.value)
         assert len(model.asked) == 1
+
+
+def test_the_history_is_private_and_chats_without_a_home_have_one_too(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "history"
+    history_in(path).append_string("hello")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    history_in(path).append_string("again")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    history = history_in(path / "no folder" / "history")
+    history.append_string("hello")
+    assert history.get_strings() == ["hello"]
 
 
 def test_a_terminal_gets_no_escape_sequence() -> None:

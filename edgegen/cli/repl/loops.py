@@ -70,7 +70,7 @@ def terminal_reader() -> ReadLine:
     words: dict[str, set[str] | None] = {command.name: None for command in COMMANDS}
     words |= {"/set": {*SETTABLE, "stats", "system"}, "/show": {"options", "system", "model", "stats"}}
     session: PromptSession[str] = PromptSession(
-        history=_history(home_folder() / HISTORY),
+        history=history_in(home_folder() / HISTORY),
         completer=NestedCompleter.from_nested_dict(words),
         complete_while_typing=False,
         output=create_output(stdout=sys.stderr),
@@ -78,7 +78,7 @@ def terminal_reader() -> ReadLine:
     return session.prompt
 
 
-def _history(path: Path) -> "History":
+def history_in(path: Path) -> "History":
     """The history in ``path``, or one of this chat only where that cannot be written."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 

@@ -201,8 +201,12 @@ class Repl:
         }
         if what and what not in parts:
             raise UsageError(f"/show {what} is not there{did_you_mean(what, parts)}: it shows {', '.join(parts)}.")
-        for name in [what] if what else ["model", "system", "options"]:
-            self.screen.note(parts[name]())
+        if what:
+            self.screen.note(parts[what]())
+            return
+        self.screen.note(f"model: {self._about}")
+        self.screen.note(f"system: {self.dialogue.system or 'none'}")
+        self.screen.note(self._option_lines())
 
     def _option_lines(self) -> str:
         """The usual options, and those that are not at edgegen's defaults."""
