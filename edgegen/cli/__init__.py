@@ -18,6 +18,7 @@ from edgegen.errors import EdgegenError, UsageError, did_you_mean
 VERBS = {
     "batch": "Answer a file of prompts.",
     "bench": "Measure speed and memory on this machine.",
+    "chat": "Talk with a model, or continue a text in turns.",
     "eval": "Compare bundles on the same tests.",
     "export": "Export a checkpoint to a bundle.",
     "generate": "Continue a prompt.",

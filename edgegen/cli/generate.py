@@ -15,12 +15,12 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.cli.session_file import SessionFile, spoken
+from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import answer_record
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
-from edgegen.system import peak_memory
 
 if TYPE_CHECKING:
     from edgegen.chat import Message
@@ -126,7 +126,7 @@ def command(
         for n, choice in enumerate(result.choices):
             _print_text((_BETWEEN if n else "") + (text if echo else ""), [choice.text])
     if stats:
-        click.echo(_stats(result, load_seconds), err=True)
+        click.echo(stats_line(result, load_seconds), err=True)
 
 
 def _open(llm: "LLM", messages: "list[Message]", session: "Session | None", given: GenerationOverrides) -> "TextStream":
@@ -140,25 +140,6 @@ def _record(result: "GenerationResult") -> dict[str, Any]:
     """An answer, and the counts of speculative decoding if there were proposals."""
     speculation = {"speculation": asdict(result.speculation)} if result.speculation.runs else {}
     return {**answer_record(result), **speculation}
-
-
-def _stats(result: "GenerationResult", load_seconds: float) -> str:
-    """Times, tokens, memory and the end, in one line."""
-    t, memory, speculation = result.timings, peak_memory(), result.speculation
-    known = f", {t.cached_tokens} of them known before," if t.cached_tokens else ""
-    parts = [
-        f"load {load_seconds:.2f} s",
-        f"prompt {t.prompt_tokens} tokens{known} in {t.prompt_seconds:.3f} s ({t.prompt_tokens_per_second:.0f} tok/s)",
-        (
-            f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
-            f"({t.decode_tokens_per_second:.0f} tok/s)"
-        ),
-        *([f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted"] if speculation.runs else []),
-        *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
-        f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
-        *([f"seed {result.seed}"] if result.seed is not None else []),
-    ]
-    return " · ".join(parts)
 
 
 def read_prompt(argument: str | None, file: str | None, *, needed: bool = True) -> str:

@@ -50,8 +50,8 @@ MOST_TOP_LOGPROBS = 20
 MOST_SEQUENCES = 64
 """Beams, and answers to one prompt: each is a sequence with a KV cache of its own."""
 
-_ANSWERING = ("generate", "batch")
-_RUNNING = ("generate", "batch", "score", "eval", "bench", "serve")
+_ANSWERING = ("generate", "chat", "batch")
+_RUNNING = ("generate", "chat", "batch", "score", "eval", "bench", "serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +487,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 1, MOST_PROPOSED),
         "Prompt lookup: propose so many tokens where the text repeats itself.",
-        ("generate",),
+        ("generate", "chat"),
         note="Speculative decoding: the proposals are verified in one step, and the text stays the model's own.",
         default="off",
     ),
@@ -496,7 +496,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 2, MOST_PROPOSED),
         "Prompt lookup: the longest n-gram to look for.",
-        ("generate",),
+        ("generate", "chat"),
         note="Then for shorter ones, down to 2.",
         default=str(DEFAULT_NGRAM_SIZE),
     ),
@@ -505,7 +505,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 1, MOST_PROPOSED),
         "Draft model: most tokens of a proposal.",
-        ("generate",),
+        ("generate", "chat"),
         default=str(DEFAULT_ASSISTANT_TOKENS),
     ),
     Option(
@@ -513,7 +513,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Switch(),
         "Rebuild the KV cache at every step (slow, for debugging).",
-        ("generate",),
+        ("generate", "chat"),
         note="This is what False asks for.",
         flag="--no-use-cache",
     ),
@@ -557,7 +557,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 2),
         "Chunked prefill: most prompt tokens per step.",
-        ("generate", "bench"),
+        ("generate", "chat", "bench"),
         note="Smaller chunks need less memory.",
     ),
     Option(
@@ -586,7 +586,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         BundleName(),
         "Draft model for speculative decoding.",
-        ("generate", "serve"),
+        ("generate", "chat", "serve"),
         note="A smaller model with the same tokenizer; its proposals are verified, and the text stays the model's own.",
         metavar="BUNDLE",
         common=True,

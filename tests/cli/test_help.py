@@ -38,7 +38,7 @@ def test_the_short_help_of_generate_has_every_group_in_at_most_45_lines(capsys: 
     assert any("--help-all" in line for line in lines)
 
 
-@pytest.mark.parametrize("verb", ["generate", "batch"])
+@pytest.mark.parametrize("verb", ["generate", "chat", "batch"])
 def test_the_whole_help_has_every_option_and_the_short_one_fewer(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     everything, short = shown(capsys, verb, "--help-all"), shown(capsys, verb, "-h")
     assert len(short) < len(everything) / 2
@@ -59,7 +59,7 @@ def test_a_verb_has_the_flags_that_the_table_gives_it(verb: str) -> None:
     assert flags.isdisjoint(GONE)
 
 
-@pytest.mark.parametrize("verb", ["generate", "batch", "score", "eval", "bench"])
+@pytest.mark.parametrize("verb", ["generate", "chat", "batch", "score", "eval", "bench"])
 def test_every_flag_of_a_verb_has_a_group(verb: str) -> None:
     assert "Options" not in headings(help_of([verb]).splitlines())
 

@@ -22,6 +22,7 @@ HEAVY = {
     "optimum",
     "platformdirs",
     "prometheus_client",
+    "prompt_toolkit",
     "safetensors",
     "starlette",
     "tokenizers",
@@ -66,7 +67,16 @@ def test_a_chat_loads_jinja_when_it_is_rendered() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["--help"], ["export", "--help"], ["serve", "--help"], ["list"], ["list", "--json"]]
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["export", "--help"],
+        ["chat", "--help"],
+        ["serve", "--help"],
+        ["list"],
+        ["list", "--json"],
+    ],
 )
 def test_small_verbs_load_nothing_heavy(arguments: list[str]) -> None:
     code = f"from edgegen.cli import run; assert run({arguments!r}) == 0"

@@ -1,0 +1,228 @@
+"""Repl of ``edgegen chat``: performs typed commands and turns on a dialogue, and shows answers on a screen."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgegen.cli.repl.commands import Do, Say, help_text, parse
+from edgegen.cli.repl.dialogue import Completion, Dialogue, Model, dialogue_of
+from edgegen.cli.repl.settings import SETTABLE, option_named, read_value
+from edgegen.cli.stats_line import stats_line
+from edgegen.errors import UsageError, did_you_mean
+from edgegen.generation.results import GenerationResult
+from edgegen.generation.session import Session
+from edgegen.options.generation import GenerationOptions
+from edgegen.system import expand_user
+
+
+class Screen(Protocol):
+    """Where answers and notes go. ``interactive``: a person sees them, and Ctrl-C stops a turn only."""
+
+    interactive: bool
+
+    def write(self, piece: str) -> None:
+        """Show a piece of an answer at once."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show a line that is no part of an answer."""
+        ...
+
+
+class Repl:
+    """One chat: its dialogue, the options that were set, and whether speeds are shown."""
+
+    def __init__(
+        self,
+        model: Model,
+        screen: Screen,
+        dialogue: Dialogue,
+        options: GenerationOptions,
+        given: Mapping[str, Any],
+        *,
+        about: str,
+        stats: bool = False,
+    ) -> None:
+        """``options``: the bundle's; ``given``: what changes them; ``about``: the model in a line."""
+        self._model, self.screen, self._about = model, screen, about
+        self._bundle_options, self._given = options, dict(given)
+        self._options = options.override(self._given)
+        self._stats, self._last_stats = stats, ""
+        self._answers_again = 0
+        self.dialogue = dialogue
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/set": self._set,
+            "/show": self._show,
+            "/system": self._system,
+            "/regen": self._regenerate,
+            "/undo": self._undo,
+            "/clear": self._clear,
+            "/save": self._save,
+            "/load": self._load,
+            "/help": self._help,
+        }
+
+    @property
+    def is_completion(self) -> bool:
+        """Whether a text is continued, not a conversation."""
+        return isinstance(self.dialogue, Completion)
+
+    def handle(self, line: str | Say) -> bool:
+        """Perform one line; False if it ends the chat.
+
+        Raises:
+            EdgegenError: the line cannot be performed; the dialogue is as before.
+            KeyboardInterrupt: Ctrl-C, where nobody is there to go on.
+        """
+        action = parse(line) if isinstance(line, str) else line
+        if isinstance(action, Do):
+            if action.name == "/bye":
+                return False
+            self._commands[action.name](action.argument)
+        elif action.text.strip() or self.is_completion:
+            self._answers_again = 0
+            self._turn(action.text, self._options)
+        return True
+
+    def _turn(self, text: str, options: GenerationOptions) -> None:
+        result: GenerationResult | None = None
+        with self.dialogue.open(text, options) as stream:
+            shown = ""
+            try:
+                for chunk in stream:
+                    if chunk.text:
+                        self.screen.write(chunk.text)
+                        shown = chunk.text
+                result = stream.result
+            except KeyboardInterrupt:
+                if not self.screen.interactive:
+                    raise
+            if not shown.endswith("\n"):
+                self.screen.write("\n")
+            self.dialogue.keep(stream.text, result)
+        self._tell_the_end(stream.text, result)
+
+    def _tell_the_end(self, text: str, result: GenerationResult | None) -> None:
+        if result is not None:
+            self._last_stats = stats_line(result)
+            if self._stats:
+                self.screen.note(self._last_stats)
+        if not self.screen.interactive:
+            return
+        if result is None:
+            self.screen.note("(stopped; what was said stays)" if text else "(stopped before the first word)")
+        elif result.finish_reason in ("length", "time"):
+            limit = f"{result.stopped_by or 'max_new_tokens'} ended the answer"
+            self.screen.note(f"({limit}; {'Enter continues' if self.is_completion else '/set changes it'})")
+        elif not text:
+            self.screen.note("(the model ends the text here)")
+
+    def _regenerate(self, _: str) -> None:
+        before, turns = self.dialogue.state(), self.dialogue.turns
+        text = self.dialogue.undo()
+        if text is None:
+            raise UsageError("there is no answer yet to give again.")
+        self._answers_again += 1
+        options = self._options
+        if options.seed is not None:
+            options = replace(options, seed=options.seed ^ self._answers_again)
+        if not options.do_sample:
+            self.screen.note("(greedy decoding gives the same answer: /set temperature 0.8 samples another)")
+        try:
+            self._turn(text, options)
+        finally:
+            if self.dialogue.turns < turns:  # an error, or Ctrl-C before the first word: the old answer stays
+                self.dialogue.restore(before)
+
+    def _undo(self, _: str) -> None:
+        text = self.dialogue.undo()
+        if text is None:
+            raise UsageError("there is no turn to take back.")
+        self.screen.note(f"(taken back: {text})" if text else "(taken back)")
+
+    def _clear(self, _: str) -> None:
+        self.dialogue.clear()
+        self.screen.note("(begun anew)")
+
+    def _system(self, text: str) -> None:
+        if not text:
+            self._show("system")
+        elif self.is_completion:
+            raise UsageError("a text that is continued has no system message: start edgegen chat with --chat.")
+        else:
+            self.dialogue.system = None if text in ('""', "''") else text
+            self.screen.note("(system message set)" if self.dialogue.system else "(no system message)")
+
+    def _save(self, name: str) -> None:
+        path = expand_user(Path(name))
+        self.dialogue.save(path)
+        self.screen.note(f"(saved to {path})")
+
+    def _load(self, name: str) -> None:
+        path = expand_user(Path(name))
+        self.dialogue = dialogue_of(self._model, Session.load(path))
+        self.screen.note(f"(continuing {path}: {'a text' if self.is_completion else f'{self.dialogue.turns} turns'})")
+
+    def _help(self, _: str) -> None:
+        self.screen.note(help_text(completion=self.is_completion))
+
+    def _set(self, argument: str) -> None:
+        name, _, text = argument.partition(" ")
+        text = text.strip()
+        if not name:
+            self._show("options")
+        elif name == "stats":
+            if text not in ("on", "off"):
+                raise UsageError(f"stats is on or off, not {text!r}.")
+            self._stats = text == "on"
+            self.screen.note(f"stats = {text}")
+        elif name == "system":
+            self._system(text)
+        else:
+            self._set_option(name, text)
+
+    def _set_option(self, name: str, text: str) -> None:
+        option = option_named(name)
+        given = {known: value for known, value in self._given.items() if known != option.name}
+        if text and text != "default":
+            given[option.name] = read_value(option, text)
+        if text:
+            self._options, self._given = self._bundle_options.override(given), given
+        self.screen.note(f"{option.name} = {_spelled(getattr(self._options, option.name))}")
+
+    def _show(self, what: str) -> None:
+        parts = {
+            "options": self._option_lines,
+            "system": lambda: self.dialogue.system or "(no system message)",
+            "model": lambda: self._about,
+            "stats": lambda: self._last_stats or "(no answer yet)",
+        }
+        if what and what not in parts:
+            raise UsageError(f"/show {what} is not there{did_you_mean(what, parts)}: it shows {', '.join(parts)}.")
+        if what:
+            self.screen.note(parts[what]())
+            return
+        self.screen.note(f"model: {self._about}")
+        self.screen.note(f"system: {self.dialogue.system or 'none'}")
+        self.screen.note(self._option_lines())
+
+    def _option_lines(self) -> str:
+        """The usual options, and those that are not at edgegen's defaults."""
+        defaults, rows = GenerationOptions(), list[str]()
+        for option in SETTABLE.values():
+            value = getattr(self._options, option.name)
+            if option.name in self._given or (option.common and value is not None and value != ()):
+                rows.append(f"{option.name} = {_spelled(value)}" + ("  (set)" if option.name in self._given else ""))
+            elif value != getattr(defaults, option.name):
+                rows.append(f"{option.name} = {_spelled(value)}")
+        return "\n".join(rows)
+
+
+def _spelled(value: object) -> str:
+    """As JSON, where it is JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        return repr(value)
