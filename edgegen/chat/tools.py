@@ -147,9 +147,9 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
         return dict(_SIMPLE[hint])
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
-        first: Any = type(inner[0])
-        same = all(type(value) is first for value in inner)
-        return {**(_SIMPLE[first] if same and first in _SIMPLE else {}), "enum": list(inner)}
+        kinds = {cast(Any, type)(value) for value in inner}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return {**_SIMPLE.get(kind, {}), "enum": list(inner)}
     if origin in (Union, types.UnionType):
         branches = [_schema_of(branch, where) for branch in inner]
         simple = all(branch.keys() == {"type"} for branch in branches)

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgegen.chat import ChatTemplate, Conversation
 from edgegen.chat.reasoning import ReasoningMarkers, reasoning_markers
 from edgegen.chat.reply import Reply, ReplyFormat, ReplyParser
 from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat, tool_format
-from edgegen.chat.tools import Tools
-from tests.runtime.chat.material import template_sources
+from edgegen.chat.tools import ToolCall, Tools
+from edgegen.errors import ChatTemplateError, ConversationError
+from tests.runtime.chat.material import SPECIAL, template_sources
 
 PROPERTIES = {"city": {"type": "string"}, "days": {"type": "integer"}, "more": {"type": "object"}}
 TOOLS = Tools.read(
@@ -88,7 +90,7 @@ ARGUMENTS = st.fixed_dictionaries(
     optional={
         "city": WORDS.map(str.strip),
         "days": st.integers(-99, 99),
-        "more": st.dictionaries(WORDS, st.one_of(WORDS, st.booleans(), st.none(), st.just('"}]</tool_call>\\')), max_size=2),
+        "more": st.dictionaries(WORDS, st.sampled_from(["x", True, None, '"}]</tool_call>\\']), max_size=2),
     },
 )  # fmt: skip
 CALLS = st.lists(st.tuples(st.sampled_from(["get_weather", "look_up"]), ARGUMENTS), min_size=1, max_size=3)
@@ -113,7 +115,8 @@ def test_calls_come_back_however_the_text_is_cut(
 
 ALPHABET = st.sampled_from(
     ["<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "{", "}", '"', "[", "]", "\\", " ",
-     "\n", "x", '{"name": "look_up", "arguments": {}}', "look_up", "<function=look_up>", "</function>", "<|python_tag|>",
+     "\n", "x", '{"name": "look_up", "arguments": {}}', "look_up", "<function=look_up>", "</function>",
+     "<|python_tag|>",
      "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>", "<", "<t"]
 )  # fmt: skip
 
@@ -219,3 +222,32 @@ def test_the_family_is_found_in_the_template(test_data: Path) -> None:
     sources = template_sources(test_data)
     found = {name: (tool_format(sources[name]), reasoning_markers(sources[name])) for name in FAMILIES}
     assert {name: (s and s.name, r and r.opening) for name, (s, r) in found.items()} == FAMILIES
+
+
+def test_calls_that_a_template_writes_are_read(test_data: Path) -> None:
+    """The golden rendering of each family's own templates is what its parser reads, call for call."""
+    given: list[Call] = [("get_weather", {"city": "Ålesund"}), ("look_up", {"city": "Oslo", "days": 3})]
+    read = dict[str, str]()
+    for name, source in template_sources(test_data).items():
+        template = ChatTemplate({"default": source}, SPECIAL)
+        style = tool_format(source)
+        if style is None:
+            continue
+        for count in (2, 1):
+            calls = [ToolCall(f"abcdefgh{n}", *call, "") for n, call in enumerate(given[:count])]
+            said = Reply("", "", tuple(calls)).to_message()
+            conversation = Conversation([{"role": "user", "content": "XYZZY"}, said], add_generation_prompt=False)
+            conversation, found = template.with_tools(conversation, TOOLS)
+            assert found == style
+            try:
+                _, _, text = template.render(conversation).rpartition("XYZZY")
+            except (ConversationError, ChatTemplateError):  # Llama's allow one call only
+                continue
+            if "get_weather" not in text:  # Granite 3.3's leaves earlier calls out
+                continue
+            form = ReplyFormat(reasoning_markers(source), style=style, tools=TOOLS)
+            begin, end = (0, len(text)) if style.opening else (text.index("{"), text.rindex("}") + 1)
+            _, _, got = parsed(form, [text[begin:end]])
+            assert got == given[:count], f"{name}: {text}"
+            read[name] = style.name
+    assert {*read.values()} >= {style.name for style in FORMATS} - {"granite"}
