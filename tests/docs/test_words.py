@@ -42,6 +42,7 @@ TERMS = {
         string; beam search; classifier-free guidance; log-probabilities; constrained decoding; chat template;
         perplexity
         """,
+    "docs/tools.md": "function calling; tool choice; constrained decoding; reasoning; JSON schema; turn",
     "docs/glossary.md": """
         acceptance rate; batch; beam search; bit-exact; block size; bundle; calibration; chat template; chunked
         prefill; classifier-free guidance; constrained decoding; continuous batching; decode; decode graph; draft
