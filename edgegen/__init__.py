@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgegen.bundle.bundle import Bundle
     from edgegen.bundle.store import BundleStore
-    from edgegen.chat import ChatTemplate, Conversation
+    from edgegen.chat import ChatTemplate, Conversation, ToolCall
     from edgegen.errors import (
         BundleError,
         BundleNotFoundError,
@@ -69,6 +69,7 @@ _HOME = {
     "TextStream": "generation.stream",
     "Timings": "generation.results",
     "TokenLogprob": "sampling.logprobs",
+    "ToolCall": "chat",
 }
 
 __all__ = [
@@ -106,6 +107,7 @@ __all__ = [
     "TextStream",
     "Timings",
     "TokenLogprob",
+    "ToolCall",
     "UnsupportedModelError",
     "UsageError",
     "VerificationError",

@@ -1,6 +1,7 @@
 """LLM: loads a bundle and generates, chats and scores with it from Python."""
 
 import gc
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any, Never, Self, TypeGuard, Unpack, cast, overload
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.chat import ChatTemplate, Conversation, Message
+from edgegen.chat.context_window import drop_oldest
+from edgegen.chat.reply import ReplyFormat
+from edgegen.chat.tools import ToolChoice, Tools
 from edgegen.engine.engine import Engine
 from edgegen.engine.engine_thread import EngineThread
 from edgegen.errors import UsageError
@@ -35,6 +39,12 @@ from edgegen.tokenizer import Tokenizer
 
 Messages = Ids[Message] | Conversation
 """A conversation: messages with a ``role`` and a ``content``."""
+
+Tool = Mapping[str, Any] | Callable[..., Any]
+"""A function that a model may call: in OpenAI's form, or a Python function with type hints and a docstring."""
+
+_PROMPT_END = 32
+"""Tokens of a prompt's end, in which the template may have begun the model's thoughts."""
 
 _CLOSED = "this LLM is closed: load it again."
 
@@ -231,6 +241,8 @@ class LLM:
         conversation: Messages,
         options: GenerationOptions | None = None,
         *,
+        tools: Ids[Tool] | None = None,
+        tool_choice: ToolChoice | None = None,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
@@ -243,24 +255,34 @@ class LLM:
         is prefilled; give the whole conversation all the same. It is in ``session.messages`` afterwards, and so is the
         answer.
 
+        ``tools``: functions that the model may call, as Python functions or in OpenAI's form; the result has the
+        ``tool_calls``, and calls nothing. ``tool_choice`` is ``auto``, ``none``, ``required``, or ``{"type":
+        "function", "function": {"name": …}}``; the last two constrain the answer to calls. With
+        ``context_overflow="drop_oldest"`` a conversation that does not fit the context loses its oldest turns, and the
+        result has the number of ``dropped_messages``.
+
         Raises:
-            ConversationError: the messages are malformed, or the template refuses them.
+            ConversationError: the messages or tools are malformed, or the template refuses them.
             SessionError: the session was begun with another model.
-            OptionError, PromptTooLongError: as :meth:`generate`.
+            OptionError, ConstraintError, PromptTooLongError: as :meth:`generate`.
         """
-        return self._client.run([self._chat_request(conversation, options, overrides, session)], cancel)[0]
+        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice)
+        return self._client.run([request], cancel)[0]
 
     def stream_chat(
         self,
         conversation: Messages,
         options: GenerationOptions | None = None,
         *,
+        tools: Ids[Tool] | None = None,
+        tool_choice: ToolChoice | None = None,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
         """Stream the assistant's answer in chunks; arguments and errors are those of :meth:`chat`."""
-        return self._client.stream(self._chat_request(conversation, options, overrides, session), cancel)
+        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice)
+        return self._client.stream(request, cancel)
 
     @overload
     def score(
@@ -372,6 +394,8 @@ class LLM:
         options: GenerationOptions | None,
         overrides: GenerationOverrides,
         session: Session | None,
+        tools: Ids[Tool] | None,
+        tool_choice: ToolChoice | None,
     ) -> Request:
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
         tokenizer = self.tokenizer
@@ -384,7 +408,36 @@ class LLM:
             known = self.generation_options.eos_token_id or ()
             chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
         chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        return self._requests.build(template.encode(said, tokenizer), chosen, session, said.messages)
+        shown, form = self._reply_format(said, tools, tool_choice)
+        dropped = 0
+        if chosen.context_overflow == "drop_oldest":
+            ids, dropped = drop_oldest(
+                shown, lambda part: template.encode(part, tokenizer), self.max_context, chosen.max_new_tokens
+            )
+        else:
+            ids = template.encode(shown, tokenizer)
+        if form is not None and form.reasoning is not None and shown.generation_prompt:
+            end = tokenizer.decode(ids[-_PROMPT_END:], skip_special_tokens=False)
+            form = replace(form, in_reasoning=form.reasoning.left_open(end))
+        request = self._requests.build(ids, chosen, session, said.messages, form)
+        request.dropped_messages = dropped
+        return request
+
+    def _reply_format(
+        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None
+    ) -> tuple[Conversation, ReplyFormat | None]:
+        """The conversation as the model is to read it, and what to read in its answer."""
+        if tools is not None and said.tools is not None:
+            raise UsageError("tools are given twice, in the conversation and beside it: leave one out.")
+        given = said.tools if tools is None else tools
+        if given is None and choice not in (None, "auto", "none"):
+            raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
+        read = None if given is None else Tools.read(given, choice or "auto")
+        shown, style = (said, None) if given is None else self.chat_template.with_tools(said, read)
+        reasoning = self.chat_template.reasoning(shown)
+        if reasoning is None and style is None:
+            return shown, None
+        return shown, ReplyFormat(reasoning, style=style, tools=read)
 
     def _chosen(self, options: object, overrides: GenerationOverrides) -> GenerationOptions:
         """

@@ -14,7 +14,7 @@ few of these.
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -232,10 +232,17 @@ class StreamingDetokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        prompt_ids: Sequence[int] = (),
+        shown_ids: Collection[int] = (),
     ) -> None:
+        """``shown_ids``: special tokens that are shown all the same."""
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
+        self._shown_ids = frozenset(shown_ids)
         visible = ((i, token) for i in reversed(prompt_ids) if (token := self._visible_token(i)) is not None)
         self._stream = tokenizer.open_stream([*islice(visible, _NEIGHBOURS)][::-1])
         self._pieces: list[str] = []
@@ -261,7 +268,8 @@ class StreamingDetokenizer:
         return "".join(self._pieces)
 
     def _visible_token(self, token_id: int) -> str | None:
-        return self._tokenizer.visible_token(token_id, skip_special_tokens=self._skip_special_tokens)
+        skip = self._skip_special_tokens and token_id not in self._shown_ids
+        return self._tokenizer.visible_token(token_id, skip_special_tokens=skip)
 
     def _give_out(self, text: str) -> str:
         if text:

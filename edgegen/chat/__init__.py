@@ -2,5 +2,6 @@
 
 from edgegen.chat.conversation import Conversation, Message
 from edgegen.chat.template import ChatTemplate
+from edgegen.chat.tools import ToolCall
 
-__all__ = ["ChatTemplate", "Conversation", "Message"]
+__all__ = ["ChatTemplate", "Conversation", "Message", "ToolCall"]

@@ -15,7 +15,7 @@ read most of, the transcript needs no token of its own, and ``"\\nUser:"`` tells
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, Self, cast
@@ -24,6 +24,10 @@ from weakref import WeakKeyDictionary
 from edgegen.bundle.bundle import Bundle
 from edgegen.chat.control_text import ControlText
 from edgegen.chat.conversation import ROLES, Conversation, Message, text_of
+from edgegen.chat.reasoning import ReasoningMarkers, reasoning_markers
+from edgegen.chat.tool_formats import HERMES, ToolFormat, tool_format
+from edgegen.chat.tool_prompt import describe_tools, parsed_arguments
+from edgegen.chat.tools import Tools
 from edgegen.errors import ChatTemplateError, ConversationError, did_you_mean, one_or_list
 from edgegen.tokenizer import Tokenizer
 
@@ -95,6 +99,26 @@ class ChatTemplate:
         """The templates there are."""
         return tuple(self._sources)
 
+    def with_tools(self, conversation: Conversation, tools: Tools | None) -> tuple[Conversation, ToolFormat | None]:
+        """The conversation with these tools, as this model is to read it, and how it writes calls of them.
+
+        For a model whose template knows no tools, or a family whose format is not known, the system message describes
+        them.
+        """
+        named = replace(conversation, tools=tools.definitions if tools else None)
+        called = any(message.get("tool_calls") or message["role"] == "tool" for message in conversation.messages)
+        if tools is None and not called:
+            return named, None
+        style = tool_format(self._source(replace(named, tools=named.tools or ())))
+        if style is None:
+            plain = replace(named, tools=None)
+            return plain.with_messages(describe_tools(plain, tools)), HERMES if tools else None
+        return named, style if tools else None
+
+    def reasoning(self, conversation: Conversation) -> ReasoningMarkers | None:
+        """The markers of thoughts, if this model thinks aloud."""
+        return reasoning_markers(self._source(conversation))
+
     def render(self, conversation: Conversation) -> str:
         """The text of the conversation.
 
@@ -138,6 +162,9 @@ class ChatTemplate:
                 if token_id in control.ids and not after[:start].strip():
                     return token_id
         return None
+
+    def _source(self, conversation: Conversation) -> str:
+        return self._sources.get(conversation.template or self._default_name(conversation), "")
 
     def _program(self, conversation: Conversation) -> "_Program":
         name = conversation.template or self._default_name(conversation)
@@ -219,10 +246,38 @@ class _Program:
         return conversation.with_messages([self._readable(message) for message in messages])
 
     def _readable(self, message: Message) -> Message:
+        calls: Any = message.get("tool_calls")
+        if isinstance(calls, Sequence) and any(isinstance(_arguments(call), str) for call in cast(Any, calls)):
+            message = self._with_arguments(message, cast(Sequence[Any], calls))
         content = message.get("content")
         if isinstance(content, str):
             return message if self._abilities.texts else {**message, "content": [{"type": "text", "text": content}]}
         return message if content is None or self._abilities.parts else {**message, "content": text_of(content)}
+
+    def _with_arguments(self, message: Message, calls: Sequence[Any]) -> Message:
+        """Arguments that are JSON text, as in OpenAI's API, as the dicts that most templates read."""
+        if not self._reads_objects:
+            return message
+        changed = [
+            {**call, "function": {**call["function"], "arguments": parsed_arguments(_arguments(call))}}
+            if _arguments(call) is not None
+            else call
+            for call in calls
+        ]
+        return {**message, "tool_calls": changed}
+
+    @cached_property
+    def _reads_objects(self) -> bool:
+        """Whether the arguments of calls may be dicts; a few templates join them to texts."""
+        function = {"name": "call", "arguments": {_PROBE: _PROBE}}
+        call = {"id": "abcdefghi", "type": "function", "function": function}
+        user = {"role": "user", "content": "Hello"}
+        messages = [user, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        try:
+            text = self.render(Conversation(messages, add_generation_prompt=False))
+        except (ConversationError, ChatTemplateError):
+            return False
+        return _PROBE in text
 
     @cached_property
     def _abilities(self) -> _Abilities:
@@ -244,6 +299,12 @@ class _Program:
             return False
         # In quotes behind its key it is Python's or JSON's idea of a list of parts.
         return words in text and not re.search(f"text['\"]: *['\"]{words}", text)
+
+
+def _arguments(call: Any) -> Any:
+    """Those of one entry of ``tool_calls``; None where there are none."""
+    function: Any = cast(Any, call).get("function") if isinstance(call, Mapping) else None
+    return cast(Any, function).get("arguments") if isinstance(function, Mapping) else None
 
 
 def _fold_system(messages: Sequence[Message]) -> list[Message]:

@@ -33,6 +33,7 @@ from edgegen.constraint.regex import Regex
 from edgegen.constraint.response_format import read_response_format
 from edgegen.constraint.row import ConstraintWatch, RowConstraint
 from edgegen.constraint.state import ConstraintState
+from edgegen.constraint.tool_calls import ToolCallConstraint
 
 __all__ = [
     "AnyJson",
@@ -46,6 +47,7 @@ __all__ = [
     "JsonSchema",
     "Regex",
     "RowConstraint",
+    "ToolCallConstraint",
     "Whitespace",
     "read_response_format",
 ]

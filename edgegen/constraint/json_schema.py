@@ -62,6 +62,19 @@ class JsonSchema:
         return "the JSON schema"
 
     def source(self) -> str:
+        schema = self.rule()
+        if self.whitespace != "any":
+            return json.dumps({"grammars": [{"json_schema": schema}]})
+        space = SPACE[self.whitespace]
+        grammar = f"start: SPACE? json SPACE?\njson: %json {json.dumps(schema)}\nSPACE: /{space}/\n"
+        return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+
+    def rule(self) -> dict[str, Any]:
+        """The schema as llguidance reads it, for ``%json`` in a grammar.
+
+        Raises:
+            ConstraintError: it is broken, or cannot be enforced.
+        """
         schema = enforceable(self._parsed())
         space = SPACE[self.whitespace]
         schema["x-guidance"] = {
@@ -74,10 +87,7 @@ class JsonSchema:
             "coerce_one_of": False,
             "lenient": False,
         }
-        if self.whitespace != "any":
-            return json.dumps({"grammars": [{"json_schema": schema}]})
-        grammar = f"start: SPACE? json SPACE?\njson: %json {json.dumps(schema)}\nSPACE: /{space}/\n"
-        return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+        return schema
 
     def explain(self, complaint: str) -> str:
         unimplemented = _UNIMPLEMENTED.search(complaint)

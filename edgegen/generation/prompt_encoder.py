@@ -105,6 +105,13 @@ class PromptEncoder:
             self._spelled[token_id] = tokenizer.decode([token_id], skip_special_tokens=False) if tokenizer else ""
         return self._spelled[token_id]
 
+    def control_ids(self, texts: Iterable[str]) -> dict[str, int]:
+        """Those of ``texts`` that are special tokens, with their ids."""
+        if self.tokenizer is None:
+            return {}
+        special = {token.content: n for n, token in self.tokenizer.added_tokens.items() if token.special}
+        return {text: special[text] for text in texts if text in special}
+
     def _known(self, ids: list[int], what: str) -> list[int]:
         outside = [token for token in ids if not 0 <= token < self.vocab_size]
         if outside:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from edgegen.chat.reply import Reply, ReplyParser
 from edgegen.engine.sequence import Sequence, SequenceGroup, Update
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.mailbox import Mailbox
-from edgegen.generation.results import GenerationChunk, GenerationResult, Timings
+from edgegen.generation.results import AnswerFinishReason, GenerationChunk, GenerationResult, Timings
 from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.stopping.text_watcher import TextWatcher
 
@@ -19,6 +21,7 @@ class Answer:
     sequence: Sequence
     watcher: TextWatcher
     recorder: LogprobRecorder | None = None
+    parser: ReplyParser | None = None
     chunks: list[GenerationChunk] = field(default_factory=list[GenerationChunk])
 
     def chunk(self, update: Update, index: int) -> GenerationChunk:
@@ -29,7 +32,14 @@ class Answer:
             sequence.finish = self.watcher.finish() or sequence.finish
         reason = sequence.finish.reason if sequence.finish else None
         logprobs = self.recorder.take() if self.recorder else ()
-        return GenerationChunk(self.watcher.take_text(), update.new_ids, reason, index, logprobs)
+        text, reply = self.watcher.take_text(), None
+        if self.parser is not None:
+            reply = self.parser.push(text)
+            if reason is not None:
+                reply += self.parser.finish()
+        calls = reply is not None and (reply.tool_calls or any(chunk.tool_calls for chunk in self.chunks))
+        ended: AnswerFinishReason | None = "tool_calls" if calls and reason == "stop" else reason
+        return GenerationChunk(text, update.new_ids, ended, index, logprobs, reply)
 
     def result(self, seed: int | None, others: tuple[GenerationResult, ...] = ()) -> GenerationResult:
         """The answer as far as it got; raises what made it fail, if something did."""
@@ -39,6 +49,7 @@ class Answer:
         assert finish is not None
         chunks = tuple(self.chunks)  # after a cancellation, the engine may still be at its last one
         ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
+        reply = None if self.parser is None else sum((chunk.reply for chunk in chunks if chunk.reply), Reply())
         timings = Timings(
             prompt_tokens=sequence.params.prompt_length,
             cached_tokens=sequence.kv.reused,
@@ -49,7 +60,7 @@ class Answer:
         return GenerationResult(
             text="".join(chunk.text for chunk in chunks),
             token_ids=ids,
-            finish_reason=finish.reason,
+            finish_reason="tool_calls" if finish.reason == "stop" and reply and reply.tool_calls else finish.reason,
             matched=finish.matched,
             stopped_by=finish.rule,
             seed=seed,
@@ -58,6 +69,7 @@ class Answer:
             score=sequence.score,
             speculation=sequence.speculation,
             others=others,
+            reply=reply,
         )
 
 
@@ -68,6 +80,7 @@ class Request:
         mail: chunks, if it is ``streamed``; then the error that ended the request, or None.
         tokens: any of them cancels it.
         seed: that of the answers, if they are sampled.
+        dropped_messages: how many of a chat's messages its prompt has not.
         on_success: called in the engine's thread when all answers have ended, before the result is given out.
     """
 
@@ -75,6 +88,7 @@ class Request:
         self.group = group
         self.streamed = False
         self.tokens: tuple[CancelToken, ...] = ()
+        self.dropped_messages = 0
         self.on_success: Callable[[], None] = lambda: None
         self.mail = Mailbox[GenerationChunk | BaseException | None]()
         self._answers = tuple(answers)
@@ -101,6 +115,13 @@ class Request:
         """The first answer's, as far as it got."""
         return "".join(chunk.text for chunk in self._answers[0].chunks)
 
+    @property
+    def message(self) -> dict[str, Any]:
+        """The first answer, as far as it got, as the assistant's message."""
+        replies = [chunk.reply for chunk in self._answers[0].chunks if chunk.reply]
+        reply = sum(replies, Reply())
+        return (reply if reply.tool_calls else Reply(self.text)).to_message()
+
     def result(self) -> GenerationResult:
         """The first answer, with the others: fewer than asked for, where a beam search has found no more.
 
@@ -109,7 +130,8 @@ class Request:
         first, *others = self._answers
         ranked = first.sequence.score is not None
         there = [other for other in others if not ranked or other.sequence.score is not None]
-        return first.result(self.seed, tuple(other.result(self.seed) for other in there))
+        result = first.result(self.seed, tuple(other.result(self.seed) for other in there))
+        return replace(result, dropped_messages=self.dropped_messages) if self.dropped_messages else result
 
     def _emit(self, update: Update) -> None:
         """In the engine's thread: what a step did to one of the answers."""

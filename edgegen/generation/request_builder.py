@@ -7,12 +7,14 @@ from time import perf_counter
 from typing import cast
 
 from edgegen.chat import Message
+from edgegen.chat.reply import ReplyFormat, ReplyParser
 from edgegen.constraint import (
     Constraint,
     ConstraintCompiler,
     ConstraintWatch,
     Grammar,
     RowConstraint,
+    ToolCallConstraint,
     read_response_format,
 )
 from edgegen.constraint.compiler import CompiledConstraint
@@ -85,8 +87,9 @@ class RequestBuilder:
         options: GenerationOptions,
         session: Session | None = None,
         messages: Ids[Message] = (),
+        form: ReplyFormat | None = None,
     ) -> Request:
-        """The request for ``prompt``, the text of ``messages`` if there are any.
+        """The request for ``prompt``, the text of ``messages`` if there are any, and ``form`` what to read in answers.
 
         A ``session`` lends the KV cache of the prefix that it shares with the prompt, and takes over prompt and answer
         at the end. If prompt and session are the same, and its last answer was cut short, that answer goes on.
@@ -129,7 +132,7 @@ class RequestBuilder:
             raise OptionError(
                 "a session goes on with one answer: leave out num_beams, num_return_sequences and guidance"
             )
-        request = _Assembly(self, ids, negative, options, limit, session).request()
+        request = _Assembly(self, ids, negative, options, limit, session, form).request()
         request.group.priority = options.priority
         if session is not None:
             self._remember(request, session, messages)
@@ -139,10 +142,13 @@ class RequestBuilder:
         """The end-of-sequence ids under ``options``."""
         return self._eos_token_ids if options.eos_token_id is None else options.eos_token_id
 
-    def watcher(self, ids: Ids[int], options: GenerationOptions) -> TextWatcher:
-        """For an answer to the prompt ``ids``."""
+    def watcher(self, ids: Ids[int], options: GenerationOptions, form: ReplyFormat | None = None) -> TextWatcher:
+        """For an answer to the prompt ``ids``, whose text shows the control tokens that ``form`` reads."""
+        shown = self.encoder.control_ids(form.markers) if form else {}
         return TextWatcher(
-            StreamingDetokenizer(self._tokenizer, prompt_ids=ids) if self._tokenizer else None,
+            StreamingDetokenizer(self._tokenizer, prompt_ids=ids, shown_ids=shown.values())
+            if self._tokenizer
+            else None,
             options.stop_strings,
             self.end_of_text(options),
             stop_token_ids=options.stop_token_ids,
@@ -152,13 +158,19 @@ class RequestBuilder:
             prompt_ids=ids,
         )
 
-    def constraint(self, options: GenerationOptions) -> CompiledConstraint | None:
+    def constraint(self, options: GenerationOptions, form: ReplyFormat | None = None) -> CompiledConstraint | None:
         """The constraint on the answer, compiled once for each that is given.
 
         Raises:
             ConstraintError: it cannot be enforced, or is none.
         """
         grammar = options.grammar
+        if form is not None and form.tools is not None and form.tools.required:
+            if grammar is not None or options.response_format is not None:
+                raise ConstraintError(
+                    "tool_choice asks for a tool call, and response_format or grammar for another text: leave one out"
+                )
+            return self._compiler.compile(ToolCallConstraint.of(form, self.encoder.control_ids(form.markers)))
         if isinstance(grammar, str):
             constraint = Grammar(grammar)
         elif grammar is None:
@@ -198,7 +210,7 @@ class RequestBuilder:
 
         def take() -> None:
             if row.kv.kept is not None and row.finish is not None:
-                said = (*messages, {"role": "assistant", "content": request.text}) if messages else ()
+                said = (*messages, request.message) if messages else ()
                 begin, why, state = row.answer_start, row.finish.reason, row.params.pipeline.state(row.ids)
                 session.take(self._model, row.ids, begin, why, request.seed, state, row.kv.kept, said)
 
@@ -232,7 +244,9 @@ class _Assembly:
         options: GenerationOptions,
         limit: LengthLimit,
         session: Session | None,
+        form: ReplyFormat | None,
     ) -> None:
+        self._form = form
         self._builder, self._ids, self._negative, self._options = builder, ids, negative, options
         self._eos = builder.end_of_text(options)
         self._session = session
@@ -242,7 +256,7 @@ class _Assembly:
         self._max_new_tokens = limit.new_tokens
         self._limit = StopMatch("length", None, limit.rule)
         self._deadline = None if options.max_time is None else perf_counter() + options.max_time
-        self._constraint = builder.constraint(options)
+        self._constraint = builder.constraint(options, form)
 
     def request(self) -> Request:
         options = self._options
@@ -250,7 +264,9 @@ class _Assembly:
         sequences = _sharing([row.sequence for row in rows])
         if options.num_beams > 1:
             beams = BeamGroup(sequences, self._search(), options.num_return_sequences)
-            answers = [Answer(choice, row.watcher) for choice, row in zip(beams.choices, rows, strict=False)]
+            answers = [
+                Answer(choice, row.watcher, parser=row.parser) for choice, row in zip(beams.choices, rows, strict=False)
+            ]
             return Request(beams, answers, self._seed)
         if self._negative:
             unconditional = _sharing([self._unconditional() for _ in rows])
@@ -260,7 +276,10 @@ class _Assembly:
     def _answer(self, n: int) -> Answer:
         """The ``n``-th answer, as a row."""
         options, builder = self._options, self._builder
-        watcher, constraint = builder.watcher(self._ids[: self._answer_start], options), self._row_constraint()
+        watcher, constraint = (
+            builder.watcher(self._ids[: self._answer_start], options, self._form),
+            self._row_constraint(),
+        )
         recorder = LogprobRecorder(builder.encoder.spell, options.top_logprobs) if options.logprobs else None
         seed = (self._seed or 0) + (n << 64)  # an option's seed has 64 bits; those above tell the rows apart
         pipeline = LogitsPipeline.from_settings(
@@ -291,7 +310,7 @@ class _Assembly:
             limit=self._limit,
         )
         sequence = Sequence(list(self._ids), params, proposers=self._proposers(constraint, pipeline, sampler))
-        return Answer(sequence, watcher, recorder)
+        return Answer(sequence, watcher, recorder, ReplyParser(self._form) if self._form else None)
 
     def _catch_up(self, watch: Watch, pipeline: LogitsPipeline) -> None:
         """Show the stop conditions and the pipeline what an answer has so far, before it goes on.

@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 from reprlib import repr as shortened
+from typing import Any, Literal
 
+from edgegen.chat.reply import Reply
+from edgegen.chat.tools import ToolCall
 from edgegen.engine.finish import FinishReason
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.speculation.stats import NOTHING_PROPOSED, Speculation
+
+AnswerFinishReason = FinishReason | Literal["tool_calls"]
+"""Why an answer ended: as its sequence did, or to have tools called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +46,39 @@ class GenerationChunk:
     Text can lag behind its ids: part of a character or of a possible stop string is held back.
 
     Attributes:
-        text: final text.
+        text: final text, as the model wrote it.
         token_ids: the ids since the answer's last chunk.
         finish_reason: in the answer's last chunk, why it ended.
         index: which of the answers, where there are several.
         logprobs: of ``token_ids``, if they were asked for.
+        reply: of a chat with tools or with a model that thinks aloud, what this text says; see ``content``.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: FinishReason | None = None
+    finish_reason: AnswerFinishReason | None = None
     index: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
+    reply: Reply | None = None
 
     def __repr__(self) -> str:
         end = f", finish_reason={self.finish_reason!r}" if self.finish_reason else ""
         return f"GenerationChunk({shortened(self.text)}, {len(self.token_ids)} tokens{end})"
+
+    @property
+    def content(self) -> str:
+        """What is said to the user: the text without reasoning and tool calls."""
+        return self.text if self.reply is None else self.reply.content
+
+    @property
+    def reasoning_content(self) -> str:
+        """What a model that thinks aloud thinks."""
+        return "" if self.reply is None else self.reply.reasoning_content
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that became whole with this chunk."""
+        return () if self.reply is None else self.reply.tool_calls
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,6 +86,8 @@ class GenerationResult:
     """A whole answer.
 
     Attributes:
+        text: all that the model wrote.
+        finish_reason: ``tool_calls`` where the model stopped to have tools called.
         matched: what ended it: the stop string, the text that matched, the token id.
         stopped_by: the option that ended it, such as ``stop_strings`` or ``max_new_tokens``.
         seed: the one sampled with, if any.
@@ -70,11 +95,13 @@ class GenerationResult:
         score: of an answer of beam search, by which it is ranked.
         speculation: how many tokens speculative decoding proposed, and how many were accepted.
         others: the other answers, where several were asked for.
+        reply: of a chat with tools or with a model that thinks aloud, what the text says; see ``content``.
+        dropped_messages: how many of a chat's oldest messages were left out, as they did not fit the context.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: FinishReason
+    finish_reason: AnswerFinishReason
     matched: str | int | None
     stopped_by: str | None
     seed: int | None
@@ -83,6 +110,8 @@ class GenerationResult:
     score: float | None = None
     speculation: Speculation = NOTHING_PROPOSED
     others: tuple["GenerationResult", ...] = ()
+    reply: Reply | None = None
+    dropped_messages: int = 0
 
     def __repr__(self) -> str:
         others = f", {len(self.others)} others" if self.others else ""
@@ -95,3 +124,23 @@ class GenerationResult:
     def choices(self) -> tuple["GenerationResult", ...]:
         """All answers, this one first."""
         return (self, *self.others)
+
+    @property
+    def content(self) -> str:
+        """What is said to the user: the text without reasoning and tool calls."""
+        return self.text if self.reply is None else self.reply.content
+
+    @property
+    def reasoning_content(self) -> str:
+        """What a model that thinks aloud thought before it spoke; empty for others."""
+        return "" if self.reply is None else self.reply.reasoning_content
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The functions that the model wants called, in its order."""
+        return () if self.reply is None else self.reply.tool_calls
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant's message, to append to the conversation."""
+        return (self.reply or Reply(self.text)).to_message()

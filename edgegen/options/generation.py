@@ -28,6 +28,9 @@ HUGGING_FACE_MAX_LENGTH = 20
 StoppingFunction = Callable[[Any], Any]
 """``function(ids) -> bool``: ids int64 ``[T]`` of prompt and answer, read-only; true ends the text."""
 
+ContextOverflow = Literal["error", "drop_oldest"]
+"""What becomes of a chat that does not fit the context."""
+
 EarlyStopping = bool | Literal["never"]
 """As in transformers."""
 
@@ -96,6 +99,7 @@ class GenerationOverrides(TypedDict, total=False):
     max_matching_ngram_size: int | None
     num_assistant_tokens: int | None
     use_cache: bool | None
+    context_overflow: ContextOverflow | None
     priority: int | None
 
 
@@ -132,6 +136,7 @@ class GenerationOptions(LogitsSettings):
     max_matching_ngram_size: int | None = None
     num_assistant_tokens: int | None = None
     use_cache: bool = True
+    context_overflow: ContextOverflow = "error"
     priority: int = 0
 
     def _resolve(self) -> None:

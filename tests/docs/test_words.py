@@ -44,6 +44,7 @@ TERMS = {
         perplexity
         """,
     "docs/web-page.md": "chat template; sampling; JSON Schema; parity report; system prompt; stop string; context",
+    "docs/tools.md": "function calling; tool choice; constrained decoding; reasoning; JSON schema; turn",
     "docs/glossary.md": """
         acceptance rate; batch; beam search; bit-exact; block size; bundle; calibration; chat template; chunked
         prefill; classifier-free guidance; constrained decoding; continuous batching; decode; decode graph; draft

@@ -210,6 +210,7 @@ def write_fake_bundle(
     config: Mapping[str, Any] | None = None,
     tokenizer: bool = True,
     max_context: int = 512,
+    template: str | None = None,
 ) -> Bundle:
     """A bundle that is whole, but whose graphs are no graphs."""
     content = folder / "v1"
@@ -221,6 +222,8 @@ def write_fake_bundle(
     files["reference.npz"] = b"nothing of which anything is known"
     if tokenizer:
         files["tokenizer.json"] = byte_tokenizer(content / "tokenizer.json").read_bytes()
+    if template is not None:
+        files["chat_template.jinja"] = template.encode()
     for file, data in files.items():
         (content / file).write_bytes(data)
     manifest = Manifest(
@@ -249,8 +252,9 @@ def fake_llm(
     tokenizer: bool = True,
     max_context: int = 512,
     prefill_chunk: int = 8,
+    template: str | None = None,
 ) -> LLM:
-    bundle = write_fake_bundle(folder, config=config, tokenizer=tokenizer, max_context=max_context)
+    bundle = write_fake_bundle(folder, config=config, tokenizer=tokenizer, max_context=max_context, template=template)
     path = bundle.file("tokenizer.json")
     return LLM(
         bundle,

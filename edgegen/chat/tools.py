@@ -1,0 +1,224 @@
+"""Tools of a chat: reads OpenAI's tool definitions and Python functions, and which of them a request may call."""
+
+import inspect
+import json
+import re
+import secrets
+import string
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from edgegen.errors import ConversationError, did_you_mean, one_or_list
+
+ToolChoice = str | Mapping[str, Any]
+"""``auto``, ``none``, ``required``, or ``{"type": "function", "function": {"name": …}}``."""
+
+_CHOICES = ("auto", "none", "required")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_SIMPLE: Mapping[Any, Mapping[str, Any]] = {
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    list: {"type": "array"},
+    dict: {"type": "object"},
+    type(None): {"type": "null"},
+    Any: {},
+}
+_ARGUMENT_LINE = re.compile(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?):\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function that the model wants called.
+
+    Attributes:
+        id: what the tool's answer refers to as ``tool_call_id``.
+        arguments_json: the arguments as the JSON text that OpenAI's API gives.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    arguments_json: str
+
+    @classmethod
+    def new(cls, name: str, arguments: dict[str, Any]) -> "ToolCall":
+        """A call with an id of its own: nine letters and digits, which every template takes."""
+        known_to_all = "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+        return cls(known_to_all, name, arguments, json.dumps(arguments, ensure_ascii=False))
+
+    def to_message(self) -> dict[str, Any]:
+        """The entry of ``tool_calls`` in an assistant's message."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools of a request, and whether it must call one.
+
+    Attributes:
+        definitions: in OpenAI's form, as a chat template reads them.
+        required: an answer is one or more calls, and nothing else.
+        single: it is exactly one call.
+    """
+
+    definitions: tuple[Mapping[str, Any], ...]
+    required: bool = False
+    single: bool = False
+
+    @classmethod
+    def read(cls, tools: Sequence[object], choice: ToolChoice = "auto") -> "Tools | None":
+        """Tools as a caller gives them; None where none may be called.
+
+        Raises:
+            ConversationError: a definition is malformed or given twice, or the choice is none.
+        """
+        if isinstance(tools, str | bytes | Mapping) or not isinstance(cast(object, tools), Sequence):
+            raise ConversationError(f"tools must be a list of tools or functions, not {type(tools).__name__}.")
+        definitions, problems = list[Mapping[str, Any]](), list[str]()
+        for n, tool in enumerate(tools):
+            try:
+                definitions.append(function_schema(cast(Any, tool)) if callable(tool) else _definition(tool))
+            except ConversationError as error:
+                problems.append(f"tools[{n}] {error}")
+        names = [definition["function"]["name"] for definition in definitions]
+        problems += [f"tools has {name!r} twice" for name in sorted({name for name in names if names.count(name) > 1})]
+        if problems:
+            raise ConversationError(one_or_list(problems) + ("." if len(problems) == 1 else ""))
+        named = _chosen_name(choice, names)
+        if choice == "none" or (not definitions and choice == "auto"):
+            return None
+        if not definitions:
+            raise ConversationError("tool_choice asks for a call, and there are no tools: give tools.")
+        if named is not None:
+            definitions = [definition for definition in definitions if definition["function"]["name"] == named]
+        return cls(tuple(definitions), required=choice != "auto", single=named is not None)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Mapping[str, Any]]:
+        """The JSON schema of each tool's arguments, by the tool's name."""
+        return {
+            entry["function"]["name"]: entry["function"].get("parameters") or _NO_PARAMETERS
+            for entry in self.definitions
+        }
+
+
+def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    """The tool definition of a Python function: its name, docstring and type hints.
+
+    Raises:
+        ConversationError: it has no docstring, or a parameter no type hint that a JSON schema can express.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    described = inspect.getdoc(function)
+    if not described or not _NAME.fullmatch(name):
+        what = "has no docstring to tell the model what it does" if not described else "has no name to call it by"
+        raise ConversationError(f"is the function {name}, which {what}")
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError) as error:
+        raise ConversationError(f"is the function {name}, whose type hints cannot be read: {error}") from None
+    summary, texts = _docstring(described)
+    properties, required = dict[str, Any](), list[str]()
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"is the function {name}, whose parameter {parameter.name}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ConversationError(f"{where} cannot be given by name")
+        if parameter.name not in hints:
+            raise ConversationError(f"{where} has no type hint")
+        schema = _schema_of(hints[parameter.name], where)
+        properties[parameter.name] = schema | (
+            {"description": texts[parameter.name]} if parameter.name in texts else {}
+        )
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+    parameters = {"type": "object", "properties": properties, "required": required}
+    return {"type": "function", "function": {"name": name, "description": summary, "parameters": parameters}}
+
+
+def _schema_of(hint: Any, where: str) -> dict[str, Any]:
+    if hint in _SIMPLE:
+        return dict(_SIMPLE[hint])
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        kinds = {cast(Any, type)(value) for value in inner}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return {**_SIMPLE.get(kind, {}), "enum": list(inner)}
+    if origin in (Union, types.UnionType):
+        branches = [_schema_of(branch, where) for branch in inner]
+        simple = all(branch.keys() == {"type"} for branch in branches)
+        return {"type": [branch["type"] for branch in branches]} if simple else {"anyOf": branches}
+    if origin is list:
+        return {"type": "array", "items": _schema_of(inner[0], where)}
+    if origin is dict and inner[0] is str:
+        return {"type": "object", "additionalProperties": _schema_of(inner[1], where)}
+    raise ConversationError(
+        f"{where} has the type hint {hint}, which is none of int, float, str, bool, list, dict, Optional and Literal"
+    )
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """What a function does, and the description of each parameter in a section ``Args:``."""
+    summary, texts = list[str](), dict[str, str]()
+    section, name, indent = "", "", 0
+    for line in text.splitlines():
+        if heading := _SECTION.fullmatch(line):
+            section, name, indent = heading[1], "", 0
+        elif not section:
+            summary.append(line)
+        elif section in ("Args", "Arguments", "Parameters") and line.strip():
+            depth = len(line) - len(line.lstrip())
+            indent = indent or depth
+            if depth <= indent and (entry := _ARGUMENT_LINE.fullmatch(line.strip())):
+                name = entry[1]
+                texts[name] = entry[2]
+            elif name:
+                texts[name] = f"{texts[name]} {line.strip()}".strip()
+    return "\n".join(summary).strip(), texts
+
+
+def _definition(tool: object) -> Mapping[str, Any]:
+    if not isinstance(tool, Mapping):
+        raise ConversationError(f"must be a dict or a function, not {type(tool).__name__}")
+    entry = cast(Mapping[str, Any], tool)
+    if entry.get("type") != "function" or not isinstance(entry.get("function"), Mapping):
+        raise ConversationError("must be a dict such as {'type': 'function', 'function': {'name': …}}")
+    function = cast(Mapping[str, Any], entry["function"])
+    name, parameters = function.get("name"), function.get("parameters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConversationError(f".function.name must be 1 to 64 letters, digits, _, - and ., not {name!r}")
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise ConversationError(f".function.parameters must be a JSON schema, not {type(parameters).__name__}")
+    kind = cast(Mapping[str, Any], parameters).get("type", "object") if parameters else "object"
+    if kind != "object":
+        raise ConversationError(f".function.parameters must be of type 'object', not {kind!r}")
+    return entry
+
+
+def _chosen_name(choice: object, names: Sequence[str]) -> str | None:
+    """
+    Raises:
+        ConversationError: the choice is none, or names no tool.
+    """
+    if isinstance(choice, str):
+        if choice in _CHOICES:
+            return None
+        hint = did_you_mean(choice, _CHOICES)
+        raise ConversationError(
+            f"tool_choice is {', '.join(_CHOICES)} or {{'type': 'function', 'function': {{'name': …}}}}, "
+            f"not {choice!r}{hint}."
+        )
+    entry: Mapping[str, Any] = cast(Mapping[str, Any], choice) if isinstance(choice, Mapping) else {}
+    function: Any = entry.get("function")
+    name: Any = cast(Mapping[str, Any], function).get("name") if isinstance(function, Mapping) else None
+    if entry.get("type") != "function" or not isinstance(name, str):
+        raise ConversationError("a tool_choice by name is {'type': 'function', 'function': {'name': …}}.")
+    if name not in names:
+        raise ConversationError(f"tool_choice names {name!r}, which is no tool{did_you_mean(name, names)}.")
+    return name

@@ -1,0 +1,261 @@
+"""LLM.chat with tools, reasoning and long conversations, over a model that says what the test wants."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from edgegen import LLM, CancelToken, Conversation, Session
+from edgegen.errors import ConstraintError, ConversationError, OptionError, PromptTooLongError, UsageError
+from tests.runtime.models import EOS, FakeGraphs, fake_llm
+
+TEMPLATE = (
+    "{% for t in tools or [] %}{{ t | tojson }}<tool_call>\n{% endfor %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]{% endfor %}\n"
+    "{% endfor %}<assistant>"
+)
+THINKING = TEMPLATE + "{{ '<think>\\n' }}"
+PLAIN = TEMPLATE.replace("tools", "nothing")
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+
+def get_weather(city: str, unit: Literal["C", "F"] = "C") -> str:
+    """The weather of a city.
+
+    Args:
+        city: its name
+    """
+    return f"rain in {city}, in {unit}"
+
+
+class Saying(FakeGraphs):
+    """Says ``answer`` behind the prompt's last ``assistant>`` (and ``<think>``), then ends; keeps the prompts."""
+
+    def __init__(self, answer: str) -> None:
+        super().__init__(self._next)
+        self.answer = answer.encode()
+        self.prompt = ""
+
+    def _next(self, ids: list[int]) -> int:
+        text = bytes(token if token < 256 else 0 for token in ids)
+        ends = (b"<assistant>", b"<assistant><think>\n", b"\nAssistant:")
+        begun = max((at + len(end) for end in ends if (at := text.rfind(end)) >= 0), default=len(text))
+        said = text[begun:]
+        if not said:
+            self.prompt = text.decode("utf-8", "replace")
+        return self.answer[len(said)] if len(said) < len(self.answer) else EOS
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "bundle"
+
+
+def saying(
+    folder: Path, answer: str, template: str | None = TEMPLATE, *, max_context: int = 2048
+) -> tuple[LLM, Saying]:
+    graphs = Saying(answer)
+    config = {"eos_token_id": EOS}
+    return fake_llm(folder, graphs, config=config, template=template, max_context=max_context), graphs
+
+
+def undescribed(city: str) -> str:
+    return city
+
+
+def test_a_call_is_parsed(folder: Path) -> None:
+    llm, graphs = saying(folder, f"I look.\n{CALL}")
+    answer = llm.chat(ASKED, tools=[get_weather])
+    (call,) = answer.tool_calls
+    assert (call.name, call.arguments, json.loads(call.arguments_json)) == (
+        "get_weather",
+        {"city": "Oslo"},
+        {"city": "Oslo"},
+    )
+    assert answer.finish_reason == "tool_calls"
+    assert (answer.content, answer.text) == ("I look.", f"I look.\n{CALL}")
+    assert '"name": "get_weather"' in graphs.prompt
+    assert get_weather(**call.arguments) == "rain in Oslo, in C"
+
+
+def test_the_answer_to_a_call_goes_on(folder: Path) -> None:
+    llm, graphs = saying(folder, CALL)
+    session = Session()
+    answer = llm.chat(ASKED, tools=[get_weather], session=session)
+    assert session.messages == (*ASKED, answer.message)
+    result = {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "rain"}
+    graphs.answer = b"It rains."
+    last = llm.chat([*ASKED, answer.message, result], tools=[get_weather])
+    assert (last.content, last.finish_reason, last.tool_calls) == ("It rains.", "stop", ())
+    assert '[get_weather {"city": "Oslo"}]<tool>rain' in graphs.prompt
+
+
+def test_arguments_may_be_json_text_as_in_openais_api(folder: Path) -> None:
+    llm, graphs = saying(folder, "Yes.")
+    function = {"name": "get_weather", "arguments": '{"city": "Oslo"}'}
+    calls = [{"id": "1", "type": "function", "function": function}]
+    llm.chat([*ASKED, {"role": "assistant", "content": "", "tool_calls": calls}], tools=[get_weather])
+    assert '[get_weather {"city": "Oslo"}]' in graphs.prompt
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_streamed_pieces_are_the_whole(folder: Path, asynchronous: bool) -> None:
+    llm, _ = saying(folder, f"Hm, so.\n</think>\n\nI look.\n{CALL}\n{CALL}", THINKING)
+
+    async def read() -> list[Any]:
+        async with llm.stream_chat(ASKED, tools=[get_weather]) as stream:
+            chunks = [chunk async for chunk in stream]
+        return [chunks, stream.result]
+
+    if asynchronous:
+        chunks, result = asyncio.run(read())
+    else:
+        stream = llm.stream_chat(ASKED, tools=[get_weather])
+        chunks, result = list(stream), stream.result
+    assert "".join(chunk.content for chunk in chunks) == result.content == "I look."
+    assert "".join(chunk.reasoning_content for chunk in chunks) == result.reasoning_content == "Hm, so."
+    assert [call for chunk in chunks for call in chunk.tool_calls] == [*result.tool_calls]
+    assert len(result.tool_calls) == 2
+    assert "".join(chunk.text for chunk in chunks) == result.text
+    assert chunks[-1].finish_reason == result.finish_reason == "tool_calls"
+
+
+def test_a_model_that_thinks_aloud_needs_no_tools(folder: Path) -> None:
+    llm, _ = saying(folder, "Hm.\n</think>\n\nHello!", THINKING)
+    answer = llm.chat(ASKED)
+    assert (answer.reasoning_content, answer.content) == ("Hm.", "Hello!")
+    assert answer.message == {"role": "assistant", "content": "Hello!", "reasoning_content": "Hm."}
+
+
+def test_without_tools_and_thoughts_content_is_the_text(folder: Path) -> None:
+    llm, _ = saying(folder, CALL)
+    answer = llm.chat(ASKED)
+    assert (answer.content, answer.tool_calls, answer.finish_reason) == (CALL, (), "stop")
+    assert answer.reasoning_content == ""
+
+
+def test_with_tool_choice_none_the_model_is_told_of_no_tools(folder: Path) -> None:
+    llm, graphs = saying(folder, CALL)
+    answer = llm.chat(ASKED, tools=[get_weather], tool_choice="none")
+    assert answer.content == CALL
+    assert "get_weather" not in graphs.prompt
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_call_that_must_be_made_is_made(folder: Path, choice: Any) -> None:
+    llm, _ = saying(folder, "I would rather talk.")
+    answer = llm.chat(ASKED, tools=[get_weather], tool_choice=choice, max_new_tokens=20)
+    assert answer.text.startswith("<tool_call>\n{")
+    llm, _ = saying(folder / "willing", CALL)
+    assert llm.chat(ASKED, tools=[get_weather], tool_choice=choice).tool_calls[0].arguments == {"city": "Oslo"}
+
+
+def test_a_constraint_of_another_kind_contradicts_a_call(folder: Path) -> None:
+    llm, _ = saying(folder, "")
+    with pytest.raises(ConstraintError, match="tool_choice asks for a tool call, and response_format"):
+        llm.chat(ASKED, tools=[get_weather], tool_choice="required", response_format={"type": "json_object"})
+
+
+@pytest.mark.parametrize("template", [PLAIN, None])
+def test_a_model_whose_template_knows_no_tools_is_told_of_them(folder: Path, template: str | None) -> None:
+    llm, graphs = saying(folder, f" {CALL}", template)
+    answer = llm.chat(ASKED, tools=[get_weather])
+    assert [call.arguments for call in answer.tool_calls] == [{"city": "Oslo"}]
+    assert "You may call functions" in graphs.prompt
+    result = {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "rain"}
+    graphs.answer = b" It rains."
+    llm.chat([*ASKED, answer.message, result], tools=[get_weather])
+    assert "<tool_response>\nrain\n</tool_response>" in graphs.prompt
+
+
+def test_an_answer_cut_short_has_no_call(folder: Path) -> None:
+    llm, _ = saying(folder, CALL)
+    answer = llm.chat(ASKED, tools=[get_weather], max_new_tokens=30)
+    assert (answer.finish_reason, answer.tool_calls, answer.content) == ("length", (), CALL[:30])
+    token = CancelToken()
+    token.cancel()
+    assert llm.chat(ASKED, tools=[get_weather], cancel=token).tool_calls == ()
+
+
+def test_each_of_several_answers_has_its_calls(folder: Path) -> None:
+    llm, _ = saying(folder, CALL)
+    answer = llm.chat(ASKED, tools=[get_weather], num_return_sequences=2, temperature=0.01)
+    assert [len(choice.tool_calls) for choice in answer.choices] == [1, 1]
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"tools": "x"}, ConversationError, "tools must be a list of tools or functions, not str"),
+    ({"tools": [3]}, ConversationError, r"tools\[0\] must be a dict or a function, not int"),
+    ({"tools": [{"name": "f"}]}, ConversationError, r"tools\[0\] must be a dict such as"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, ConversationError, "not 'a b'"),
+    ({"tools": [get_weather, get_weather]}, ConversationError, "tools has 'get_weather' twice"),
+    ({"tools": [undescribed]}, ConversationError, "is the function undescribed, which has no docstring"),
+    ({"tools": [get_weather], "tool_choice": "requird"}, ConversationError, "did you mean 'required'"),
+    ({"tools": [get_weather], "tool_choice": 3}, ConversationError, "a tool_choice by name is"),
+    (
+        {"tools": [get_weather], "tool_choice": {"type": "function", "function": {"name": "get_wether"}}},
+        ConversationError,
+        "'get_wether', which is no tool .did you mean 'get_weather'",
+    ),
+    ({"tools": [], "tool_choice": "required"}, ConversationError, "there are no tools"),
+    ({"tool_choice": "required"}, UsageError, "tool_choice is for tools"),
+    ({"context_overflow": "drop"}, OptionError, "context_overflow: 'error' or 'drop_oldest' expected, found 'drop'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
+def test_wrong_arguments_are_refused(
+    folder: Path, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    llm, graphs = saying(folder, "Hello")
+    with pytest.raises(error, match=message):
+        llm.chat(ASKED, **arguments)
+    assert graphs.runs == []
+
+
+def test_tools_of_a_conversation_are_tools(folder: Path) -> None:
+    llm, _ = saying(folder, CALL)
+    tool = {"type": "function", "function": {"name": "get_weather"}}
+    assert len(llm.chat(Conversation(ASKED, tools=[tool])).tool_calls) == 1
+    with pytest.raises(UsageError, match="tools are given twice"):
+        llm.chat(Conversation(ASKED, tools=[tool]), tools=[tool])
+
+
+LONG: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    *({"role": role, "content": f"{role} {n} " + "x" * 20} for n in range(8) for role in ("user", "assistant")),
+    {"role": "user", "content": "And now?"},
+]
+
+
+def test_a_chat_that_outgrows_the_context_is_an_error(folder: Path) -> None:
+    llm, _ = saying(folder, "Yes.", max_context=200)
+    with pytest.raises(PromptTooLongError):
+        llm.chat(LONG)
+
+
+def test_the_oldest_turns_are_dropped_if_asked_for(folder: Path) -> None:
+    llm, graphs = saying(folder, "Yes.", max_context=256)
+    answer = llm.chat(LONG, context_overflow="drop_oldest", max_new_tokens=20)
+    assert answer.content == "Yes."
+    kept = [LONG[0], *LONG[1 + answer.dropped_messages :]]
+    assert answer.dropped_messages > 0
+    assert kept[1]["role"] == "user"
+    assert graphs.prompt == llm.chat_template.render(Conversation(kept))
+    more = [LONG[0], *LONG[answer.dropped_messages - 1 :]]
+    assert len(llm.chat_template.render(Conversation(more))) > 256 - 20
+
+
+def test_what_fits_is_not_dropped(folder: Path) -> None:
+    llm, _ = saying(folder, "Yes.")
+    assert llm.chat(LONG, context_overflow="drop_oldest", max_new_tokens=20).dropped_messages == 0
+
+
+def test_the_last_turn_is_never_dropped(folder: Path) -> None:
+    llm, _ = saying(folder, "Yes.", max_context=64)
+    with pytest.raises(PromptTooLongError):
+        llm.chat([*LONG, {"role": "user", "content": "x" * 90}], context_overflow="drop_oldest")
