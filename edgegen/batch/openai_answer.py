@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from edgegen.engine.finish import FinishReason
-from edgegen.generation.results import GenerationResult
+from edgegen.generation.results import AnswerFinishReason, GenerationResult
 from edgegen.sampling.logprobs import TokenLogprob
 
 
@@ -37,9 +36,9 @@ def text_completion(result: GenerationResult) -> dict[str, Any]:
     return {"object": "text_completion", "choices": choices}
 
 
-def finish_reason(reason: FinishReason) -> str:
+def finish_reason(reason: AnswerFinishReason) -> str:
     """OpenAI has no answers that end by time; such a one is as short as one that was cut."""
-    return "stop" if reason == "stop" else "length"
+    return reason if reason in ("stop", "tool_calls") else "length"
 
 
 def usage(result: GenerationResult, tokens: int) -> dict[str, int]:

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import ServerOptions, is_loopback
 
-_OPEN = ("/health",)
-"""Paths that need no key."""
+_OPEN = ("/", "/health")
+"""Paths that need no key: the web page asks for it."""
 
 
 class AccessGuard:

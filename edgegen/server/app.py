@@ -19,6 +19,7 @@ from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.openai_endpoint import OpenAIEndpoint
 from edgegen.server.options import ServerOptions
+from edgegen.server.page import page_routes
 
 
 def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8) -> Starlette:
@@ -31,6 +32,7 @@ def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: in
     routes = [
         *(Route(url, OpenAIEndpoint(url, served, options, metrics), methods=["POST"]) for url in URLS),
         *Information(served, options, metrics).routes(),
+        *page_routes(),
     ]
     paths = [route.path for route in routes]
 
