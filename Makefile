@@ -43,8 +43,8 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 
 embedded: $(VENV)/.installed
-	rm -rf edgegen/embedded/stories
-	$(BIN)/edgegen export models/stories --int8 -o edgegen/embedded/stories
+	rm -rf edgegen/bundle/embedded/stories
+	$(BIN)/edgegen export models/stories --int8 -o edgegen/bundle/embedded/stories
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,7 +7,7 @@ import pytest
 
 from tests.root import ROOT
 
-MOST_ENTRIES = 27
+MOST_ENTRIES = 26
 MOST_ENGINE_LINES = 3000
 MOST_LAYERS = 16
 

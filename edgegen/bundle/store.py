@@ -13,7 +13,7 @@ from edgegen.system import expand_user, home_folder
 DEFAULT_MODEL = "stories"
 """The name of the embedded bundle."""
 
-_EMBEDDED = Path(__file__).parents[1] / "embedded" / DEFAULT_MODEL
+_EMBEDDED = Path(__file__).parent / "embedded" / DEFAULT_MODEL
 
 
 @dataclass(frozen=True, slots=True)
