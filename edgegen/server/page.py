@@ -1,6 +1,6 @@
 """The web page of ``edgegen serve``: one static file at ``/``, and ``/render``, which turns markdown into safe HTML.
 
-What a model says is never trusted: markdown-it-py escapes its HTML, links and images become text, nh3 lets through a
+What a model says is never trusted: mistune escapes its HTML, links and images become text, nh3 lets through a
 short list of tags without attributes, and the page's Content-Security-Policy forbids every script, style and address
 but its own.
 """
@@ -9,17 +9,13 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, cast
 
+import mistune
 import nh3
-from markdown_it import MarkdownIt
-from markdown_it.common.utils import escapeHtml
-from markdown_it.renderer import RendererHTML
-from markdown_it.token import Token
-from markdown_it.utils import EnvType, OptionsDict
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -56,7 +52,7 @@ def page_routes() -> list[Route]:
 
 def render_markdown(text: str) -> str:
     """Safe HTML of a text in markdown, which may break off anywhere, and may be hostile."""
-    rendered = cast(str, _markdown().render(text))
+    rendered = cast(str, _markdown()(text))
     return nh3.clean(rendered, tags=TAGS, attributes={"ol": {"start"}}, url_schemes=set(), link_rel=None)
 
 
@@ -138,31 +134,30 @@ def _refusal(status: int, message: str) -> Response:
     return JSONResponse({"error": error}, status, SAFE_HEADERS)
 
 
+class _SafeRenderer(mistune.HTMLRenderer):
+    """HTML in which links and images are text."""
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        """The address behind the words of a link, which leads nowhere, unless they are the address."""
+        return text if url.removeprefix("mailto:") == text else f"{text} ({_address(url)})"
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        return f"[image: {escape(unescape(mistune.util.striptags(text)))} ({_address(url)})]"
+
+
 @cache
-def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    markdown.add_render_rule("link_open", _no_link)
-    markdown.add_render_rule("link_close", _link_as_text)
-    markdown.add_render_rule("image", _image_as_text)
+def _markdown() -> mistune.Markdown:
+    markdown = mistune.create_markdown(renderer=_SafeRenderer(escape=True), plugins=["table", "strikethrough"])
+    cast(mistune.HTMLRenderer, markdown.renderer).register("strikethrough", _strikethrough)
     return markdown
 
 
-def _no_link(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-    return ""
+def _strikethrough(renderer: mistune.HTMLRenderer, text: str) -> str:
+    return f"<s>{text}</s>"
 
 
-def _link_as_text(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-    """The address behind the words of a link, which leads nowhere, unless they are the address."""
-    begin = max(i for i in range(index) if tokens[i].type == "link_open")  # links do not nest
-    return "" if tokens[begin].markup == "autolink" else f" ({_address(tokens[begin], 'href')})"
-
-
-def _image_as_text(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-    words = self.renderInlineAsText(tokens[index].children, options, env)
-    return f"[image: {escapeHtml(words)} ({_address(tokens[index], 'src')})]"
-
-
-def _address(token: Token, attribute: str) -> str:
-    address = str(token.attrs[attribute])
+def _address(url: str) -> str:
+    """An address that mistune has escaped for HTML already, as text."""
+    address = unescape(url)
     shown = address if len(address) <= MOST_ADDRESS else f"{address[:MOST_ADDRESS]}…"
-    return f"<code>{escapeHtml(shown)}</code>"
+    return f"<code>{escape(shown)}</code>"

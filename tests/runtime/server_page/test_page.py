@@ -44,7 +44,7 @@ def test_policy_allows_the_pages_own_script_and_style_only(client: TestClient) -
         ("**a** *b* `c` ~~d~~", "<p><strong>a</strong> <em>b</em> <code>c</code> <s>d</s></p>"),
         ("3. a\n4. b", '<ol start="3">\n<li>a</li>\n<li>b</li>\n</ol>'),
         ("```python\na < b\n```", "<pre><code>a &lt; b\n</code></pre>"),
-        ("```\nunfinished", "<pre><code>unfinished</code></pre>"),
+        ("```\nopen", "<pre><code>open\n</code></pre>"),
         ("[a](http://b.c 'd')", "<p>a (<code>http://b.c</code>)</p>"),
         ("[a][b]\n\n[b]: http://c.d", "<p>a (<code>http://c.d</code>)</p>"),
         ("<http://a.b>", "<p>http://a.b</p>"),
