@@ -97,6 +97,7 @@ class TestAnswers:
         assert len({json.loads(line)["seed"] for line in first.stdout.splitlines()}) == 4
 
 
+@pytest.mark.slow
 class TestKilled:
     def test_at_random_moments_nothing_is_lost_doubled_or_halved(self, tmp_path: Path) -> None:
         """tests/long/kill_batch.py does the same more often."""

@@ -54,6 +54,7 @@ class TestAnswers:
         other = replace(BENCHMARK, model="other", left_out=(), rounds=(one,))
         assert bench_table([BENCHMARK, other]) == TABLE
 
+    @pytest.mark.slow
     def test_people_get_a_table_and_are_told_where_it_holds(self, edgegen: Edgegen, model: str) -> None:
         done = edgegen("bench", "-m", "stories", "-m", model, "-m", "stories", *SMALL)
         assert (done.returncode, done.stderr) == (0, b"")

@@ -102,6 +102,7 @@ def test_export_by_hub_id_then_generate_by_name(edgegen: Edgegen, hub: StandInHu
     }
 
 
+@pytest.mark.slow
 def test_an_adapter_of_the_hub_is_merged_in_and_recorded(edgegen: Edgegen, hub: StandInHub, tmp_path: Path) -> None:
     exported = edgegen("export", "gpt2", "--adapter", "me/lora")
     assert exported.returncode == 0, exported.stderr
@@ -134,6 +135,7 @@ def test_a_refused_adapter_downloads_no_model(edgegen: Edgegen, hub: StandInHub)
     assert "`edgegen export org/base --adapter me/lora`" in as_source.stderr
 
 
+@pytest.mark.slow
 def test_two_layouts_of_the_same_weights_give_the_same_tokens(edgegen: Edgegen) -> None:
     answers: list[list[int]] = []
     for source, token in (("gpt2", ""), ("me/mine", "hf_standin")):
@@ -159,6 +161,7 @@ def test_a_revision_is_exported_and_recorded(edgegen: Edgegen, hub: StandInHub, 
     assert manifest["source"]["revision"] == hub.commit("me/mine", "v2")
 
 
+@pytest.mark.slow
 def test_a_second_export_works_offline_from_the_cache(edgegen: Edgegen, hub: StandInHub) -> None:
     assert edgegen("export", "gpt2").returncode == 0
     hub.stop()

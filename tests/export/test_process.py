@@ -84,8 +84,9 @@ print(moment, appeared)
 """
 
 
+@pytest.mark.slow
 @posix
-@pytest.mark.parametrize(("replaces", "scheme"), [(False, "fp32"), pytest.param(True, "int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("replaces", "scheme"), [(False, "fp32"), (True, "int8")])
 def test_an_export_killed_before_any_change_leaves_a_whole_bundle_or_none(
     checkpoint: Path, tmp_path: Path, replaces: bool, scheme: str
 ) -> None:

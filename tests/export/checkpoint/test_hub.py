@@ -197,6 +197,7 @@ def test_offline_and_not_in_the_cache(hub: StandInHub, open_at: Opener, tmp_path
     assert open_at("org/tuned").answer["sums"]  # online, it is fetched again
 
 
+@pytest.mark.slow
 def test_tokens(open_at: Opener, hub: StandInHub) -> None:
     for source, said in (
         ("org/secret", "set HF_TOKEN"),
@@ -208,6 +209,7 @@ def test_tokens(open_at: Opener, hub: StandInHub) -> None:
     assert hub.tokens_at_store == 0
 
 
+@pytest.mark.slow
 def test_each_failure_has_its_sentence(open_at: Opener, hub: StandInHub) -> None:
     message = open_at("org/absent").message
     assert "no folder 'org/absent'" in message
@@ -238,6 +240,7 @@ def test_of_an_adapter_only_config_weights_and_tokenizer_are_fetched(hub: StandI
     assert not hub.downloads
 
 
+@pytest.mark.slow
 def test_what_an_adapters_repository_may_lack(hub: StandInHub, open_at: Opener, tmp_path: Path) -> None:
     assert "org/tuned holds no adapter, but a whole model" in open_at("org/tuned", "--adapter").message
     assert "org/empty holds no adapter: it has no adapter_config.json" in open_at("org/empty", "--adapter").message

@@ -97,6 +97,7 @@ errors = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @errors
 def test_an_export_that_fails_at_any_step_leaves_nothing(
     checkpoints: tuple[Path, Path], tmp_path: Path, error: BaseException
@@ -112,6 +113,7 @@ def test_an_export_that_fails_at_any_step_leaves_nothing(
     Bundle.open(target).verify()
 
 
+@pytest.mark.slow
 @errors
 def test_a_replacement_that_fails_at_any_step_leaves_the_old_bundle(
     checkpoints: tuple[Path, Path], tmp_path: Path, error: BaseException

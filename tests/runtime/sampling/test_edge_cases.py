@@ -75,6 +75,7 @@ EXTREMES: dict[str, list[Any]] = {
 VALUES = st.sampled_from([-INF, LOWEST, -1e30, -50.0, -1.0, 0.0, 0.0, 1e-45, 1.0, 50.0, 1e30, HIGHEST, INF, NAN])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=1000)
 @given(
     some=st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in EXTREMES.items()}),
