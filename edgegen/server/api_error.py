@@ -1,6 +1,7 @@
 """ApiError: an error as OpenAI's API has it, with HTTP status, type, code and parameter."""
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +41,8 @@ class ApiError(Exception):
         if isinstance(error, PromptTooLongError):
             return cls(400, str(error), code="context_length_exceeded")
         if isinstance(error, ConversationError):
-            return cls(400, str(error), param="messages")
+            about = re.match(r"tool_choice|tools", str(error))
+            return cls(400, str(error), param=about[0] if about else "messages")
         if isinstance(error, ConstraintError):
             return cls(400, str(error), param="response_format")
         if isinstance(error, UsageError):
