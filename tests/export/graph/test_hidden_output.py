@@ -63,7 +63,10 @@ def test_logits_have_the_same_bits_with_and_without(bundle: Bundle, int8_bundle:
     ids=["two sessions", "packed weights"],
 )
 def test_embeddings_are_the_same_however_the_graphs_are_opened(bundle: Bundle, options: EngineOptions) -> None:
-    with LLM.load(bundle.path, options=EngineOptions(threads=1)) as llm, LLM.load(bundle.path, options=options) as other:
+    with (
+        LLM.load(bundle.path, options=EngineOptions(threads=1)) as llm,
+        LLM.load(bundle.path, options=options) as other,
+    ):
         np.testing.assert_array_equal(llm.embed("Once upon a time").vectors, other.embed("Once upon a time").vectors)
 
 
@@ -76,7 +79,7 @@ def test_the_exported_manifest_can_be_read_again(bundle: Bundle) -> None:
 def test_a_traced_model_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"2 problems:\n  - .*--adapter out\n  - .*--via optimum or --with-hidden out"):
         export("any", tmp_path / "bundle", via="optimum", with_hidden=True, adapter="another")
-    with pytest.raises(UsageError, match="^optimum's graphs have no output of hidden states"):
+    with pytest.raises(UsageError, match=r"^optimum's graphs have no output of hidden states"):
         export("any", tmp_path / "bundle", via="optimum", with_hidden=True)
     assert not (tmp_path / "bundle").exists()
 
