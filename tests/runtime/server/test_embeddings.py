@@ -1,5 +1,6 @@
 """Embeddings over HTTP: OpenAI's API, its limits and refusals, and the openai client unchanged."""
 
+import asyncio
 import base64
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from edgegen.server.options import MOST_EMBEDDING_INPUTS, ServerOptions
 from edgegen_export.pipeline import export
 from tests.runtime.models import EOS, HIDDEN_SIZE, FakeGraphs, Gate, RandomGraphs, fake_llm, random_ids
 from tests.runtime.server.material import COMPLETION, OpenAIDocument, client_of, error_of
+from tests.runtime.server.test_running import Exchange, app_of
 from tests.waiting import PATIENCE_S, until
 
 TEXT = "Zoë asked: “Why?”"
@@ -205,6 +207,23 @@ class TestBesideOthers:
         closing.join(PATIENCE_S)
         assert response.status_code == 503
         assert error_of(response)["code"] == "cancelled"
+
+    def test_a_client_that_leaves_frees_the_model(self, tmp_path: Path) -> None:
+        graphs = FakeGraphs(lambda ids: 1)
+        llm = fake_llm(tmp_path / "fake", graphs, hidden=True)
+        gate = Gate(graphs, 2)
+
+        async def leave() -> Exchange:
+            exchange = Exchange(app_of(llm), {"input": [random_ids(40)] * 3}, EMBEDDINGS)
+            running = asyncio.ensure_future(exchange.run())
+            await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
+            exchange.left.set()
+            await running
+            return exchange
+
+        assert asyncio.run(leave()).sent == []
+        assert len(graphs.runs) <= 2
+        assert llm.embed("a").complete
 
     def test_a_request_out_of_time_is_ended_and_frees_the_model(self, tmp_path: Path) -> None:
         graphs = FakeGraphs(lambda ids: 1)
