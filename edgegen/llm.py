@@ -381,7 +381,7 @@ class LLM:
         """
         embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
         embedding = embedder.build(prompt, pooling, normalize=normalize, dimensions=dimensions)
-        return embedding.result(self._client.run(embedding.requests, cancel))
+        return embedding.run(lambda requests: self._client.run(requests, cancel))
 
     @property
     def embedding_size(self) -> int | None:

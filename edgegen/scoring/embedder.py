@@ -4,6 +4,7 @@ Such a request is a prefill like any other, in chunks between the steps of other
 states of a chunk are added up at once, so that memory does not grow with the prompt.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from itertools import takewhile
@@ -23,6 +24,9 @@ from edgegen.sampling.sampler import Sampler
 from edgegen.scoring.embeddings import Embeddings, Pooling
 from edgegen.scoring.scorer import is_several
 from edgegen.stopping.text_watcher import TextWatcher
+
+_AT_ONCE = 8
+"""Prompts that wait in the engine's queue at once: what others ask for meanwhile waits for these only."""
 
 
 class EmbeddedSequence(Sequence):
@@ -65,23 +69,31 @@ class Embedding:
     normalize: bool
     dimensions: int
 
-    def result(self, results: Ids[GenerationResult]) -> Embeddings:
-        """When all requests have ended, with ``results``.
+    def run(self, run: Callable[[Ids[Request]], list[GenerationResult]]) -> Embeddings:
+        """Have ``run`` run some requests after the others, until one is cancelled.
 
         Raises:
             LogitsError: hidden states are NaN or infinite.
         """
+        results = list[GenerationResult]()
+        for start in range(0, len(self.requests), _AT_ONCE):
+            results += run(self.requests[start : start + _AT_ONCE])
+            if any(result.finish_reason != "length" for result in results[start:]):
+                break
+        return self._pooled(results)
+
+    def _pooled(self, results: Ids[GenerationResult]) -> Embeddings:
         ready = [*takewhile(lambda result: result.finish_reason == "length", results)]
         vectors = np.zeros((len(ready), self.dimensions), np.float64)
         for vector, pool in zip(vectors, self.pools, strict=False):
             vector[:] = pool.vector[: self.dimensions]
         if broken := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
-            raise LogitsError(f"the model's hidden states for {_named(broken[0], results)} are NaN or infinite.")
+            raise LogitsError(f"the model's hidden states for {_named(broken[0], self.requests)} are NaN or infinite.")
         if self.normalize:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors /= np.where(lengths, lengths, 1)
         tokens = sum(result.timings.prompt_tokens for result in ready)
-        return Embeddings(vectors.astype(np.float32), tokens, len(ready) == len(results))
+        return Embeddings(vectors.astype(np.float32), tokens, len(ready) == len(self.requests))
 
 
 class Embedder:

@@ -9,6 +9,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import HiddenStates
+from edgegen.cli.info import describe
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
@@ -25,6 +26,7 @@ def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle
 def test_the_manifest_names_the_output(bundle: Bundle, int8_bundle: Bundle) -> None:
     size = bundle.manifest.model.hidden_size
     assert [one.hidden_states for one in bundle.manifest.variants] == [HiddenStates("hidden_states", size)] * 2
+    assert [one["embedding_size"] for one in describe(bundle)["variants"]] == [size] * 2
     assert "hidden_states" not in (int8_bundle.path / "edgegen.json").read_text("utf-8")
 
 

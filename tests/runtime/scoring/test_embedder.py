@@ -1,5 +1,6 @@
 """Embeddings: pooled hidden states of prompts, beside other requests, and what is refused."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from tests.runtime.models import (
     HIDDEN_SIZE,
     FailAt,
     FakeGraphs,
+    Gate,
     InterruptAt,
     RandomGraphs,
     digest_of,
     fake_llm,
     random_ids,
 )
+from tests.waiting import PATIENCE_S
 
 PROMPTS = ["Zoë asked: “Why?”", "Once upon a time", "D"]
 
@@ -123,6 +126,22 @@ class TestBesideOthers:
         assert rest
         assert stream.result.token_ids == alone
         np.testing.assert_array_equal(found.vectors, llm.embed(PROMPTS).vectors)
+
+    def test_a_request_waits_for_few_of_many_prompts(self, tmp_path: Path) -> None:
+        graphs = FakeGraphs(digest_of)
+        llm = fake_llm(tmp_path / "fake", graphs, hidden=True)
+        prompts = [random_ids(8, seed) for seed in range(100)]
+        gate = Gate(graphs, 3)
+        found = list[Embeddings]()
+        embedding = threading.Thread(target=lambda: found.append(llm.embed(prompts)))
+        embedding.start()
+        assert gate.reached.wait(PATIENCE_S)
+        with llm.stream("The dragon", max_new_tokens=4, eos_token_id=[]) as stream:
+            gate.opened.set()
+            assert len(list(stream)) == 4
+        embedding.join(PATIENCE_S)
+        assert graphs.runs.index(("decode", 1)) < 30
+        np.testing.assert_array_equal(found[0].vectors[-1:], llm.embed(prompts[-1]).vectors)
 
 
 class TestCancelled:
