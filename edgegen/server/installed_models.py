@@ -25,10 +25,11 @@ _PACKED = {4: 1.4, 8: 1.15}
 _ACTIVATIONS = 32 << 20
 """Bytes of the activations of one prefill chunk and the tokenizer, in models of the size that small machines run."""
 
-_KV_SHARES = 4
-"""A KV cache takes a quarter of the budget at most, or one model would drive out all others."""
+_KV_SHARES = 6
+"""A KV cache takes a sixth of the budget at most, and its prefixes half as much, so that several models find room."""
 
 _LEAST_KV = 64 << 20
+"""Bytes of KV cache that a short text takes in models of the size that small machines run."""
 
 
 class InstalledModels:
@@ -136,28 +137,37 @@ class InstalledModels:
             raise ModelLoadError(f"cannot load {name!r}: {said}") from error
 
     def _load(self, bundle: Bundle) -> LLM:
-        engine = self._engine if self._budget is None else replace(self._engine, kv_budget=self._kv(bundle))
+        kv = self._kv(bundle)
+        budget = self._engine.kv_budget if self._budget is None else kv
+        # Without a budget for prefixes, any other request would make the next turn of a chat a full prefill.
+        engine = replace(self._engine, kv_budget=budget, prefix_cache=self._prefixes(kv))
         with self._loading:
             llm = LLM.load(bundle.path, options=engine, on_progress=self._refuse_when_closed)
             self._loaded = [*(one for one in self._loaded if not one.closed), llm]
             return llm
 
     def _memory(self, bundle: Bundle) -> int:
-        return self._fixed(bundle) + self._kv(bundle)
+        kv = self._kv(bundle)
+        return self._fixed(bundle) + kv + self._prefixes(kv)
 
     def _fixed(self, bundle: Bundle) -> int:
         """Bytes beside the KV cache of its requests."""
         draft = 0 if self._draft is None else _weights(self._draft) + _kv_of_one(self._draft, EngineOptions())
-        return _weights(bundle) + _ACTIVATIONS + (self._engine.prefix_cache or 0) + draft
+        return _weights(bundle) + _ACTIVATIONS + draft
 
     def _kv(self, bundle: Bundle) -> int:
-        """Bytes of its KV cache at most: those of a full batch, as far as the budget allows."""
+        """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""
         if self._engine.kv_budget is not None:
             return self._engine.kv_budget
         full = _kv_of_one(bundle, self._engine) * self._engine.max_batch_size
         if self._budget is None:
             return full
-        return min(full, max(_LEAST_KV, min(self._budget // _KV_SHARES, self._budget - self._fixed(bundle))))
+        room = (self._budget - self._fixed(bundle)) * 2 // 3
+        return min(full, max(_LEAST_KV, min(self._budget // _KV_SHARES, room)))
+
+    def _prefixes(self, kv: int) -> int:
+        """Bytes of KV cache that are kept of finished requests."""
+        return kv // 2 if self._engine.prefix_cache is None else self._engine.prefix_cache
 
     def _refuse_when_closed(self, progress: LoadProgress) -> None:
         if self._closed:
