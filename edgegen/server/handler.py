@@ -26,7 +26,8 @@ def answering(handler: Handler) -> Handler:
 
 
 async def known_body(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
-    """
+    """The parameters of the body that are not null.
+
     Raises:
         ApiError: it is no JSON object, or has a parameter that is not ``known``.
     """
@@ -35,4 +36,4 @@ async def known_body(request: Request, known: tuple[str, ...]) -> dict[str, Any]
         if name not in known:
             said = f"{name!r} is not a parameter of {request.url.path}{did_you_mean(name, known)}."
             raise ApiError(400, said, param=name, code="unknown_parameter")
-    return body
+    return {name: value for name, value in body.items() if value is not None}

@@ -49,9 +49,12 @@ class Information:
         return JSONResponse(self._models.entry(model.name))
 
     async def props(self, request: Request) -> Response:
-        """What a model is and can do; ``?model=NAME`` for others than the default."""
+        """What a model is and can do; ``?model=NAME`` for others than the default.
+
+        It loads none: a page of another site can make a browser send a GET, though it cannot read the answer.
+        """
         names = [model.name for model in await self._models.listed()]
-        async with self._models.lease(request.query_params.get("model")) as (name, llm):
+        async with self._models.lease(request.query_params.get("model"), load=False) as (name, llm):
             return JSONResponse(await run_in_threadpool(self._props, name, llm, names))
 
     async def tokenize(self, request: Request) -> Response:

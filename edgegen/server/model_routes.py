@@ -40,7 +40,7 @@ class ModelRoutes:
         """Answers when the model is loaded."""
         with self._models.admitted():
             name = await _named(request)
-            async with self._models.lease(name, explicit=True):
+            async with self._models.lease(name, load=True):
                 pass
             return await self._done(name)
 

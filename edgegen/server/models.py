@@ -169,10 +169,10 @@ class ServedModels:
         return self._models[name]
 
     @asynccontextmanager
-    async def lease(self, name: object, *, explicit: bool = False) -> AsyncGenerator[tuple[str, LLM]]:
-        """The model of that name, for as long as a request uses it; it is loaded if need be, and not unloaded.
+    async def lease(self, name: object, *, load: bool | None = None) -> AsyncGenerator[tuple[str, LLM]]:
+        """The model of that name, for as long as a request uses it; it is not unloaded meanwhile.
 
-        ``explicit``: load it even where requests for text do not (``ServerOptions.autoload``).
+        ``load``: whether to load it if need be; None is as ``ServerOptions.autoload`` says.
 
         Raises:
             ApiError: there is none, or it cannot be loaded.
@@ -180,7 +180,7 @@ class ServedModels:
         model = await self.find(name)
         model.users += 1
         try:
-            yield model.name, await self._loaded(model, explicit=explicit)
+            yield model.name, await self._loaded(model, load=self._options.autoload if load is None else load)
         finally:
             model.users -= 1
             model.last_used = time.time()
@@ -233,13 +233,13 @@ class ServedModels:
         finally:
             self.requests -= 1
 
-    async def _loaded(self, model: ServedModel, *, explicit: bool) -> LLM:
+    async def _loaded(self, model: ServedModel, *, load: bool) -> LLM:
         """``model``, which has a user from now on; requests that come while it is being loaded wait for that.
 
         Raises:
             ApiError: it cannot be loaded, or not in the time of a request.
         """
-        if model.llm is None and model.loading is None and not (explicit or self._options.autoload):
+        if model.llm is None and model.loading is None and not load:
             said = f"{model.name!r} is not loaded: load it with POST /models/load."
             raise ApiError(400, said, param="model", code="model_not_loaded")
         try:

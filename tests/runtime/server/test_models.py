@@ -169,18 +169,25 @@ def test_a_model_is_loaded_by_the_first_request_that_names_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "/props?model=other", None),
-        ("POST", "/tokenize", {"model": "other", "content": "a"}),
-        ("POST", "/detokenize", {"model": "other", "tokens": [1]}),
-    ],
+    ("path", "body"),
+    [("/tokenize", {"model": "other", "content": "a"}), ("/detokenize", {"model": "other", "tokens": [1]})],
 )
-def test_other_routes_load_models_too(tmp_path: Path, method: str, path: str, body: Any) -> None:
+def test_other_routes_load_models_too(tmp_path: Path, path: str, body: Any) -> None:
     source = FakeSource(tmp_path, "first", "other")
     client = client_over(source, "first")
-    assert client.request(method, path, json=body).status_code == 200
+    assert client.post(path, json=body).status_code == 200
     assert source.loads == ["other"]
+
+
+def test_props_are_those_of_loaded_models(tmp_path: Path) -> None:
+    """A GET loads no model, whoever makes a browser send it."""
+    source = FakeSource(tmp_path, "first", "other")
+    client = client_over(source, "first")
+    response = client.get("/props?model=other")
+    assert (response.status_code, error_of(response)["code"]) == (400, "model_not_loaded")
+    assert source.loads == []
+    client.post("/models/load", json={"model": "other"})
+    assert client.get("/props?model=other").json()["models"] == ["first", "other"]
 
 
 def test_listing_models_loads_none(tmp_path: Path) -> None:
@@ -435,7 +442,10 @@ def test_without_autoload_models_are_loaded_by_hand(tmp_path: Path) -> None:
     source = FakeSource(tmp_path, "a", "b")
     client = client_over(source, "a", options=ServerOptions(autoload=False))
     asked = ASKED | {"model": "b"}
-    for response in (client.post(COMPLETION, json=asked), client.get("/props?model=b")):
+    for response in (
+        client.post(COMPLETION, json=asked),
+        client.post("/tokenize", json={"content": "a", "model": "b"}),
+    ):
         assert (response.status_code, error_of(response)["code"]) == (400, "model_not_loaded")
     assert source.loads == []
     assert client.post("/models/load", json={"model": "b"}).status_code == 200
