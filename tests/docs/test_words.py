@@ -79,7 +79,8 @@ TERMS = {
         perplexity
         """,
     "docs/serving.md": """
-        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token
+        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token;
+        least recently used
         """,
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """
