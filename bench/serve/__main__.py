@@ -52,7 +52,7 @@ class Plan:
 
 
 def measure(servers: list[Server], plan: Plan, logs: Path) -> list[Measured]:
-    """All servers run from the beginning to the end, and one of them is asked at a time."""
+    """All servers run until the last measurement, and one of them is asked at a time."""
     rows = {(server.label, clients): Measured(server.label, clients) for server in servers for clients in plan.clients}
     with ExitStack() as stack:
         urls = dict[str, str]()

@@ -54,7 +54,7 @@ class Load:
     words: int
 
     def prompts(self, seed: int) -> list[list[str]]:
-        """By client and request; no two begin alike, so that no prefix cache helps."""
+        """By client and request; no two share a prefix that a cache could help with."""
         dice = random.Random(f"{seed} {self.clients}")
         firsts = dice.sample([f"{a} {b}" for a in WORDS for b in WORDS], self.clients * self.requests)
         texts = [" ".join([first, *dice.choices(WORDS, k=self.words - 2)]) for first in firsts]

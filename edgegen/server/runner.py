@@ -72,7 +72,7 @@ def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | N
         limit_concurrency=limits.connections,
         timeout_keep_alive=limits.idle_seconds,
         timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
-        # Unfinished headers end here; finished ones are measured without their punctuation by the AccessGuard.
+        # Incomplete headers end here; complete ones are measured without their punctuation by the AccessGuard.
         h11_max_incomplete_event_size=2 * MOST_HEADER_BYTES,
     )
     return Server(config)
