@@ -1,6 +1,6 @@
 """create_app: the Starlette application of the server, with all its routes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -9,17 +9,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edgegen.batch.openai import URLS
 from edgegen.errors import did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
+from edgegen.server.chat_completions import ChatCompletions
+from edgegen.server.completions import Completions
+from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
-from edgegen.server.openai_endpoint import OpenAIEndpoint
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
+from edgegen.server.wire import Wire
+
+WIRES: Sequence[Wire] = (ChatCompletions(), Completions())
+"""The APIs that generate text."""
 
 
 def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8) -> Starlette:
@@ -30,7 +35,7 @@ def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: in
     served = ServedModels(models, running * len(models) + options.max_queue)
     metrics = Metrics(lambda: served.requests)
     routes = [
-        *(Route(url, OpenAIEndpoint(url, served, options, metrics), methods=["POST"]) for url in URLS),
+        *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
         *Information(served, options, metrics).routes(),
         *page_routes(),
     ]

@@ -1,8 +1,8 @@
 """ServedModels: the models of a server by name, and the admission of requests to them."""
 
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from edgegen.errors import did_you_mean
@@ -39,6 +39,15 @@ class ServedModels:
                 code="model_not_found",
             )
         return name, self.models[name]
+
+    @asynccontextmanager
+    async def lease(self, name: object) -> AsyncGenerator[tuple[str, LLM]]:
+        """The model of that name, for as long as a request uses it.
+
+        Raises:
+            ApiError: there is none.
+        """
+        yield self.find(name)
 
     def entry(self, name: str) -> dict[str, Any]:
         """A model as ``/v1/models`` lists it."""

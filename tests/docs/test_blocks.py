@@ -19,7 +19,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.serve import command as serve
-from edgegen.server.openai_request import OpenAIRequest
+from edgegen.server.app import WIRES
 from edgegen.tokenizer import Tokenizer
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
@@ -230,7 +230,7 @@ def _check_curl(words: list[str]) -> None:
     """``curl URL -d BODY``: a request that the server takes."""
     _, url, data, body = words
     assert data == "-d"
-    OpenAIRequest.read(json.loads(body), url.removeprefix(SERVER))
+    {wire.url: wire for wire in WIRES}[url.removeprefix(SERVER)].read(json.loads(body))
 
 
 NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}
