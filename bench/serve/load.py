@@ -69,7 +69,8 @@ async def run_load(
     Raises:
         LoadError: a request failed, or an answer has another number of tokens.
     """
-    limits = httpx2.Limits(max_connections=None)
+    # A connection for each request: llama-server closes them after a stream without saying so.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as client:
 
         async def ask(prompt: str) -> Answer:
