@@ -44,7 +44,7 @@ class Plan:
     clients: tuple[int, ...] = (1, 4, 8)
     rounds: int = 3
     requests: int = 3
-    tokens: int = 48
+    tokens: int = 32
     words: int = 48
 
     def loads(self) -> list[Load]:
