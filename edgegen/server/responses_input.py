@@ -87,7 +87,7 @@ class _ItemReader:
                 answer = self._begin_answer()
             answer["content"] += text
         elif role in _SYSTEM and len(self.messages) == 1 and self.messages[0]["role"] in _SYSTEM:
-            # Many templates know one system message, at the beginning.
+            # Many templates know one system message only, the first.
             self.messages[0]["content"] += f"\n\n{text}"
         else:
             self._append({"role": role, "content": text})

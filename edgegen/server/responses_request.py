@@ -123,7 +123,6 @@ def read_request(body: Mapping[str, Any]) -> WireRequest:
 def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a response repeats of its request, which has been read."""
     reasoning: dict[str, Any] = given.get("reasoning", {})
-    text: dict[str, Any] = given.get("text", {})
     repeated = ("user", "safety_identifier", "prompt_cache_key")
     return {
         "background": False,
@@ -136,12 +135,19 @@ def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
         "reasoning": {"effort": reasoning.get("effort"), "summary": None},
         "service_tier": "default",
         "store": False,
-        "text": {"format": text.get("format") or {"type": "text"}},
+        "text": {"format": _format(given)},
         "tool_choice": given.get("tool_choice", "auto"),
         "tools": [{**_NO_TOOL, **tool} for tool in given.get("tools", [])],
         "truncation": given.get("truncation", "disabled"),
         **{name: given[name] for name in repeated if name in given},
     }
+
+
+def _format(given: Mapping[str, Any]) -> dict[str, Any]:
+    text: dict[str, Any] = given.get("text", {})
+    form = text.get("format") or given.get("response_format") or {"type": "text"}
+    schema: dict[str, Any] = form.get("json_schema", {})
+    return {"type": form["type"], **schema} if schema else form
 
 
 def _settings(given: Mapping[str, Any]) -> RequestSettings:

@@ -21,8 +21,8 @@ _TOOL_KEYS = (
 )
 
 
-def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]] | None, str | dict[str, Any] | None]:
-    """``tools`` and ``tool_choice`` as chat completions have them; None where there are no tools.
+def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | dict[str, Any] | None]:
+    """``tools`` and ``tool_choice`` as chat completions have them; no choice where there are no tools.
 
     Raises:
         ApiError: a tool is none, or is of a kind that is not supported; the choice is none, or names no tool.
@@ -43,7 +43,7 @@ def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]] | None, s
         else:
             said = "is not supported: only tools of type 'function' and 'allowed_tools' can be chosen"
             raise ApiError(400, f"tool_choice: {shortened(fields)} {said}.", param="tool_choice")
-    names = [tool["function"].get("name") for tool in listed]
+    names = [name for tool in listed if isinstance(name := tool["function"].get("name"), str)]
     problems += [
         f"tool_choice allows {name!r}, which is no tool{did_you_mean(name, names)}"
         for name in allowed or ()
@@ -55,12 +55,11 @@ def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]] | None, s
         Tools.read(listed, cast(Any, choice))
     except ConversationError as error:
         said = str(error).replace(" .function.", ".").replace("'function': {'name': …}", "'name': …")
-        raise ApiError(
-            400, said, param="tool_choice" if said.startswith(("tool_choice", "a tool_choice")) else "tools"
-        ) from None
+        about = "tool_choice" if said.startswith(("tool_choice", "a tool_choice")) else "tools"
+        raise ApiError(400, said, param=about) from None
     if allowed is not None:
         listed = [tool for tool in listed if tool["function"]["name"] in allowed]
-    return (listed, cast(Any, choice)) if listed else (None, None)
+    return listed, cast(Any, choice) if listed else None
 
 
 def _definitions(tools: object, problems: list[str]) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """OpenAI's ``/v1/responses``: input items, tools, thoughts, and events that OpenAI's document describes."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.testclient import TestClient
@@ -309,6 +310,17 @@ def test_a_call_and_its_output(folder: Path) -> None:
     assert '<assistant>I look.[get_weather {"city": "Oslo"}][get_weather {"city": "Rome"}]<tool>rain' in graphs.prompt
 
 
+def test_earlier_calls_reach_a_model_without_tools(folder: Path) -> None:
+    """Also where the next request brings no tools."""
+    client, graphs = answering(
+        folder, "Yes.", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    )
+    call = {"type": "function_call", "call_id": "a", "name": "get_weather", "arguments": '{"city": "Oslo"}'}
+    ask(client, [{"role": "user", "content": "Weather?"}, call, OUTPUT | {"output": "rain"}])
+    assert '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}' in graphs.prompt
+    assert "<tool_response>\nrain" in graphs.prompt
+
+
 @pytest.mark.parametrize(
     "choice",
     ["required", NAMED, {"type": "allowed_tools", "mode": "required", "tools": [NAMED]}],
@@ -342,6 +354,8 @@ def test_output_follows_a_schema(client: TestClient) -> None:
     response = ask(client, text={"format": form}, logit_bias=no_space, max_output_tokens=100)
     assert json.loads(text_of(response)) == {"city": "Oslo"}
     assert response["text"] == {"format": form}
+    as_chats = {"type": "json_schema", "json_schema": {"name": "city", "schema": OSLO, "strict": True}}
+    assert plain(ask(client, response_format=as_chats, logit_bias=no_space, max_output_tokens=100)) == plain(response)
     assert text_of(ask(client, text={"format": {"type": "json_object"}}, max_output_tokens=2)).lstrip()[:1] in ("", "{")
 
 
@@ -567,6 +581,68 @@ def test_above_the_limit_is_refused(limited: tuple[TestClient, RandomGraphs], pa
     error = response.json()["error"]
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
     assert len(graphs.runs) == before
+
+
+WRONG: list[Any] = [
+    -1,
+    10**30,
+    1.5,
+    "x",
+    "",
+    [],
+    {},
+    [[]],
+    [1.5],
+    {"a": "b"},
+    {"type": "function"},
+    True,
+    [None],
+    -1e308,
+]
+
+
+def within(value: Any) -> Iterator[Any]:
+    """``value`` with each of its parts, at any depth, replaced by something wrong, or left out."""
+    yield from WRONG
+    if isinstance(value, dict):
+        fields = cast(dict[str, Any], value)
+        for name in fields:
+            yield {key: inner for key, inner in fields.items() if key != name}
+            for inner in within(fields[name]):
+                yield fields | {name: inner}
+    elif isinstance(value, list):
+        items = cast(list[Any], value)
+        for n in range(len(items)):
+            for inner in within(items[n]):
+                yield [*items[:n], inner, *items[n + 1 :]]
+
+
+EVERYTHING: dict[str, Any] = {
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}]},
+        {"type": "function_call", "call_id": "a", "name": "b", "arguments": "{}"},
+        OUTPUT,
+    ],
+    "text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "string"}}, "verbosity": "medium"},
+    "reasoning": {"effort": "none", "summary": "auto", "mode": "standard"},
+    "tools": [NAMED],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]},
+    "metadata": {"a": "b"},
+    "include": ["message.output_text.logprobs"],
+    "instructions": "Be brief.",
+    "truncation": "auto",
+    "max_tool_calls": 1,
+    "user": "me",
+}
+
+
+@pytest.mark.parametrize("param", EVERYTHING)
+def test_no_value_of_a_parameter_breaks_the_server(limited: tuple[TestClient, RandomGraphs], param: str) -> None:
+    body = {name: value for name, value in EVERYTHING.items() if param == "text" or name != "text"}
+    for value in within(EVERYTHING[param]):
+        response = limited[0].post(RESPONSES, json={**body, param: value, "max_output_tokens": 1})
+        assert response.status_code in (200, 400), (value, response.text)
 
 
 @pytest.mark.parametrize(
