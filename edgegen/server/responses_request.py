@@ -124,6 +124,7 @@ def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a response repeats of its request, which has been read."""
     reasoning: dict[str, Any] = given.get("reasoning", {})
     repeated = ("user", "safety_identifier", "prompt_cache_key")
+    drops = given.get("context_overflow") == "drop_oldest"
     return {
         "background": False,
         "instructions": given.get("instructions"),
@@ -138,16 +139,20 @@ def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
         "text": {"format": _format(given)},
         "tool_choice": given.get("tool_choice", "auto"),
         "tools": [{**_NO_TOOL, **tool} for tool in given.get("tools", [])],
-        "truncation": given.get("truncation", "disabled"),
+        "truncation": given.get("truncation", "auto" if drops else "disabled"),
         **{name: given[name] for name in repeated if name in given},
     }
 
 
-def _format(given: Mapping[str, Any]) -> dict[str, Any]:
+def _format(given: Mapping[str, Any]) -> object:
+    """``text.format``, or ``response_format`` as it is here: the schema beside its type."""
     text: dict[str, Any] = given.get("text", {})
-    form = text.get("format") or given.get("response_format") or {"type": "text"}
-    schema: dict[str, Any] = form.get("json_schema", {})
-    return {"type": form["type"], **schema} if schema else form
+    form: object = text.get("format") or given.get("response_format", {"type": "text"})
+    fields = cast(dict[str, Any], form) if isinstance(form, dict) else {}
+    schema: object = fields.get("json_schema")
+    if isinstance(schema, dict):
+        return {"type": fields.get("type"), **cast(dict[str, Any], schema)}
+    return cast(object, form)
 
 
 def _settings(given: Mapping[str, Any]) -> RequestSettings:
