@@ -49,6 +49,10 @@ class Metrics:
         self._tokens.labels(model, "cached").inc(timings.cached_tokens)
         self._tokens.labels(model, "completion").inc(sum(len(choice.token_ids) for choice in result.choices))
 
+    def embedded(self, model: str, tokens: int) -> None:
+        """Count the tokens of inputs of embeddings."""
+        self._tokens.labels(model, "prompt").inc(tokens)
+
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
         return generate_latest(self._registry)
