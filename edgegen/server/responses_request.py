@@ -77,7 +77,7 @@ _MOST_KEY, _MOST_VALUE = 64, 512
 """Characters of ``metadata``."""
 
 _NO_TOOL: Mapping[str, Any] = {"description": None, "parameters": None, "strict": False}
-"""What a tool leaves out. Only a required call is kept to its schema, so that is not strict."""
+"""What a tool leaves out. Arguments follow its schema if that can be enforced, which is not promised."""
 
 _OWN = (
     "model",

@@ -340,6 +340,13 @@ def test_a_call_can_be_required(folder: Path, choice: Any) -> None:
     )
 
 
+def test_one_call_where_parallel_calls_are_not_wanted(folder: Path) -> None:
+    client, _ = answering(folder, TWO_CALLS)
+    response = ask(client, tools=[WEATHER], parallel_tool_calls=False)
+    assert [item["type"] for item in response["output"]] == ["message", "function_call"]
+    assert response["parallel_tool_calls"] is False
+
+
 def test_no_call_where_none_is_wanted(folder: Path) -> None:
     client, graphs = answering(folder, CALL)
     response = ask(client, tools=[WEATHER], tool_choice="none")
