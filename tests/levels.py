@@ -42,6 +42,7 @@ FILES = {
     "runtime/server_page/test_browser.py": "e2e",
     "runtime/server/test_lm_eval.py": "parity",
     "runtime/server/test_process.py": "e2e",
+    "runtime/server/test_responses_client.py": "e2e",
     "runtime/stopping/test_against_transformers.py": "parity",
     "test_layout.py": "unit",
     "test_levels.py": "unit",
