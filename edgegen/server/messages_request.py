@@ -153,7 +153,7 @@ def _response_format(given: Mapping[str, Any], problems: list[str]) -> dict[str,
         return None
     form: Mapping[str, Any] = cast(dict[str, Any], value) if isinstance(value, dict) else {}
     if form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
-        problems.append(f"{where}: {{'type': 'json_schema', 'schema': {{…}}}} expected, found {shortened(value)}")
+        problems.append(f"{where}: {{'type': 'json_schema', 'schema': {{…}}}} expected")
         return None
     problems += strange_keys(where, form, ("type", "schema", "name"))
     return {"type": "json_schema", "json_schema": {"name": "output", "schema": form["schema"]}}
