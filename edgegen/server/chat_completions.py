@@ -7,6 +7,7 @@ from typing import Any, cast
 from edgegen.batch.openai import CHAT, COMPLETION
 from edgegen.batch.openai_answer import chat_completion, chat_logprobs, finish_reason
 from edgegen.chat import Conversation
+from edgegen.chat.tools import ToolCallDelta
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
@@ -69,6 +70,9 @@ class ChatCompletionWriter:
             made.append(self._chunk(index, {"reasoning_content": piece.reasoning_content}))
         if piece.content or piece.logprobs:
             made.append(self._chunk(index, {"content": piece.content}, chat_logprobs(piece.logprobs)))
+        if piece.tool_call_deltas:
+            calls = [_call_delta(delta) for delta in piece.tool_call_deltas]
+            made.append(self._chunk(index, {"tool_calls": calls}))
         if piece.finish_reason is not None:
             made.append(self._chunk(index, {}, None, finish_reason(piece.finish_reason)))
         return made
@@ -88,6 +92,13 @@ class ChatCompletionWriter:
         return self._frame.chunk(_CHUNK, choice, _dropped(self._dropped))
 
 
+def _call_delta(delta: ToolCallDelta) -> dict[str, Any]:
+    function = {"arguments": delta.arguments}
+    if delta.id is None:
+        return {"index": delta.index, "function": function}
+    return {"index": delta.index, "id": delta.id, "type": "function", "function": {"name": delta.name, **function}}
+
+
 def _dropped(messages: int) -> dict[str, int]:
     """A field of edgegen's own: how many of the oldest messages the model has not read."""
     return {"dropped_messages": messages} if messages else {}
@@ -99,10 +110,13 @@ def read_tools(given: Mapping[str, Any]) -> Any:
     Raises:
         ApiError: there are too many.
     """
-    tools: Any = given.get("tools")
-    if isinstance(tools, list) and len(cast(list[Any], tools)) > MOST_TOOLS:
-        raise ApiError(400, f"tools: at most {MOST_TOOLS}, found {len(cast(list[Any], tools))}.", param="tools")
-    return None if tools == [] else tools
+    tools: object = given.get("tools")
+    if not isinstance(tools, list):
+        return tools  # refused with the tools' own error
+    count = len(cast(list[object], tools))
+    if count > MOST_TOOLS:
+        raise ApiError(400, f"tools: at most {MOST_TOOLS}, found {count}.", param="tools")
+    return cast(Any, tools) if count else None
 
 
 def read_conversation(messages: object) -> Conversation:

@@ -116,6 +116,30 @@ def test_a_constraint_of_another_kind_contradicts_a_call(folder: Path) -> None:
         llm.chat(ASKED, tools=[get_weather], tool_choice="required", response_format={"type": "json_object"})
 
 
+def test_a_call_that_must_be_made_is_streamed_while_it_is_written(folder: Path) -> None:
+    llm, _ = saying(folder, f"{CALL}\n{CALL}")
+    stream = llm.stream_chat(ASKED, tools=[get_weather], tool_choice="required")
+    chunks, result = list(stream), stream.result
+    deltas = [delta for chunk in chunks for delta in chunk.tool_call_deltas]
+    for n, call in enumerate(result.tool_calls):
+        assert [(d.id, d.name) for d in deltas if d.index == n and d.id] == [(call.id, "get_weather")]
+        pieces = [delta.arguments for delta in deltas if delta.index == n]
+        assert "".join(pieces) == call.arguments_json == '{"city": "Oslo"}'
+        assert len([*filter(None, pieces)]) > 5
+    assert [call for chunk in chunks for call in chunk.tool_calls] == [*result.tool_calls]
+    assert len(result.tool_calls) == 2
+    assert (result.content, result.finish_reason) == ("", "tool_calls")
+
+
+def test_a_call_that_is_cut_short_has_been_streamed(folder: Path) -> None:
+    llm, _ = saying(folder, f"{CALL}\n{CALL}")
+    most = len(f"{CALL}\n{CALL}".removesuffix('slo"}}\n</tool_call>'))
+    stream = llm.stream_chat(ASKED, tools=[get_weather], tool_choice="required", max_new_tokens=most)
+    deltas = [delta for chunk in stream for delta in chunk.tool_call_deltas]
+    assert "".join(delta.arguments for delta in deltas if delta.index == 1) == '{"city": "O'
+    assert (len(stream.result.tool_calls), stream.result.finish_reason, stream.result.content) == (1, "length", "")
+
+
 @pytest.mark.parametrize("template", [PLAIN, None])
 def test_a_model_whose_template_knows_no_tools_is_told_of_them(folder: Path, template: str | None) -> None:
     llm, graphs = saying(folder, f" {CALL}", template)
