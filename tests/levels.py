@@ -39,6 +39,7 @@ FILES = {
     "runtime/sampling/test_llamacpp_goldens.py": "golden",
     "runtime/scoring/test_scoring_against_transformers.py": "parity",
     "runtime/server_page/test_browser.py": "e2e",
+    "runtime/server/test_messages_client.py": "e2e",
     "runtime/server/test_process.py": "e2e",
     "runtime/stopping/test_against_transformers.py": "parity",
     "test_layout.py": "unit",

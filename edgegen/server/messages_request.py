@@ -60,6 +60,11 @@ _TOOL_KEYS = (
     "allowed_callers",
     "eager_input_streaming",
 )
+_THINKING_KEYS: Mapping[str, tuple[str, ...]] = {
+    "enabled": ("type", "budget_tokens", "display", "block_binding"),
+    "disabled": ("type",),
+    "adaptive": ("type", "display", "block_binding"),
+}
 _LEAST_BUDGET = 1024
 """Tokens that ``thinking`` may be given at least, by Anthropic's rule."""
 
@@ -120,7 +125,7 @@ def _prompt(given: Mapping[str, Any], problems: list[str]) -> ChatPrompt | None:
 
 
 def _options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    values = dict[str, Any]()
+    values, said_by = dict[str, Any](), dict[str, str]()
     for name, value in given.items():
         option = _RENAMED.get(name, name)
         if option not in OPTION_NAMES:
@@ -128,9 +133,9 @@ def _options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
         if name in _ONE_ANSWER and value != _ONE_ANSWER[name]:
             problems.append(f"{name}: a message is one answer without log-probabilities: leave it out")
         elif option in values:
-            problems.append(f"{option} and {name} would say the same: keep one of them")
+            problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
         else:
-            values[option] = from_json(option, value)
+            values[option], said_by[option] = from_json(option, value), name
     if "max_new_tokens" not in values:
         problems.append("max_tokens is missing: say how many tokens the answer may have")
     if (wanted := _response_format(given, problems)) is not None:
@@ -155,7 +160,7 @@ def _response_format(given: Mapping[str, Any], problems: list[str]) -> dict[str,
     if form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
         problems.append(f"{where}: {{'type': 'json_schema', 'schema': {{…}}}} expected")
         return None
-    problems += strange_keys(where, form, ("type", "schema", "name"))
+    problems += strange_keys(where, form, ("type", "schema"))
     return {"type": "json_schema", "json_schema": {"name": "output", "schema": form["schema"]}}
 
 
@@ -175,15 +180,15 @@ def _thinking(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The variables by which templates switch thinking on and off; none where a model is to decide by itself."""
     if "thinking" not in given:
         return {}
-    entry, kinds = _part(given, "thinking"), ("enabled", "disabled", "adaptive")
+    entry, kinds = _part(given, "thinking"), tuple(_THINKING_KEYS)
     kind, budget, display = entry.get("type"), entry.get("budget_tokens"), entry.get("display")
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         near = did_you_mean(kind, kinds) if isinstance(kind, str) else ""
         problems.append(f"thinking: an object whose type is {', '.join(kinds)} expected{near}")
         return {}
-    problems += strange_keys("thinking", entry, ("type", "display", *(["budget_tokens"] if kind == "enabled" else [])))
-    if display not in (None, "summarized", "omitted"):
-        problems.append(f"thinking.display: summarized or omitted expected, found {shortened(display)}")
+    problems += strange_keys("thinking", entry, _THINKING_KEYS[kind])
+    if display not in (None, "summarized", "updates", "omitted"):
+        problems.append(f"thinking.display: summarized, updates or omitted expected, found {shortened(display)}")
     if kind == "enabled":
         most: Any = given.get("max_tokens")
         if type(budget) is not int or budget < _LEAST_BUDGET:

@@ -94,9 +94,11 @@ class MessageWriter:
 
     def _calls(self, piece: GenerationChunk) -> list[Event]:
         made = list[Event]()
-        for call in piece.tool_calls:
-            made += self._open({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
-            made.append(self._delta({"type": "input_json_delta", "partial_json": call.arguments_json}))
+        for delta in piece.tool_call_deltas:
+            if delta.id is not None:
+                made += self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
+            if delta.arguments:
+                made.append(self._delta({"type": "input_json_delta", "partial_json": delta.arguments}))
         return made
 
     def _open(self, block: dict[str, Any]) -> list[Event]:
