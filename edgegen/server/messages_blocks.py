@@ -10,7 +10,7 @@ from typing import Any, cast
 from edgegen.errors import did_you_mean
 from edgegen.server.options import MOST_MESSAGES
 
-_BLOCKS: Mapping[str, tuple[str, ...]] = {
+BLOCKS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "citations"),
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
@@ -235,7 +235,7 @@ class _Reader:
                 f"{where}: a block of type {' or '.join(allowed)} expected, found {shortened(kind)}{near}"
             )
             return False
-        self._problems += strange_keys(where, entry, ("type", "cache_control", *_BLOCKS[kind]))
+        self._problems += strange_keys(where, entry, ("type", "cache_control", *BLOCKS[kind]))
         return kind != "text" or self._is_text(where, entry, "text")
 
     def _is_text(self, where: str, block: Mapping[str, object], name: str) -> bool:

@@ -48,7 +48,7 @@ KNOWN = COUNTED | {"stream", *_RENAMED, *OPTION_NAMES}
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Anthropic's levels, and those that templates know."""
 
-_TOOL_KEYS = (
+TOOL_KEYS = (
     "name",
     "description",
     "input_schema",
@@ -60,7 +60,7 @@ _TOOL_KEYS = (
     "allowed_callers",
     "eager_input_streaming",
 )
-_THINKING_KEYS: Mapping[str, tuple[str, ...]] = {
+THINKING_KEYS: Mapping[str, tuple[str, ...]] = {
     "enabled": ("type", "budget_tokens", "display", "block_binding"),
     "disabled": ("type",),
     "adaptive": ("type", "display", "block_binding"),
@@ -180,13 +180,13 @@ def _thinking(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The variables by which templates switch thinking on and off; none where a model is to decide by itself."""
     if "thinking" not in given:
         return {}
-    entry, kinds = _part(given, "thinking"), tuple(_THINKING_KEYS)
+    entry, kinds = _part(given, "thinking"), tuple(THINKING_KEYS)
     kind, budget, display = entry.get("type"), entry.get("budget_tokens"), entry.get("display")
     if not isinstance(kind, str) or kind not in kinds:
         near = did_you_mean(kind, kinds) if isinstance(kind, str) else ""
         problems.append(f"thinking: an object whose type is {', '.join(kinds)} expected{near}")
         return {}
-    problems += strange_keys("thinking", entry, _THINKING_KEYS[kind])
+    problems += strange_keys("thinking", entry, THINKING_KEYS[kind])
     if display not in (None, "summarized", "updates", "omitted"):
         problems.append(f"thinking.display: summarized, updates or omitted expected, found {shortened(display)}")
     if kind == "enabled":
@@ -240,7 +240,7 @@ def _definition(where: str, tool: object, problems: list[str]) -> dict[str, Any]
         said = "only custom tools, with an input_schema, are supported"
         problems.append(f"{where} is of type {shortened(entry['type'])}: {said}")
         return {}
-    problems += strange_keys(where, entry, _TOOL_KEYS)
+    problems += strange_keys(where, entry, TOOL_KEYS)
     schema, description = entry.get("input_schema"), entry.get("description")
     if not isinstance(schema, dict):
         problems.append(f"{where}.input_schema: a JSON schema expected, found {shortened(schema)}")

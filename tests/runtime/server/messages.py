@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from tests.runtime.saying import CALL, TEMPLATE, THINKING
+
 MESSAGES, COUNT_TOKENS = "/v1/messages", "/v1/messages/count_tokens"
 
 WEATHER: dict[str, Any] = {
@@ -10,6 +12,21 @@ WEATHER: dict[str, Any] = {
     "description": "The weather of a city.",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
+
+TWO_CALLS = f"I look.\n{CALL}\n{CALL.replace('Oslo', 'Rome')}"
+
+STREAMED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "text": ("It rains.", TEMPLATE, {}),
+    "nothing": ("", TEMPLATE, {}),
+    "calls": (TWO_CALLS, TEMPLATE, {"tools": [WEATHER]}),
+    "a stop": ("One. Two.", TEMPLATE, {"stop_sequences": [". T"]}),
+    "a limit": ("One. Two.", TEMPLATE, {"max_tokens": 4}),
+    "thoughts": ("Hm.\n</think>\n\nYes.", THINKING, {}),
+    "thoughts and a call": (f"Hm.\n</think>\n\n{CALL}", THINKING, {"tools": [WEATHER]}),
+    "hidden thoughts": ("Hm.\n</think>\n\nYes.", THINKING, {"thinking": {"type": "adaptive", "display": "omitted"}}),
+    "edits": ("Yes.", TEMPLATE, {"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}),
+}
+"""What the model says with which template, and what a request asks beside the message."""
 
 
 def error_of(response: Any, status: int) -> dict[str, Any]:

@@ -12,11 +12,19 @@ from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.options import MOST_BODY_BYTES, MOST_MESSAGES, MOST_STOPS, MOST_TOOLS, ServerOptions
 from tests.runtime.models import EOS, FailAt, FakeGraphs, Gate, RandomGraphs, fake_llm
-from tests.runtime.saying import ASKED, CALL, TEMPLATE, THINKING, Saying, saying
+from tests.runtime.saying import ASKED, CALL, TEMPLATE, Saying, saying
 from tests.runtime.server.material import HELLO, client_of, fake_client
-from tests.runtime.server.messages import COUNT_TOKENS, MESSAGES, WEATHER, assembled, error_of, events_of
+from tests.runtime.server.messages import (
+    COUNT_TOKENS,
+    MESSAGES,
+    STREAMED,
+    TWO_CALLS,
+    WEATHER,
+    assembled,
+    error_of,
+    events_of,
+)
 
-TWO_CALLS = f"I look.\n{CALL}\n{CALL.replace('Oslo', 'Rome')}"
 SWITCH = TEMPLATE + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
 
 
@@ -59,19 +67,6 @@ def test_an_answer_is_that_of_python(client: TestClient, llm: LLM) -> None:
             "output_tokens": 12,
         },
     }
-
-
-STREAMED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "text": ("It rains.", TEMPLATE, {}),
-    "nothing": ("", TEMPLATE, {}),
-    "calls": (TWO_CALLS, TEMPLATE, {"tools": [WEATHER]}),
-    "a stop": ("One. Two.", TEMPLATE, {"stop_sequences": [". T"]}),
-    "a limit": ("One. Two.", TEMPLATE, {"max_tokens": 4}),
-    "thoughts": ("Hm.\n</think>\n\nYes.", THINKING, {}),
-    "thoughts and a call": (f"Hm.\n</think>\n\n{CALL}", THINKING, {"tools": [WEATHER]}),
-    "hidden thoughts": ("Hm.\n</think>\n\nYes.", THINKING, {"thinking": {"type": "adaptive", "display": "omitted"}}),
-    "edits": ("Yes.", TEMPLATE, {"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}),
-}
 
 
 @pytest.mark.parametrize("name", STREAMED)
