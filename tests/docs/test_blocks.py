@@ -34,7 +34,7 @@ PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"openai-client.md": "openai"}
+CLIENTS = {"openai-client.md": "openai", "anthropic-client.md": "anthropic"}
 """Pages whose Python talks to a server, and the module that they use for it."""
 
 RUN = {"edgegen", "echo"}

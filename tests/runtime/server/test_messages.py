@@ -357,7 +357,11 @@ def test_what_is_cached_is_counted_apart(int8_bundle: Bundle) -> None:
 
 
 def test_a_request_of_claude_code(folder: Path) -> None:
-    """What version 2.1.330 sends, but for the length of its texts and the number of its tools."""
+    """What version 2.1.330 sends, but for the length of its texts and the number of its tools.
+
+    It is set up by ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_MODEL, and ``max_tokens`` is
+    CLAUDE_CODE_MAX_OUTPUT_TOKENS.
+    """
     client, graphs = answering(folder, TWO_CALLS)
     body: dict[str, Any] = {
         "model": "fake",

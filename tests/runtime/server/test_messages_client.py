@@ -43,13 +43,11 @@ def check(kind: Any, content: Any) -> None:
 
 
 def _unknown(value: Any) -> Iterator[str]:
-    if isinstance(value, pydantic.BaseModel):
-        yield from value.__pydantic_extra__ or ()
-        for inner in vars(value).values():
-            yield from _unknown(inner)
-    elif isinstance(value, list):
-        for item in cast(list[Any], value):
-            yield from _unknown(item)
+    extra: Any = getattr(value, "__pydantic_extra__", None)
+    fields: dict[str, Any] = vars(value) if extra is not None else {}
+    yield from extra or ()
+    for inner in [*fields.values(), *(cast(list[Any], value) if isinstance(value, list) else [])]:
+        yield from _unknown(inner)
 
 
 @pytest.mark.parametrize("name", STREAMED)
