@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli import app
 from edgegen.cli.serve import command as serve
 from edgegen.server.app import WIRES
 from edgegen.tokenizer import Tokenizer
@@ -223,7 +225,7 @@ def _check_python(words: list[str]) -> None:
 
 def _check_serve(words: list[str]) -> None:
     """``edgegen serve --option`` runs until it is stopped: it knows the options."""
-    serve.make_context("serve", words[2:])
+    serve.make_context("serve", words[2:], parent=Context(app))
 
 
 def _check_curl(words: list[str]) -> None:

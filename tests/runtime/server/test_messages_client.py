@@ -43,11 +43,14 @@ def check(kind: Any, content: Any) -> None:
 
 
 def _unknown(value: Any) -> Iterator[str]:
-    extra: Any = getattr(value, "__pydantic_extra__", None)
-    fields: dict[str, Any] = vars(value) if extra is not None else {}
-    yield from extra or ()
-    for inner in [*fields.values(), *(cast(list[Any], value) if isinstance(value, list) else [])]:
-        yield from _unknown(inner)
+    if isinstance(value, list):
+        inner = cast(list[Any], value)
+    else:
+        extra: dict[str, Any] | None = getattr(value, "__pydantic_extra__", None)
+        yield from extra or ()
+        inner = [] if extra is None else [*value.__dict__.values()]
+    for one in inner:
+        yield from _unknown(one)
 
 
 @pytest.mark.parametrize("name", STREAMED)
