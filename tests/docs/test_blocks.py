@@ -225,7 +225,7 @@ def _check_python(words: list[str]) -> None:
 
 def _check_serve(words: list[str]) -> None:
     """``edgegen serve --option`` runs until it is stopped: it knows the options."""
-    serve.make_context("serve", words[2:], parent=Context(app))
+    serve.make_context("serve", words[2:], parent=Context(app, help_option_names=["-h", "--help"]))
 
 
 def _check_curl(words: list[str]) -> None:
