@@ -9,7 +9,7 @@ from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
-from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
+from edgegen.cli.option_flags import DEFAULTS, given_engine_options, given_options, option_flags
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
@@ -75,7 +75,9 @@ def _talk(
     about = f"{name}: context of {llm.max_context} tokens, {llm.bundle.path}"
     set_here = {key: value for key, value in given.items() if value is not None}
     dialogue = Completion(llm) if completes else Chat(llm, system)
-    repl = Repl(llm, screen, dialogue, llm.generation_options, set_here, about=about, stats=stats)
+    repl = Repl(
+        llm, screen, dialogue, llm.generation_options.override(DEFAULTS["chat"]), set_here, about=about, stats=stats
+    )
     if not interactive:
         run_piped(repl, sys.stdin.buffer)
         return

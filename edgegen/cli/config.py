@@ -15,7 +15,7 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, command_of
 from edgegen.cli.environment import API_KEY, HOME, variables_of, warn_of_misspelt
 from edgegen.cli.flag import Flag
-from edgegen.cli.option_flags import default_of, given_engine_options, given_options
+from edgegen.cli.option_flags import DEFAULTS, default_of, given_engine_options, given_options
 from edgegen.errors import did_you_mean
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
@@ -89,10 +89,11 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
     with parser.make_context(command.name, flags, parent=parent) as read:
         asked, engine = given_options(), EngineOptions(**given_engine_options())
         bundle = _bundle(read.params)
-        of_bundle = GenerationOptions()
+        verbs = DEFAULTS.get(command.name or "", {})
+        of_bundle = defaults = GenerationOptions().override(verbs)
         if bundle is not None:
             config = bundle.json(bundle.manifest.generation_config)
-            of_bundle = GenerationOptions.from_config(config, bundle.manifest.model.max_context)
+            of_bundle = GenerationOptions.from_config(config, bundle.manifest.model.max_context).override(verbs)
         effective = of_bundle.override(asked)
         for variable, flag in variables.items():
             assert flag.name
@@ -100,7 +101,7 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
             value: Any = read.params.get(flag.name)
             if hasattr(effective, flag.name):
                 value = getattr(effective, flag.name)
-                before, default = getattr(of_bundle, flag.name), getattr(GenerationOptions(), flag.name)
+                before, default = getattr(of_bundle, flag.name), getattr(defaults, flag.name)
                 if source == "default" or flag.name not in asked:
                     source = "implied" if value != before else "bundle" if before != default else "default"
             elif hasattr(engine, flag.name):

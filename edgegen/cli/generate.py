@@ -15,7 +15,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
-from edgegen.cli.session_file import SessionFile, spoken
+from edgegen.cli.session_file import SessionFile, dropped_note, spoken
 from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
@@ -122,6 +122,8 @@ def command(
         result = stream.wait()
     if kept:
         kept.save()
+    if result.dropped_messages:
+        click.echo(f"edgegen: note: {dropped_note(result.dropped_messages, llm.max_context)}.", err=True)
     if as_json:
         prompt_text = {"prompt": text} if echo else {}
         choices = {"choices": [_record(choice) for choice in result.choices]} if several else {}

@@ -9,18 +9,21 @@ from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import in_group
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
-from edgegen.options.generation import GenerationOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Biases, Number, OneOf, Switch, Texts, TokenIds
 from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULTS: dict[str, GenerationOverrides] = {"chat": {"context_overflow": "drop_oldest"}}
+"""The defaults of single verbs, where they are not those of the options."""
 
 _GIVEN = "edgegen.options"
 
 
 def option_flags(verb: str) -> Callable[[F], F]:
     """Give a command the flags that the table has for ``verb``; what is given of them is collected."""
-    generation, engine = GenerationOptions(), EngineOptions()
+    generation, engine = GenerationOptions().override(DEFAULTS.get(verb, {})), EngineOptions()
     defaults = [(option, generation) for option in GENERATION_OPTIONS] + [(option, engine) for option in ENGINE_OPTIONS]
 
     def add(command: F) -> F:
