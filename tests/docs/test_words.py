@@ -29,6 +29,7 @@ TERMS = {
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/bundle-format.md": "manifest; KV cache; prefill; decode; block_size; SmoothQuant",
     "docs/cli.md": "KV cache; temperature; beam",
+    "docs/configuration.md": "environment variable; precedence; flag; completion; system message",
     "docs/constrained-output.md": "constrained decoding; JSON Schema; regular expression; Lark; GBNF",
     "docs/continuous-batching.md": """
         continuous batching; chunked prefill; admission; first come, first served; preemption; priority; throughput;
@@ -80,6 +81,7 @@ TERMS = {
     "docs/serving.md": """
         continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token
         """,
+    "docs/service.md": "systemd; Containerfile; KV cache; API; TLS; Prometheus; health check",
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """
         speculative decoding; prompt lookup; draft model; proposals; accepted; acceptance rate; n-gram
