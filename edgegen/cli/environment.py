@@ -52,9 +52,10 @@ def name_variables(ctx: click.Context, error: EdgegenError) -> None:
     """Add a note to an error about values that variables gave: the message knows their options only."""
     said = str(error)
     for variable, (flag, text) in variables_read(ctx).items():
-        names = [flag.name or "", *flag.opts, *flag.secondary_opts]
-        spelled = "|".join(re.escape(name) for name in names if name)
-        if re.search(rf"(?<![\w-])({spelled})(?![\w-])", said) or repr(text) in said:
+        flags = "|".join(re.escape(name) for name in (*flag.opts, *flag.secondary_opts))
+        # An option's name that is a word, such as model, is the option's only before its value or what is wrong.
+        name = re.escape(flag.name or "") + ("" if "_" in (flag.name or "") else "(?=[:=])")
+        if re.search(rf"(?<![\w-])({flags}|{name})(?![\w-])", said) or repr(text) in said:
             error.add_note(f"{variable} is {text!r} in the environment; {max(flag.opts, key=len)} overrides it")
 
 

@@ -212,6 +212,11 @@ class TestErrors:
         monkeypatch.setenv("EDGEGEN_KV", "int8")
         assert "EDGEGEN" not in refused(capsys, "generate", "--temperature", "-1", "Hello")
 
+    def test_a_word_of_a_message_is_no_option(self, capsys: Capture, monkeypatch: Set) -> None:
+        monkeypatch.setenv("EDGEGEN_MODEL", "stories")
+        monkeypatch.setenv("EDGEGEN_SYSTEM", "Be brief.")
+        assert "EDGEGEN" not in refused(capsys, "generate", "a b c d e f g h " * 200)
+
     def test_a_wrong_value_under_a_flag_does_not_matter(self, capsys: Capture, monkeypatch: Set) -> None:
         monkeypatch.setenv("EDGEGEN_MAX_NEW_TOKENS", "ten")
         assert in_effect(capsys, "-n", "9")["max_new_tokens"] == 9
