@@ -66,7 +66,7 @@ class _Verbs(click.Group):
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], VERBS)}.", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
+        if command is not None and name != "config":  # which warns of another verb's variables
             warn_of_misspelt(command, lambda: map(command_of, VERBS))
         return name, command, rest
 

@@ -242,6 +242,14 @@ class TestMisspelt:
         (line,) = self.warned(capsys, "generate", "--print-options")
         assert line == f"edgegen: warning: {name} is no variable of edgegen (did you mean {meant!r}?)"
 
+    def test_config_warns_once_of_the_verbs_variables(self, capsys: Capture, monkeypatch: Set) -> None:
+        for name in ("EDGEGEN_API_KEYS", "EDGEGEN_PORTS", "EDGEGEN_TEMPRATURE"):
+            monkeypatch.setenv(name, "1")
+        assert [line.split()[2] for line in self.warned(capsys, "config", "serve")] == [
+            "EDGEGEN_API_KEYS",
+            "EDGEGEN_PORTS",
+        ]
+
     def test_variables_of_other_verbs_and_of_others_are_left_alone(self, capsys: Capture, monkeypatch: Set) -> None:
         # EDGEGEN_MAX_TOKENS, of serve, is near to a variable of generate.
         for name in ("EDGEGEN_MAX_TOKENS", "EDGEGEN_PORT", "EDGEGEN_SOMETHING_ELSE"):
