@@ -243,6 +243,7 @@ class LLM:
         *,
         tools: Ids[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool = True,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
@@ -257,7 +258,8 @@ class LLM:
 
         ``tools``: functions that the model may call, as Python functions or in OpenAI's form; the result has the
         ``tool_calls``, and calls nothing. ``tool_choice`` is ``auto``, ``none``, ``required``, or ``{"type":
-        "function", "function": {"name": …}}``; the last two constrain the answer to calls. With
+        "function", "function": {"name": …}}``; the last two constrain the answer to calls. Without
+        ``parallel_tool_calls`` it has one call at most. With
         ``context_overflow="drop_oldest"`` a conversation that does not fit the context loses its oldest turns, and the
         result has the number of ``dropped_messages``.
 
@@ -266,7 +268,7 @@ class LLM:
             SessionError: the session was begun with another model.
             OptionError, ConstraintError, PromptTooLongError: as :meth:`generate`.
         """
-        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice)
+        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
         return self._client.run([request], cancel)[0]
 
     def stream_chat(
@@ -276,12 +278,13 @@ class LLM:
         *,
         tools: Ids[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool = True,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
         """Stream the assistant's answer in chunks; arguments and errors are those of :meth:`chat`."""
-        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice)
+        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
         return self._client.stream(request, cancel)
 
     @overload
@@ -404,6 +407,7 @@ class LLM:
         session: Session | None,
         tools: Ids[Tool] | None,
         tool_choice: ToolChoice | None,
+        parallel: bool,
     ) -> Request:
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
         tokenizer = self.tokenizer
@@ -416,7 +420,7 @@ class LLM:
             known = self.generation_options.eos_token_id or ()
             chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
         chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        shown, form = self._reply_format(said, tools, tool_choice)
+        shown, form = self._reply_format(said, tools, tool_choice, parallel)
         dropped = 0
         if chosen.context_overflow == "drop_oldest":
             ids, dropped = drop_oldest(
@@ -432,7 +436,7 @@ class LLM:
         return request
 
     def _reply_format(
-        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None
+        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool
     ) -> tuple[Conversation, ReplyFormat | None]:
         """The conversation as the model is to read it, and what to read in its answer."""
         if tools is not None and said.tools is not None:
@@ -440,7 +444,7 @@ class LLM:
         given = said.tools if tools is None else tools
         if given is None and choice not in (None, "auto", "none"):
             raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
-        read = None if given is None else Tools.read(given, choice or "auto")
+        read = None if given is None else Tools.read(given, choice or "auto", parallel=parallel)
         shown, style = (said, None) if given is None else self.chat_template.with_tools(said, read)
         reasoning = self.chat_template.reasoning(shown)
         if reasoning is None and style is None:

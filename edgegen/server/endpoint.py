@@ -198,7 +198,14 @@ async def _merged(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, Ge
 def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
     """Tokenize all prompts and submit them. They run in one batch."""
     return [
-        llm.stream_chat(prompt.conversation, options, tools=prompt.tools, tool_choice=prompt.tool_choice, cancel=token)
+        llm.stream_chat(
+            prompt.conversation,
+            options,
+            tools=prompt.tools,
+            tool_choice=prompt.tool_choice,
+            parallel_tool_calls=prompt.parallel_tool_calls,
+            cancel=token,
+        )
         if isinstance(prompt, ChatPrompt)
         else llm.stream(prompt, options, cancel=token)
         for prompt in asked.prompts
