@@ -410,6 +410,14 @@ class LLM:
             self._chat_template = ChatTemplate.from_bundle(self.bundle)
         return self._chat_template
 
+    def check_session(self, session: Session) -> None:
+        """Tell whether this model can continue a session, as every request with it does.
+
+        Raises:
+            SessionError: it was begun with another model, or with another type of KV cache.
+        """
+        self._requests.check(session)
+
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
 

@@ -35,6 +35,7 @@ FILES = {
     "families/test_real_checkpoints.py": "golden",
     "families/test_vision.py": "parity",
     "families/test_windows.py": "parity",
+    "packaging/test_image.py": "e2e",
     "runtime/evaluation/test_harness_against_lm_eval.py": "parity",
     "runtime/sampling/test_against_transformers.py": "parity",
     "runtime/sampling/test_llamacpp_goldens.py": "golden",
@@ -65,6 +66,7 @@ FOLDERS = {
     "export/tokenizer": "unit",
     "families": "graph",
     "models": "unit",
+    "packaging": "unit",
     "runtime": "unit",
 }
 
