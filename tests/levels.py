@@ -31,6 +31,7 @@ FILES = {
     "families/test_exactness.py": "parity",
     "families/test_families.py": "parity",
     "families/test_groups.py": "parity",
+    "families/test_hidden_states.py": "parity",
     "families/test_real_checkpoints.py": "golden",
     "families/test_vision.py": "parity",
     "families/test_windows.py": "parity",

@@ -15,6 +15,7 @@ from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
 from edgegen.server.chat_completions import ChatCompletions
 from edgegen.server.completions import Completions
+from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
 from edgegen.server.metrics import Metrics
@@ -39,6 +40,7 @@ def create_app(
     served = ServedModels(models, options, metrics, running=running, source=source)
     routes = [
         *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
+        Route(EMBEDDINGS, EmbeddingsEndpoint(served, options, metrics), methods=["POST"]),
         *Information(served, options, metrics).routes(),
         *ModelRoutes(served).routes(),
         *page_routes(),

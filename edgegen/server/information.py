@@ -113,7 +113,7 @@ class Information:
                 "logprobs": True,
                 "response_format": llm.tokenizer is not None,
                 "tools": llm.tokenizer is not None,
-                "embeddings": False,
+                "embeddings": llm.embedding_size is not None,
             },
             "generation_options": llm.generation_options.to_json(),
             "parity": _parity(llm),

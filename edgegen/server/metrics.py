@@ -62,6 +62,10 @@ class Metrics:
         self._tokens.labels(model, "cached").inc(timings.cached_tokens)
         self._tokens.labels(model, "completion").inc(sum(len(choice.token_ids) for choice in result.choices))
 
+    def embedded(self, model: str, tokens: int) -> None:
+        """Count the tokens of inputs of embeddings."""
+        self._tokens.labels(model, "prompt").inc(tokens)
+
     def model_loaded(self, model: str, seconds: float) -> None:
         self._loads.labels(model, "loaded").inc()
         self._load_seconds.labels(model).observe(seconds)

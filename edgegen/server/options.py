@@ -11,6 +11,9 @@ MOST_JSON_DEPTH = 64
 MOST_MESSAGES = 2048
 MOST_PROMPTS = 128
 """Prompts of one completion request."""
+MOST_EMBEDDING_INPUTS = 2048
+MOST_EMBEDDED_TOKENS = 300_000
+"""Of all inputs of one request for embeddings together."""
 MOST_TOOLS = 128
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024

@@ -20,6 +20,7 @@ from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.serve import command as serve
 from edgegen.server.app import WIRES
+from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsRequest
 from edgegen.tokenizer import Tokenizer
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
@@ -230,7 +231,9 @@ def _check_curl(words: list[str]) -> None:
     """``curl URL -d BODY``: a request that the server takes."""
     _, url, data, body = words
     assert data == "-d"
-    {wire.url: wire for wire in WIRES}[url.removeprefix(SERVER)].read(json.loads(body))
+    read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
+    read[EMBEDDINGS] = EmbeddingsRequest.read
+    read[url.removeprefix(SERVER)](json.loads(body))
 
 
 NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}

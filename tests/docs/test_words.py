@@ -35,6 +35,7 @@ TERMS = {
         latency; KV cache; bit-exact; prefix caching
         """,
     "docs/evaluating.md": "perplexity; standard error; lm-evaluation-harness; log-probabilities",
+    "docs/embeddings.md": "embedding; hidden states; pooling; cosine similarity; chunked prefill; prefix caching",
     "docs/exporting.md": """
         checkpoint; safetensors; GGUF; GPTQ; AWQ; LoRA; RoPE; parity report; KV cache; SentencePiece
         """,
