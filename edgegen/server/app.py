@@ -23,9 +23,10 @@ from edgegen.server.model_routes import ModelRoutes
 from edgegen.server.models import ModelSource, ServedModels
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
+from edgegen.server.responses import Responses
 from edgegen.server.wire import Wire
 
-WIRES: Sequence[Wire] = (ChatCompletions(), Completions())
+WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses())
 """The APIs that generate text."""
 
 

@@ -79,6 +79,8 @@ class GenerationEndpoint:
                     first = False
                 if asked.stream:
                     await reply.events(writer.chunk(piece, prompt))
+                elif asked.follows:
+                    writer.chunk(piece, prompt)
             results = [stream.result for stream in streams]
             for result in results:
                 self._metrics.answered(name, result)

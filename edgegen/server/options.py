@@ -6,6 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from edgegen.errors import OptionError, UsageError, one_or_list
 from edgegen.options.validation import number
 
+MOST_HEADER_BYTES = 16 << 10
+"""Of the address and the headers of a request together."""
 MOST_BODY_BYTES = 4 << 20
 MOST_JSON_DEPTH = 64
 MOST_MESSAGES = 2048

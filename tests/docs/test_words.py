@@ -29,6 +29,8 @@ TERMS = {
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/bundle-format.md": "manifest; KV cache; prefill; decode; block_size; SmoothQuant",
     "docs/cli.md": "KV cache; temperature; beam",
+    "docs/coding-agent.md": "prefix caching; function calling; context; KV cache; reasoning; chat template; slot",
+    "docs/connectors.md": "OpenAI; API key; schema; CORS; base model",
     "docs/constrained-output.md": "constrained decoding; JSON Schema; regular expression; Lark; GBNF",
     "docs/continuous-batching.md": """
         continuous batching; chunked prefill; admission; first come, first served; preemption; priority; throughput;
@@ -80,7 +82,7 @@ TERMS = {
         """,
     "docs/serving.md": """
         continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token;
-        least recently used
+        least recently used; lm-evaluation-harness
         """,
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """
