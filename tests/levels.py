@@ -34,6 +34,7 @@ FILES = {
     "families/test_real_checkpoints.py": "golden",
     "families/test_vision.py": "parity",
     "families/test_windows.py": "parity",
+    "runtime/chat/test_schemas_against_transformers.py": "parity",
     "runtime/evaluation/test_harness_against_lm_eval.py": "parity",
     "runtime/sampling/test_against_transformers.py": "parity",
     "runtime/sampling/test_llamacpp_goldens.py": "golden",
