@@ -13,13 +13,27 @@ def chat_completion(result: GenerationResult) -> dict[str, Any]:
     choices = [
         {
             "index": index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "message": _message(choice),
             "logprobs": chat_logprobs(choice.logprobs),
             "finish_reason": finish_reason(choice.finish_reason),
         }
         for index, choice in enumerate(result.choices)
     ]
     return {"object": "chat.completion", "choices": choices}
+
+
+def _message(choice: GenerationResult) -> dict[str, Any]:
+    """What the assistant says; content is null where it only has tools called."""
+    message: dict[str, Any] = {"role": "assistant", "content": choice.content, "refusal": None}
+    if choice.reasoning_content:
+        message["reasoning_content"] = choice.reasoning_content
+    if choice.tool_calls:
+        message["content"] = choice.content or None
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_json}}
+            for call in choice.tool_calls
+        ]
+    return message
 
 
 def text_completion(result: GenerationResult) -> dict[str, Any]:

@@ -111,6 +111,10 @@ class Request:
         self.mail.put(error)
 
     @property
+    def prompt_tokens(self) -> int:
+        return self._answers[0].sequence.params.prompt_length
+
+    @property
     def text(self) -> str:
         """The first answer's, as far as it got."""
         return "".join(chunk.text for chunk in self._answers[0].chunks)

@@ -85,6 +85,16 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
         return self.result
 
     @property
+    def prompt_tokens(self) -> int:
+        """Those of the prompt, known before the first chunk."""
+        return self._request.prompt_tokens
+
+    @property
+    def dropped_messages(self) -> int:
+        """How many of a chat's oldest messages were left out, as they did not fit the context."""
+        return self._request.dropped_messages
+
+    @property
     def text(self) -> str:
         """The text given out so far, of the first answer."""
         return "".join(self._text.get(0, ()))

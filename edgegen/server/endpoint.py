@@ -1,19 +1,17 @@
-"""OpenAIEndpoint: answers chat completions and completions, whole or as server-sent events."""
+"""GenerationEndpoint: answers the requests of one path, whole or as server-sent events."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from edgegen.chat import Conversation
 from edgegen.generation.cancellation import CancelToken
-from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.generation.results import GenerationChunk
 from edgegen.generation.stream import TextStream
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
@@ -21,33 +19,33 @@ from edgegen.server.api_error import ApiError
 from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
-from edgegen.server.openai_request import OpenAIRequest
-from edgegen.server.openai_response import Echo, ResponseWriter
 from edgegen.server.options import ServerOptions
+from edgegen.server.wire import ChatPrompt, Event, PromptFacts, ResponseWriter, Wire, WireRequest
+
+DROPPED_HEADER = "Edgegen-Dropped-Messages"
+"""How many of a chat's oldest messages the model has not read, where that is not none."""
 
 _LAST_WORDS_SECONDS = 5.0
 """For the error at the end of a stream whose client may not read any more."""
 
-_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
-
-class OpenAIEndpoint:
+class GenerationEndpoint:
     """The ASGI application of one path. A client that leaves, and a request out of time, cancel the generation."""
 
-    def __init__(self, url: str, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
-        self._url = url
+    def __init__(self, wire: Wire, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
+        self._wire = wire
         self._models = models
         self._options = options
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, reply, token = Request(scope, receive), _Reply(send), CancelToken()
+        request, reply, token = Request(scope, receive), _Reply(send, self._wire), CancelToken()
         begin = perf_counter()
         try:
             with self._models.admitted():
                 async with asyncio.timeout(self._options.request_seconds):
                     body = await read_json(request)
-                    await _while_connected(self._answer(body, request, reply, token, begin), receive, token)
+                    await while_connected(self._answer(body, request, reply, token, begin), receive, token)
         except TimeoutError:
             seconds = self._options.request_seconds
             said = f"the request took more than {seconds:g} seconds: ask for fewer tokens, or try again later."
@@ -57,71 +55,77 @@ class OpenAIEndpoint:
             await reply.fail(ApiError.of(error), scope, receive)
         finally:
             token.cancel()
-            self._metrics.ended(self._url, reply.status, perf_counter() - begin)
+            self._metrics.ended(self._wire.url, reply.status, perf_counter() - begin)
 
     async def _answer(
         self, body: dict[str, Any], request: Request, reply: "_Reply", token: CancelToken, begin: float
     ) -> None:
-        name, llm = self._models.find(body.get("model"))
-        asked = await run_in_threadpool(OpenAIRequest.read, body, self._url)
-        options = await run_in_threadpool(asked.options, llm, self._options.max_tokens)
-        echoes: list[Echo | None] = [None] * len(asked.prompts)
-        if asked.echo:
-            echoes = [await run_in_threadpool(_echo, llm, prompt, options, token) for prompt in asked.prompts]
-        streams = await run_in_threadpool(_start, llm, asked, options, token) if asked.generates else []
-        writer = ResponseWriter(self._url, name, asked.include_usage)
-        pieces = _merged(streams)
-        if asked.stream:
-            await reply.begin_stream()
-            answers = options.num_return_sequences if streams else 1
-            for at, echo in enumerate(echoes):
-                for index in range(at * answers, (at + 1) * answers if echo is not None else 0):
-                    await reply.event(writer.echo(cast(Echo, echo), index, last=not streams))
-        first = True
-        async for at, piece in pieces:
-            if first:
-                self._metrics.first_token(self._url, perf_counter() - begin)
-                first = False
+        asked = await run_in_threadpool(self._wire.read, body)
+        async with self._models.lease(body.get("model")) as (name, llm):
+            options = await run_in_threadpool(asked.settings.options, llm, self._options.max_tokens)
+            reply.writer = writer = self._wire.writer(name, asked)
+            await run_in_threadpool(writer.prepare, llm, options, token)
+            streams = await run_in_threadpool(_start, llm, asked, options, token) if asked.generates else []
+            dropped = sum(stream.dropped_messages for stream in streams)
+            headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
             if asked.stream:
-                for chunk in writer.chunks(piece, at * options.num_return_sequences + piece.index):
-                    await reply.event(chunk)
-        results: list[GenerationResult | None] = [stream.result for stream in streams] or [None] * len(echoes)
-        for result in results:
-            if result is not None:
+                facts = PromptFacts(sum(stream.prompt_tokens for stream in streams), dropped)
+                await reply.begin_stream(headers)
+                await reply.events(writer.begin(facts))
+            first = True
+            async for prompt, piece in _merged(streams):
+                if first:
+                    self._metrics.first_token(self._wire.url, perf_counter() - begin)
+                    first = False
+                if asked.stream:
+                    await reply.events(writer.chunk(piece, prompt))
+                elif asked.follows:
+                    writer.chunk(piece, prompt)
+            results = [stream.result for stream in streams]
+            for result in results:
                 self._metrics.answered(name, result)
-        if not asked.stream:
-            await reply.whole(writer.body(results, echoes), request)
-            return
-        if asked.include_usage:
-            await reply.event(writer.usage(results, echoes))
-        await reply.end_stream()
+            if asked.stream:
+                await reply.events(writer.end(results))
+                await reply.end_stream()
+            else:
+                await reply.whole(writer.body(results), request, headers)
 
 
 class _Reply:
     """What has been sent of a response."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, wire: Wire) -> None:
         self._send = send
+        self._wire = wire
         self._began = False
         self._ended = False
+        self.writer: ResponseWriter | None = None
         self.status = 499  # the client has left, unless something is sent
 
-    async def whole(self, body: dict[str, Any], request: Request) -> None:
+    async def whole(self, body: dict[str, Any], request: Request, headers: Mapping[str, str]) -> None:
         self._began = self._ended = True
         self.status = 200
-        await JSONResponse(body)(request.scope, request.receive, self._send)
+        await JSONResponse(body, headers=headers)(request.scope, request.receive, self._send)
 
-    async def begin_stream(self) -> None:
+    async def begin_stream(self, headers: Mapping[str, str]) -> None:
         self._began = True
         self.status = 200
-        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        sent = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+        pairs = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": pairs})
 
-    async def event(self, content: dict[str, Any]) -> None:
-        await self._write(json.dumps(content, ensure_ascii=False))
+    async def events(self, events: Iterable[Event]) -> None:
+        """One message for all of them."""
+        data = "".join(
+            f"event: {event.name}\ndata: {event.data}\n\n" if event.name else f"data: {event.data}\n\n"
+            for event in events
+        )
+        if data:
+            await self._send(_body(data.encode(), more=True))
 
     async def end_stream(self) -> None:
-        await self._write("[DONE]")
-        await self._close()
+        self._ended = True
+        await self._send(_body(b"", more=False))
 
     async def fail(self, error: ApiError, scope: Scope, receive: Receive) -> None:
         """Answer with ``error``, or end the stream with it."""
@@ -130,28 +134,23 @@ class _Reply:
         self.status = error.status
         if not self._began:
             self._began = self._ended = True
-            await error.response()(scope, receive, self._send)
+            body = self._wire.error_body(error)
+            await JSONResponse(body, error.status, headers=error.headers)(scope, receive, self._send)
             return
         try:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                await self.event(error.body)
-                await self._close()
+                if self.writer is not None:
+                    await self.events(self.writer.failed(error))
+                await self.end_stream()
         except (TimeoutError, OSError):
             pass
-
-    async def _write(self, data: str) -> None:
-        await self._send(_body(f"data: {data}\n\n".encode(), more=True))
-
-    async def _close(self) -> None:
-        self._ended = True
-        await self._send(_body(b"", more=False))
 
 
 def _body(data: bytes, *, more: bool) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def _while_connected(answer: Coroutine[Any, Any, None], receive: Receive, token: CancelToken) -> None:
+async def while_connected(answer: Coroutine[Any, Any, None], receive: Receive, token: CancelToken) -> None:
     """Run ``answer`` until it is done or the client leaves; then what it runs is cancelled."""
     work, left = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
     try:
@@ -198,25 +197,18 @@ async def _merged(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, Ge
             reader.cancel()
 
 
-def _start(llm: LLM, asked: OpenAIRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
+def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
     """Tokenize all prompts and submit them. They run in one batch."""
     return [
-        llm.stream_chat(prompt, options, cancel=token)
-        if isinstance(prompt, Conversation)
+        llm.stream_chat(
+            prompt.conversation,
+            options,
+            tools=prompt.tools,
+            tool_choice=prompt.tool_choice,
+            parallel_tool_calls=prompt.parallel_tool_calls,
+            cancel=token,
+        )
+        if isinstance(prompt, ChatPrompt)
         else llm.stream(prompt, options, cancel=token)
         for prompt in asked.prompts
     ]
-
-
-def _echo(llm: LLM, prompt: str | list[int] | Conversation, options: GenerationOptions, token: CancelToken) -> Echo:
-    """The prompt as text, with the log-probabilities of its tokens if ``options`` ask for them."""
-    assert not isinstance(prompt, Conversation)
-    ids = llm.encode(prompt)
-    text = prompt if isinstance(prompt, str) else llm.decode(ids, skip_special_tokens=False)
-    if not options.logprobs:
-        return Echo(text, len(ids))
-    first = llm.decode(ids[:1], skip_special_tokens=False)
-    if len(ids) == 1:
-        return Echo(text, 1, first, ())
-    score = llm.score(ids[:1], ids[1:], top_logprobs=options.top_logprobs, cancel=token)
-    return Echo(text, len(ids), first, score.logprobs)

@@ -1,0 +1,186 @@
+"""Completions: OpenAI's ``/v1/completions``, with the prompt repeated and scored by ``echo``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from edgegen.batch.openai import COMPLETION
+from edgegen.batch.openai_answer import finish_reason, text_completion, text_logprobs
+from edgegen.generation.cancellation import CancelToken
+from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.llm import LLM
+from edgegen.options.generation import GenerationOptions
+from edgegen.sampling.logprobs import TokenLogprob
+from edgegen.server.api_error import ApiError
+from edgegen.server.openai_request import SHARED, given_parameters, request_settings, switch, wants_usage
+from edgegen.server.openai_response import CompletionFrame, failed, total_usage
+from edgegen.server.options import MOST_PROMPTS
+from edgegen.server.wire import Event, PromptFacts, WireRequest
+
+_DEFAULT_TOKENS = 16
+"""What the API says of completions without ``max_tokens``."""
+
+_OWN = ("prompt", "echo")
+_KIND = "text_completion"
+
+
+class Completions:
+    url = COMPLETION
+
+    def read(self, body: Mapping[str, Any]) -> WireRequest:
+        given = given_parameters(body, self.url, {*SHARED, *_OWN})
+        stream, echo, include_usage = switch(given, "stream"), switch(given, "echo"), wants_usage(given)
+        prompts = _prompts(given.get("prompt"))
+        settings = request_settings(given, self.url, _OWN, _DEFAULT_TOKENS)
+        generates = not (echo and settings.values.get("max_new_tokens") == 0)
+        if not generates:  # the options are checked, and not used
+            settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
+        return WireRequest(prompts, settings, stream, include_usage, echo, generates)
+
+    def writer(self, model: str, asked: WireRequest) -> "CompletionWriter":
+        return CompletionWriter(model, asked)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return error.body
+
+
+class CompletionWriter:
+    def __init__(self, model: str, asked: WireRequest) -> None:
+        self._asked = asked
+        self._frame = CompletionFrame(model, "cmpl", include_usage=asked.include_usage)
+        self._echoes = list[_Echo]()
+        self._answers = 1
+        self._offsets = dict[int, int]()
+
+    def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
+        self._answers = options.num_return_sequences if self._asked.generates else 1
+        if self._asked.echo:
+            prompts = cast(tuple[str | list[int], ...], self._asked.prompts)
+            self._echoes = [_echo(llm, prompt, options, cancel) for prompt in prompts]
+
+    def begin(self, facts: PromptFacts) -> list[Event]:
+        """The prompts, before their answers."""
+        reason = None if self._asked.generates else "length"
+        events = list[Event]()
+        for at, echo in enumerate(self._echoes):
+            for index in range(at * self._answers, (at + 1) * self._answers):
+                self._offsets[index] = echo.length
+                events.append(self._chunk(index, echo.text, echo.logprobs(), reason))
+        return events
+
+    def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
+        reason = None if piece.finish_reason is None else finish_reason(piece.finish_reason)
+        if not (piece.text or piece.logprobs or reason):
+            return []
+        index = prompt * self._answers + piece.index
+        offset = self._offsets.get(index, 0)
+        self._offsets[index] = offset + sum(len(entry.token) for entry in piece.logprobs)
+        return [self._chunk(index, piece.text, text_logprobs(piece.logprobs, offset), reason)]
+
+    def end(self, results: Sequence[GenerationResult]) -> list[Event]:
+        return self._frame.end(_KIND, self._usage(results))
+
+    def failed(self, error: ApiError) -> list[Event]:
+        return failed(error)
+
+    def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
+        choices = list[dict[str, Any]]()
+        for at in range(len(self._asked.prompts)):
+            nothing: dict[str, Any] = {"text": "", "index": 0, "logprobs": None, "finish_reason": "length"}
+            for choice in text_completion(results[at])["choices"] if results else [nothing]:
+                if self._echoes:
+                    echo = self._echoes[at]
+                    choice["text"] = echo.text + choice["text"]
+                    choice["logprobs"] = _joined(echo, choice["logprobs"])
+                choices.append({**choice, "index": len(choices)})
+        return self._frame.body(_KIND, choices, self._usage(results))
+
+    def _usage(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
+        if results:
+            return total_usage(results)
+        read = sum(echo.prompt_tokens for echo in self._echoes)
+        return total_usage([]) | {"prompt_tokens": read, "total_tokens": read}
+
+    def _chunk(self, index: int, text: str, logprobs: Any, reason: str | None) -> Event:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        return self._frame.chunk(_KIND, choice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Echo:
+    """A prompt that is repeated before its answer.
+
+    Attributes:
+        first: the text of its first token, which has no log-probability.
+        entries: those of the other tokens, if they were asked for.
+    """
+
+    text: str
+    prompt_tokens: int
+    first: str = ""
+    entries: tuple[TokenLogprob, ...] | None = None
+
+    def logprobs(self) -> dict[str, Any] | None:
+        """Those of the prompt, with null for its first token; None if they were not asked for."""
+        if self.entries is None:
+            return None
+        rest = text_logprobs(self.entries, self._first_length) or {}
+        first: dict[str, Any] = {
+            "tokens": self.first,
+            "token_logprobs": None,
+            "top_logprobs": None,
+            "text_offset": 0,
+        }
+        return {name: [value, *rest.get(name, [])] for name, value in first.items()}
+
+    @property
+    def length(self) -> int:
+        """Characters of its tokens, for the offsets of those behind it."""
+        return self._first_length + sum(len(entry.token) for entry in self.entries or ())
+
+    @property
+    def _first_length(self) -> int:
+        """None of the text, for a token that the tokenizer has put before it."""
+        return len(self.first) if self.text.startswith(self.first) else 0
+
+
+def _echo(llm: LLM, prompt: str | list[int], options: GenerationOptions, cancel: CancelToken) -> _Echo:
+    """The prompt as text, with the log-probabilities of its tokens if ``options`` ask for them."""
+    ids = llm.encode(prompt)
+    text = prompt if isinstance(prompt, str) else llm.decode(ids, skip_special_tokens=False)
+    if not options.logprobs:
+        return _Echo(text, len(ids))
+    first = llm.decode(ids[:1], skip_special_tokens=False)
+    if len(ids) == 1:
+        return _Echo(text, 1, first, ())
+    score = llm.score(ids[:1], ids[1:], top_logprobs=options.top_logprobs, cancel=cancel)
+    return _Echo(text, len(ids), first, score.logprobs)
+
+
+def _joined(echo: _Echo, logprobs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The log-probabilities of a prompt and its answer."""
+    before = echo.logprobs()
+    if before is None:
+        return logprobs
+    if logprobs is None:
+        return before
+    offsets = [echo.length + offset for offset in logprobs["text_offset"]]
+    behind = logprobs | {"text_offset": offsets}
+    return {name: [*values, *behind[name]] for name, values in before.items()}
+
+
+def _prompts(prompt: object) -> tuple[str | list[int], ...]:
+    if isinstance(prompt, str) or _are_ids(prompt):
+        return (cast(str | list[int], prompt),)
+    several = cast(list[Any], prompt) if isinstance(prompt, list) else []
+    if not several or not all(isinstance(one, str) or (one and _are_ids(one)) for one in several):
+        said = "prompt: a text, a list of token ids, or a list of such prompts expected."
+        raise ApiError(400, said, param="prompt")
+    if len(several) > MOST_PROMPTS:
+        raise ApiError(400, f"prompt: at most {MOST_PROMPTS} prompts, found {len(several)}.", param="prompt")
+    return tuple(several)
+
+
+def _are_ids(value: object) -> bool:
+    ids = cast(list[object], value) if isinstance(value, list) else []
+    return bool(ids) and all(type(token) is int for token in ids)

@@ -1,0 +1,87 @@
+"""RequestSettings: the generation options of a request, checked against limits and against its model."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from edgegen.errors import OptionError
+from edgegen.llm import LLM
+from edgegen.options.generation import SAMPLING_OPTIONS, GenerationOptions
+from edgegen.options.kinds import Functions
+from edgegen.options.table import GENERATION_OPTIONS
+from edgegen.server.api_error import ApiError
+from edgegen.server.options import MOST_BIASES, MOST_STOP_CHARACTERS, MOST_STOPS
+
+OPTION_NAMES = frozenset(option.name for option in GENERATION_OPTIONS if not isinstance(option.kind, Functions))
+"""Generation options that a request may have under their own names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """
+    Attributes:
+        values: generation options by name, without what the model's own say.
+        body: as the client sent it; errors speak of its names.
+        renamed: names of the body, and the option that each is, where that has another name.
+        default_tokens: most tokens of an answer where the body says nothing; None is the context.
+    """
+
+    values: Mapping[str, Any]
+    body: Mapping[str, Any]
+    renamed: Mapping[str, str]
+    default_tokens: int | None = None
+
+    def check_limits(self) -> None:
+        """
+        Raises:
+            ApiError: more stops or biases than may be.
+        """
+        stops = self.values.get("stop_strings")
+        if isinstance(stops, list):
+            texts = cast(list[object], stops)
+            if len(texts) > MOST_STOPS:
+                raise self.error(f"stop_strings: at most {MOST_STOPS} texts, found {len(texts)}")
+        else:
+            texts = [stops]
+        if any(isinstance(text, str) and len(text) > MOST_STOP_CHARACTERS for text in texts):
+            raise self.error(f"stop_strings: a text of at most {MOST_STOP_CHARACTERS} characters expected")
+        for name in ("logit_bias", "sequence_bias", "bad_words_ids", "suppress_tokens", "stop_token_ids"):
+            value = self.values.get(name)
+            if isinstance(value, dict | list) and len(cast(list[Any] | dict[str, Any], value)) > MOST_BIASES:
+                raise self.error(f"{name}: at most {MOST_BIASES} entries expected")
+
+    def options(self, llm: LLM, most: int | None) -> GenerationOptions:
+        """The options in effect for ``llm``; ``most`` tokens of an answer at most.
+
+        Raises:
+            ApiError: a value is wrong or contradicts another.
+        """
+        settings, most = dict(self.values), most or llm.max_context
+        asked = settings.get("max_new_tokens")
+        if asked is None and "max_length" not in settings:
+            settings["max_new_tokens"] = most if self.default_tokens is None else min(most, self.default_tokens)
+        elif type(asked) is int and asked > most and most < llm.max_context:
+            raise self.error(f"max_new_tokens: this server gives at most {most} tokens, found {asked}")
+        if settings.get("num_return_sequences", 1) != 1 and not settings.keys() & {
+            *SAMPLING_OPTIONS,
+            "do_sample",
+            "num_beams",
+        }:
+            settings["do_sample"] = True  # several answers by OpenAI's default, which is to sample
+        try:
+            options = llm.generation_options.override(settings)
+        except OptionError as error:
+            raise self.error(str(error)) from None
+        return replace(options, max_new_tokens=min(options.max_new_tokens, most))
+
+    def error(self, message: str) -> ApiError:
+        """The error of a message that begins with an option's name, under the name that the body has for it."""
+        aliases = {
+            option: name for name, option in self.renamed.items() if name in self.body and option not in self.body
+        }
+        for option, name in aliases.items():
+            message = re.sub(rf"\b{option}\b", name, message)
+        found = re.search(r"\w+", message.partition("\n  - ")[2] or message)
+        named = found is not None and found[0] in self.body
+        return ApiError(400, message, param=found[0] if found and named else None)

@@ -1,0 +1,115 @@
+"""Wire: what an API of the server makes of a request's body and of its answer."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from edgegen.chat import Conversation
+from edgegen.chat.tools import ToolChoice
+from edgegen.generation.cancellation import CancelToken
+from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.llm import LLM
+from edgegen.options.generation import GenerationOptions
+from edgegen.server.api_error import ApiError
+from edgegen.server.request_settings import RequestSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation, and the tools that the model may call in its answer."""
+
+    conversation: Conversation
+    tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """A body that has been read and checked.
+
+    Attributes:
+        prompts: one conversation, or the prompts of a completion; they run in one batch.
+        include_usage: a stream tells its usage.
+        echo: the prompt is part of the answer's text.
+        generates: False where only the prompt is asked for, with its log-probabilities.
+        follows: the writer reads each chunk of a whole answer too.
+    """
+
+    prompts: tuple[str | list[int] | ChatPrompt, ...]
+    settings: RequestSettings
+    stream: bool
+    include_usage: bool = False
+    echo: bool = False
+    generates: bool = True
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFacts:
+    """What is known when the prompts are tokenized.
+
+    Attributes:
+        dropped_messages: how many of a chat's oldest messages were left out, as they did not fit the context.
+    """
+
+    prompt_tokens: int
+    dropped_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A server-sent event."""
+
+    data: str
+    name: str | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], name: str | None = None) -> "Event":
+        return cls(json.dumps(content, ensure_ascii=False), name)
+
+
+class ResponseWriter(Protocol):
+    """Writes one response: ``body``, or the events of ``begin``, of every ``chunk``, and of ``end`` or ``failed``."""
+
+    def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
+        """Work out what the answer needs beside what is generated; runs in a thread."""
+        ...
+
+    def begin(self, facts: PromptFacts) -> Iterable[Event]: ...
+
+    def chunk(self, piece: GenerationChunk, prompt: int) -> Iterable[Event]:
+        """The events of a piece of an answer to the prompt of that number."""
+        ...
+
+    def end(self, results: Sequence[GenerationResult]) -> Iterable[Event]:
+        """``results``: of each prompt; none if nothing was generated."""
+        ...
+
+    def failed(self, error: ApiError) -> Iterable[Event]:
+        """The last events of a stream that cannot go on."""
+        ...
+
+    def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]: ...
+
+
+class Wire(Protocol):
+    """The API of one path."""
+
+    @property
+    def url(self) -> str: ...
+
+    def read(self, body: Mapping[str, Any]) -> WireRequest:
+        """Check a body; runs in a thread, before any model is looked at.
+
+        Raises:
+            ApiError: a parameter is unknown, not supported, of another type or beyond its limit.
+        """
+        ...
+
+    def writer(self, model: str, asked: WireRequest) -> ResponseWriter: ...
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        """The body of a response that is an error."""
+        ...
