@@ -60,6 +60,7 @@ def test_each_call_is_allowed_as_its_family_writes_it(qwen: Vocabulary, style: T
         assert not qwen.accepts(constraint, written(style, [other]))
 
 
+@pytest.mark.slow
 def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: Path) -> None:
     seen = set[tuple[str, str]]()
     for name, style, calls, text in written_by_templates(test_data):
