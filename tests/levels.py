@@ -36,6 +36,7 @@ FILES = {
     "families/test_vision.py": "parity",
     "families/test_windows.py": "parity",
     "packaging/test_image.py": "e2e",
+    "runtime/chat/test_schemas_against_transformers.py": "parity",
     "runtime/evaluation/test_harness_against_lm_eval.py": "parity",
     "runtime/sampling/test_against_transformers.py": "parity",
     "runtime/sampling/test_llamacpp_goldens.py": "golden",
