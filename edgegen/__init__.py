@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from edgegen.options.engine import EngineOptions
     from edgegen.options.generation import GenerationOptions
     from edgegen.sampling.logprobs import TokenLogprob
+    from edgegen.scoring.embeddings import Embeddings
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.stats import Speculation
 
@@ -56,6 +57,7 @@ _HOME = {
     "CancelToken": "generation.cancellation",
     "ChatTemplate": "chat",
     "Conversation": "chat",
+    "Embeddings": "scoring.embeddings",
     "EngineOptions": "options.engine",
     "GenerationChunk": "generation.results",
     "GenerationOptions": "options.generation",
@@ -87,6 +89,7 @@ __all__ = [
     "Conversation",
     "ConversationError",
     "EdgegenError",
+    "Embeddings",
     "EngineOptions",
     "ExportError",
     "GenerationChunk",

@@ -1,4 +1,4 @@
-"""LLM: loads a bundle and generates, chats and scores with it from Python."""
+"""LLM: loads a bundle and generates, chats, scores and embeds with it from Python."""
 
 import gc
 from collections.abc import Callable, Mapping
@@ -30,6 +30,8 @@ from edgegen.model.loading import LoadProgress, OnProgress, default_kv_budget, i
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.hints import refuse_unknown
+from edgegen.scoring.embedder import Embedder
+from edgegen.scoring.embeddings import Embeddings, Pooling
 from edgegen.scoring.perplexity import OnScored, PerplexityMeter
 from edgegen.scoring.scorer import Scorer, is_several
 from edgegen.scoring.scores import Perplexity, Score
@@ -73,6 +75,7 @@ class LLM:
         self._chat_template: ChatTemplate | None = None
         encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
         variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+        self._embedding_size = variant.hidden_states.size if variant.hidden_states else None
         self._runner = runner
         self._draft = draft
         self._builder: RequestBuilder | None = RequestBuilder(
@@ -368,6 +371,38 @@ class LLM:
         """
         meter = PerplexityMeter(self._requests.encoder.read(text, "the text"), self.max_context, window, stride)
         return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
+
+    def embed(
+        self,
+        prompt: Prompt | list[str] | list[list[int]],
+        *,
+        pooling: Pooling = "mean",
+        normalize: bool = True,
+        dimensions: int | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Embeddings:
+        """The embedding of a prompt, or of each of a list of prompts: a vector that stands for what it says.
+
+        The last hidden states of the prompt's tokens are pooled: to their ``mean``, or to that of the ``last`` token.
+        ``dimensions``: keep so many, the first. ``normalize``: to length 1, so that a dot product is the cosine
+        similarity. The bundle must have been exported with ``--with-hidden``. Once ``cancel`` is cancelled, what there
+        is by then is the result (:attr:`Embeddings.complete`).
+
+        Raises:
+            UsageError: the bundle has no hidden states, a prompt cannot be encoded, or this is closed.
+            PromptTooLongError: a prompt does not fit the model's context.
+            OptionError: ``pooling`` or ``dimensions`` are wrong.
+            MemoryBudgetError: the KV cache of a prompt can never fit ``kv_budget``.
+            LogitsError: the model's hidden states are NaN or infinite.
+        """
+        embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
+        embedding = embedder.build(prompt, pooling, normalize=normalize, dimensions=dimensions)
+        return embedding.run(lambda requests: self._client.run(requests, cancel))
+
+    @property
+    def embedding_size(self) -> int | None:
+        """Dimensions of the vectors of :meth:`embed`; None where the bundle was exported without hidden states."""
+        return self._embedding_size
 
     @property
     def chat_template(self) -> ChatTemplate:
