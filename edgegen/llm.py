@@ -300,7 +300,8 @@ class LLM:
             UsageError: there is no tokenizer.
         """
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
-        return self.chat_template.encode(self._reply_format(said, tools, tool_choice)[0], self._chat_tokenizer)
+        shown, _ = self._reply_format(said, tools, tool_choice, parallel=True)
+        return self.chat_template.encode(shown, self._chat_tokenizer)
 
     @overload
     def score(

@@ -238,6 +238,14 @@ def test_a_call_can_be_asked_for(folder: Path, choice: dict[str, Any]) -> None:
     assert [block.get("input") for block in message["content"]] == [{"city": "Oslo"}]
 
 
+def test_one_call_where_several_are_not_wanted(folder: Path) -> None:
+    client, _ = answering(folder, TWO_CALLS)
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    body = {"messages": ASKED, "max_tokens": 400, "tools": [WEATHER], "tool_choice": choice}
+    content = client.post(MESSAGES, json=body).json()["content"]
+    assert [block["input"] for block in content if block["type"] == "tool_use"] == [{"city": "Oslo"}]
+
+
 def test_no_call_where_none_is_wanted(folder: Path) -> None:
     client, graphs = answering(folder, CALL)
     body = {"messages": ASKED, "max_tokens": 200, "tools": [WEATHER], "tool_choice": {"type": "none"}}
