@@ -70,6 +70,7 @@ _LABELS: Mapping[str, tuple[type, int, str]] = {
     "prompt_cache_options": (dict, 16, "an object"),
     "service_tier": (str, 64, "a text of at most 64 characters"),
     "metadata": (dict, 16, "an object of at most 16 texts"),
+    "client_metadata": (dict, 64, "an object of at most 64 keys"),  # Codex tells of itself
 }
 """Parameters that change nothing about the answer: type and most characters or keys of each."""
 
