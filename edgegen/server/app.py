@@ -19,6 +19,7 @@ from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
+from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
 from edgegen.server.wire import Wire
@@ -38,6 +39,7 @@ def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: in
         *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
         *Information(served, options, metrics).routes(),
         *page_routes(),
+        openapi_route(),
     ]
     paths = [route.path for route in routes]
 

@@ -29,9 +29,10 @@ class ChatCompletions:
             raise ApiError(400, f"'echo' is a parameter of {COMPLETION}: leave it out.", param="echo")
         stream, include_usage = switch(given, "stream"), wants_usage(given)
         conversation = read_conversation(given.get("messages"))
+        tools = given.get("tools")
         prompt = ChatPrompt(
             conversation,
-            tools=given.get("tools") or None,
+            tools=None if tools == [] else tools,
             tool_choice=given.get("tool_choice"),
             parallel_tool_calls=switch(given, "parallel_tool_calls", default=True),
         )
