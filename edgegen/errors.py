@@ -8,6 +8,7 @@
     │   ├── MemoryBudgetError    the KV cache of a request can never fit the budget
     │   └── ConversationError    the messages of a chat are malformed, or the model's template refuses them
     ├── LogitsError              a step's logits leave no token to choose: NaN, infinite, or all masked
+    │   └── OptionLogitsError    … because of the options of the request
     ├── CheckpointError          the source checkpoint cannot be read
     │   ├── UnsupportedModelError  the architecture, or something its config asks for, has no exporter
     │   ├── TensorError          tensors are missing, extra, misshapen or not finite
@@ -57,6 +58,10 @@ class MemoryBudgetError(UsageError):
 
 class LogitsError(EdgegenError):
     """A step's logits leave no token to choose: one is NaN or infinite, or all are masked."""
+
+
+class OptionLogitsError(LogitsError):
+    """The options of a request leave no token to choose: they mask all, or make a logit infinite."""
 
 
 class ConversationError(UsageError):

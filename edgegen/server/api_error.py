@@ -7,7 +7,14 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from edgegen.errors import ConstraintError, ConversationError, EdgegenError, PromptTooLongError, UsageError
+from edgegen.errors import (
+    ConstraintError,
+    ConversationError,
+    EdgegenError,
+    OptionLogitsError,
+    PromptTooLongError,
+    UsageError,
+)
 
 _LOG = logging.getLogger("edgegen.server")
 
@@ -45,7 +52,7 @@ class ApiError(Exception):
             return cls(400, str(error), param=about[0] if about else "messages")
         if isinstance(error, ConstraintError):
             return cls(400, str(error), param="response_format")
-        if isinstance(error, UsageError):
+        if isinstance(error, UsageError | OptionLogitsError):
             return cls(400, str(error))
         if isinstance(error, EdgegenError):
             return cls(500, str(error), kind="server_error")

@@ -52,6 +52,10 @@ class Information:
 
     async def props(self, request: Request) -> Response:
         """What a model is and can do; ``?model=NAME`` for others than the default."""
+        for given in request.query_params:
+            if given != "model":
+                said = f"{given!r} is not a parameter of /props{did_you_mean(given, ('model',))}."
+                raise ApiError(400, said, param=given, code="unknown_parameter")
         name, llm = self._models.find(request.query_params.get("model"))
         return JSONResponse(await run_in_threadpool(self._props, name, llm))
 
@@ -59,7 +63,9 @@ class Information:
         """The ids of ``content``; ``prompt`` is another name for it."""
         body = await _body(request, ("model", "content", "prompt", "add_special_tokens"))
         _, llm = self._models.find(body.get("model"))
-        name = "prompt" if "prompt" in body and "content" not in body else "content"
+        if "prompt" in body and "content" in body:
+            raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
+        name = "prompt" if "prompt" in body else "content"
         text, special = body.get(name), body.get("add_special_tokens", True)
         if not isinstance(text, str):
             raise ApiError(400, f"{name}: text expected, found {shortened(text)}", param=name)
@@ -139,7 +145,7 @@ async def _body(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
         if name not in known:
             said = f"{name!r} is not a parameter of {request.url.path}{did_you_mean(name, known)}."
             raise ApiError(400, said, param=name, code="unknown_parameter")
-    return body
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:

@@ -34,8 +34,11 @@ def components() -> dict[str, Schema]:
         "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
         "ModelList": object_of({"object": const("list"), "data": array_of(ref("Model"))}),
         "TokenizeRequest": {
-            **object_of({}, {**parameters(tokenized), "content": STRING, "prompt": STRING}),
-            "anyOf": [{"required": ["content"]}, {"required": ["prompt"]}],
+            **object_of({}, parameters({**tokenized, "content": STRING, "prompt": STRING})),
+            "anyOf": [
+                {"properties": {one: STRING, other: {"type": "null"}}, "required": [one]}
+                for one, other in (("content", "prompt"), ("prompt", "content"))
+            ],
         },
         "Tokens": object_of({"tokens": array_of(COUNT), "count": COUNT, "max_model_len": COUNT}),
         "DetokenizeRequest": object_of({"tokens": array_of(ref("TokenId"))}, parameters({"model": ref("ModelName")})),
@@ -71,7 +74,7 @@ def components() -> dict[str, Schema]:
 
 
 def operations() -> list[Operation]:
-    in_path = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    in_path = {"name": "model", "in": "path", "required": True, "schema": ref("ModelName")}
     in_query = {"name": "model", "in": "query", "required": False, "schema": ref("ModelName")}
     return [
         Operation("get", "/v1/models", "The models that are served.", {JSON: ref("ModelList")}),
@@ -83,7 +86,7 @@ def operations() -> list[Operation]:
             "/props",
             "What a model is and can do.",
             {JSON: ref("Props")},
-            errors=(404, 500),
+            errors=(400, 404, 500),
             parameters=(in_query,),
         ),
         Operation(
