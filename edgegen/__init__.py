@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgegen.bundle.bundle import Bundle
     from edgegen.bundle.store import BundleStore
-    from edgegen.chat import ChatTemplate, Conversation, ToolCall
+    from edgegen.chat import ChatTemplate, Conversation, ToolCall, ToolCallDelta
     from edgegen.errors import (
         BundleError,
         BundleNotFoundError,
@@ -71,6 +71,7 @@ _HOME = {
     "Timings": "generation.results",
     "TokenLogprob": "sampling.logprobs",
     "ToolCall": "chat",
+    "ToolCallDelta": "chat",
 }
 
 __all__ = [
@@ -110,6 +111,7 @@ __all__ = [
     "Timings",
     "TokenLogprob",
     "ToolCall",
+    "ToolCallDelta",
     "UnsupportedModelError",
     "UsageError",
     "VerificationError",

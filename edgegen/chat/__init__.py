@@ -2,6 +2,6 @@
 
 from edgegen.chat.conversation import Conversation, Message
 from edgegen.chat.template import ChatTemplate
-from edgegen.chat.tools import ToolCall
+from edgegen.chat.tools import ToolCall, ToolCallDelta
 
-__all__ = ["ChatTemplate", "Conversation", "Message", "ToolCall"]
+__all__ = ["ChatTemplate", "Conversation", "Message", "ToolCall", "ToolCallDelta"]

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegen.chat.reasoning import ReasoningMarkers
-from edgegen.chat.tool_formats import PYTHON_TAG, SectionReader, ToolFormat
-from edgegen.chat.tools import ToolCall, Tools
+from edgegen.chat.tool_formats import PYTHON_TAG, ToolFormat
+from edgegen.chat.tool_sections import SectionReader
+from edgegen.chat.tool_stream import CallStream
+from edgegen.chat.tools import ToolCall, ToolCallDelta, Tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +17,14 @@ class Reply:
     content: str = ""
     reasoning_content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_deltas: tuple[ToolCallDelta, ...] = ()
 
     def __add__(self, other: "Reply") -> "Reply":
         return Reply(
             self.content + other.content,
             self.reasoning_content + other.reasoning_content,
             self.tool_calls + other.tool_calls,
+            self.tool_call_deltas + other.tool_call_deltas,
         )
 
     def to_message(self) -> dict[str, Any]:
@@ -41,12 +45,14 @@ class ReplyFormat:
         reasoning: the markers of thoughts, if the model thinks aloud.
         in_reasoning: the prompt has begun the thoughts.
         style: how the model writes tool calls, if there are ``tools``.
+        constrained: a constraint holds calls to the style and to the tools, so they are read while they are written.
     """
 
     reasoning: ReasoningMarkers | None = None
     in_reasoning: bool = False
     style: ToolFormat | None = None
     tools: Tools | None = None
+    constrained: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -61,16 +67,18 @@ class _Pieces:
     content: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    deltas: list[ToolCallDelta] = field(default_factory=list[ToolCallDelta])
 
     def reply(self) -> Reply:
-        return Reply("".join(self.content), "".join(self.reasoning), tuple(self.calls))
+        return Reply("".join(self.content), "".join(self.reasoning), tuple(self.calls), tuple(self.deltas))
 
 
 class ReplyParser:
     """Reads the text of one answer as it comes; the pieces do not depend on how the text was cut.
 
     Malformed calls, and calls of tools that there are not, are content. White space around thoughts and calls is
-    dropped.
+    dropped. Calls are given out when they are whole; constrained ones, which cannot turn out to be malformed, in
+    pieces while they are written.
     """
 
     def __init__(self, form: ReplyFormat) -> None:
@@ -78,6 +86,8 @@ class ReplyParser:
         self._text = ""
         self._state = self._thoughts if form.in_reasoning else self._start
         self._section: SectionReader | None = None
+        self._stream: CallStream | None = None
+        self._index = 0
         self._after_marker = form.in_reasoning
         self._called = False
         self._said = False
@@ -143,7 +153,7 @@ class ReplyParser:
             self._space = self._text[len(said) : at]
             self._say(pieces, said, at)
             if opening == style.opening:
-                self._section, self._state = SectionReader(style, self._form.tools), self._calls
+                self._begin_calls(style, self._form.tools)
             else:
                 self._text, self._called = self._text[len(opening) :], True
             return True
@@ -164,12 +174,32 @@ class ReplyParser:
             assert self._form.style is not None
             assert self._form.tools is not None
             self._text = begun
-            self._section, self._state = SectionReader(self._form.style, self._form.tools), self._calls
+            self._begin_calls(self._form.style, self._form.tools)
             return True
         if PYTHON_TAG.startswith(begun) and not final:
             return False
         self._say(pieces, self._text)
         return False
+
+    def _begin_calls(self, style: ToolFormat, tools: Tools) -> None:
+        if self._form.constrained:
+            self._stream, self._state = CallStream(style, tools, self._index), self._streamed_calls
+        else:
+            self._section, self._state = SectionReader(style, tools), self._calls
+
+    def _streamed_calls(self, pieces: _Pieces, final: bool) -> bool:
+        assert self._stream is not None
+        deltas, calls = self._stream.read(self._text)
+        pieces.deltas += deltas
+        pieces.calls += calls
+        if self._stream.end is None:
+            if final:  # a call that was cut short is no content
+                self._text = ""
+            return False
+        self._index = self._stream.index
+        self._text, self._called = self._text[self._stream.end :], True
+        self._state = self._content
+        return bool(self._text)
 
     def _calls(self, pieces: _Pieces, final: bool) -> bool:
         assert self._section is not None
@@ -178,6 +208,11 @@ class ReplyParser:
             return False
         if found.calls:
             pieces.calls += found.calls
+            pieces.deltas += [
+                ToolCallDelta(n, call.id, call.name, call.arguments_json)
+                for n, call in enumerate(found.calls, self._index)
+            ]
+            self._index += len(found.calls)
             self._text, self._called = self._text[found.end :], True
         else:
             # The marker is text; what follows it may hold calls again.

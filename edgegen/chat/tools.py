@@ -49,13 +49,44 @@ class ToolCall:
 
     @classmethod
     def new(cls, name: str, arguments: dict[str, Any]) -> "ToolCall":
-        """A call with an id of its own: nine letters and digits, which every template takes."""
-        known_to_all = "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
-        return cls(known_to_all, name, arguments, json.dumps(arguments, ensure_ascii=False))
+        """A call with an id of its own."""
+        return cls(new_call_id(), name, arguments, argument_json(arguments))
 
     def to_message(self) -> dict[str, Any]:
         """The entry of ``tool_calls`` in an assistant's message."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call in a stream.
+
+    Attributes:
+        index: which of the answer's calls, from 0.
+        id: of the call, in its first piece; None in later ones.
+        name: of the function, in the call's first piece; None in later ones.
+        arguments: a piece of the JSON text of the arguments. Joined, they are the call's ``arguments_json``.
+    """
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+def new_call_id() -> str:
+    """Nine letters and digits, which every template takes."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+
+def argument_json(value: object) -> str:
+    """JSON text of arguments, or of one of them."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which a model wrote as an escape
+        return json.dumps(value)
+    return text
 
 
 @dataclass(frozen=True)

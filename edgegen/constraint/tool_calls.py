@@ -83,6 +83,7 @@ class _Writer:
     def _call(self, n: int, name: str, schema: Mapping[str, Any]) -> str:
         style = self._style
         opening, closing = self._text(style.opening), self._text(style.closing)
+        schema = {"type": "object", **schema}
         match style.body:
             case "object" | "list":
                 entry = {
@@ -100,20 +101,23 @@ class _Writer:
                 arguments = f"%json {_rule(schema, name)}"
                 return self._named(n, f"{opening} {_quoted(head)} {self._text(style.separator)} {arguments} {closing}")
             case "functions":
-                pairs = self._pairs(n, name, schema, "<parameter={}>\n", "\n</parameter>\n")
+                pairs = self._pairs(n, name, schema, "<parameter={}>\n", "\n", "</parameter>")
                 head = _quoted(f"\n<function={name}>\n")
                 return self._named(n, f'{opening} {head} {pairs} "</function>\\n" {closing}')
             case "pairs":
                 between = "<arg_key>{}</arg_key>\n<arg_value>"
-                pairs = self._pairs(n, name, schema, between, "</arg_value>\n")
+                pairs = self._pairs(n, name, schema, between, "", "</arg_value>")
                 return self._named(n, f'{opening} {_quoted(name)} "\\n" {pairs} {closing}')
 
     def _named(self, n: int, body: str) -> str:
         self._rules.append(f"call_{n}: {body}")
         return f"call_{n}"
 
-    def _pairs(self, n: int, name: str, schema: Mapping[str, Any], before: str, behind: str) -> str:
-        """The arguments in the schema's order, those that are not required as options; strings stand as they are."""
+    def _pairs(self, n: int, name: str, schema: Mapping[str, Any], before: str, space: str, tag: str) -> str:
+        """The arguments in the schema's order, those that are not required as options; strings stand as they are.
+
+        ``space`` is behind a value, and then its closing ``tag``; the first one ends a string.
+        """
         properties: Mapping[str, Any] = schema.get("properties") or {}
         shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
         required = schema.get("required") or ()
@@ -121,12 +125,12 @@ class _Writer:
         for m, (key, entry) in enumerate(properties.items()):
             rule = f"value_{n}_{m}"
             if is_text(schema, key) and not entry.keys() & {"enum", "const", "pattern", "maxLength", "format"}:
-                self._rules.append(f"{rule}[suffix={json.dumps(behind)}]: /(?s:.*)/")
+                self._rules.append(f"{rule}[suffix={json.dumps(tag)}]: /(?s:.*)/")
             elif entry.get("type") == "string":
-                self._rules.append(f"{rule}: ({self._choices(entry, name, key)}) {_quoted(behind)}")
+                self._rules.append(f"{rule}: ({self._choices(entry, name, key)}) {_quoted(space + tag)}")
             else:
-                self._rules.append(f"{rule}: %json {_rule({**shared, **entry}, name)} {_quoted(behind)}")
-            part = f"{_quoted(before.format(key))} {rule}"
+                self._rules.append(f"{rule}: %json {_rule({**shared, **entry}, name)} {_quoted(space + tag)}")
+            part = f'{_quoted(before.format(key))} {rule} "\\n"'
             parts.append(part if key in required else f"({part})?")
         return " ".join(parts)
 

@@ -39,7 +39,7 @@ class Answer:
                 reply += self.parser.finish()
         calls = reply is not None and (reply.tool_calls or any(chunk.tool_calls for chunk in self.chunks))
         ended: AnswerFinishReason | None = "tool_calls" if calls and reason == "stop" else reason
-        return GenerationChunk(text, update.new_ids, ended, index, logprobs, reply)
+        return GenerationChunk(text, update.new_ids, ended, index, logprobs, reply=reply)
 
     def result(self, seed: int | None, others: tuple[GenerationResult, ...] = ()) -> GenerationResult:
         """The answer as far as it got; raises what made it fail, if something did."""

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 from typing import cast
@@ -246,7 +247,6 @@ class _Assembly:
         session: Session | None,
         form: ReplyFormat | None,
     ) -> None:
-        self._form = form
         self._builder, self._ids, self._negative, self._options = builder, ids, negative, options
         self._eos = builder.end_of_text(options)
         self._session = session
@@ -257,6 +257,8 @@ class _Assembly:
         self._limit = StopMatch("length", None, limit.rule)
         self._deadline = None if options.max_time is None else perf_counter() + options.max_time
         self._constraint = builder.constraint(options, form)
+        required = form is not None and form.tools is not None and form.tools.required
+        self._form = replace(form, constrained=True) if form and required else form
 
     def request(self) -> Request:
         options = self._options

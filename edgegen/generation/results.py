@@ -1,11 +1,11 @@
 """GenerationResult, GenerationChunk and Timings: what a request gives, in pieces while it runs and at its end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from reprlib import repr as shortened
 from typing import Any, Literal
 
 from edgegen.chat.reply import Reply
-from edgegen.chat.tools import ToolCall
+from edgegen.chat.tools import ToolCall, ToolCallDelta
 from edgegen.engine.finish import FinishReason
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.speculation.stats import NOTHING_PROPOSED, Speculation
@@ -40,30 +40,18 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GenerationChunk:
-    """A piece of a streamed answer.
-
-    Text can lag behind its ids: part of a character or of a possible stop string is held back.
+class GeneratedText:
+    """What an answer and each piece of its stream have.
 
     Attributes:
-        text: final text, as the model wrote it.
-        token_ids: the ids since the answer's last chunk.
-        finish_reason: in the answer's last chunk, why it ended.
-        index: which of the answers, where there are several.
-        logprobs: of ``token_ids``, if they were asked for.
-        reply: of a chat with tools or with a model that thinks aloud, what this text says; see ``content``.
+        text: as the model wrote it.
+        token_ids: its ids.
+        reply: of a chat with tools or with a model that thinks aloud, what the text says; see ``content``.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: AnswerFinishReason | None = None
-    index: int = 0
-    logprobs: tuple[TokenLogprob, ...] = ()
-    reply: Reply | None = None
-
-    def __repr__(self) -> str:
-        end = f", finish_reason={self.finish_reason!r}" if self.finish_reason else ""
-        return f"GenerationChunk({shortened(self.text)}, {len(self.token_ids)} tokens{end})"
+    reply: Reply | None = field(default=None, kw_only=True)
 
     @property
     def content(self) -> str:
@@ -72,21 +60,47 @@ class GenerationChunk:
 
     @property
     def reasoning_content(self) -> str:
-        """What a model that thinks aloud thinks."""
+        """What a model that thinks aloud thinks; empty for others."""
         return "" if self.reply is None else self.reply.reasoning_content
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that became whole with this chunk."""
+        """The functions that the model wants called, in its order; of a chunk, those that became whole with it."""
         return () if self.reply is None else self.reply.tool_calls
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GenerationResult:
+class GenerationChunk(GeneratedText):
+    """A piece of a streamed answer.
+
+    Text can lag behind its ids: part of a character or of a possible stop string is held back.
+
+    Attributes:
+        token_ids: the ids since the answer's last chunk.
+        finish_reason: in the answer's last chunk, why it ended.
+        index: which of the answers, where there are several.
+        logprobs: of ``token_ids``, if they were asked for.
+    """
+
+    finish_reason: AnswerFinishReason | None = None
+    index: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+    def __repr__(self) -> str:
+        end = f", finish_reason={self.finish_reason!r}" if self.finish_reason else ""
+        return f"GenerationChunk({shortened(self.text)}, {len(self.token_ids)} tokens{end})"
+
+    @property
+    def tool_call_deltas(self) -> tuple[ToolCallDelta, ...]:
+        """What this chunk adds to the tool calls; joined, the deltas of a call are its ``arguments_json``."""
+        return () if self.reply is None else self.reply.tool_call_deltas
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GenerationResult(GeneratedText):
     """A whole answer.
 
     Attributes:
-        text: all that the model wrote.
         finish_reason: ``tool_calls`` where the model stopped to have tools called.
         matched: what ended it: the stop string, the text that matched, the token id.
         stopped_by: the option that ended it, such as ``stop_strings`` or ``max_new_tokens``.
@@ -95,12 +109,9 @@ class GenerationResult:
         score: of an answer of beam search, by which it is ranked.
         speculation: how many tokens speculative decoding proposed, and how many were accepted.
         others: the other answers, where several were asked for.
-        reply: of a chat with tools or with a model that thinks aloud, what the text says; see ``content``.
         dropped_messages: how many of a chat's oldest messages were left out, as they did not fit the context.
     """
 
-    text: str
-    token_ids: tuple[int, ...]
     finish_reason: AnswerFinishReason
     matched: str | int | None
     stopped_by: str | None
@@ -110,7 +121,6 @@ class GenerationResult:
     score: float | None = None
     speculation: Speculation = NOTHING_PROPOSED
     others: tuple["GenerationResult", ...] = ()
-    reply: Reply | None = None
     dropped_messages: int = 0
 
     def __repr__(self) -> str:
@@ -124,21 +134,6 @@ class GenerationResult:
     def choices(self) -> tuple["GenerationResult", ...]:
         """All answers, this one first."""
         return (self, *self.others)
-
-    @property
-    def content(self) -> str:
-        """What is said to the user: the text without reasoning and tool calls."""
-        return self.text if self.reply is None else self.reply.content
-
-    @property
-    def reasoning_content(self) -> str:
-        """What a model that thinks aloud thought before it spoke; empty for others."""
-        return "" if self.reply is None else self.reply.reasoning_content
-
-    @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The functions that the model wants called, in its order."""
-        return () if self.reply is None else self.reply.tool_calls
 
     @property
     def message(self) -> dict[str, Any]:

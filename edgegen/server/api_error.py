@@ -48,12 +48,11 @@ class ApiError(Exception):
         if isinstance(error, PromptTooLongError):
             return cls(400, str(error), code="context_length_exceeded")
         if isinstance(error, ConversationError):
-            about = re.match(r"tool_choice|tools", str(error))
-            return cls(400, str(error), param=about[0] if about else "messages")
+            return cls(400, str(error), param=_about(error) or "messages")
         if isinstance(error, ConstraintError):
             return cls(400, str(error), param="response_format")
         if isinstance(error, UsageError | OptionLogitsError):
-            return cls(400, str(error))
+            return cls(400, str(error), param=_about(error))
         if isinstance(error, EdgegenError):
             return cls(500, str(error), kind="server_error")
         _LOG.error("a request failed", exc_info=error)
@@ -65,3 +64,9 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         return JSONResponse(self.body, self.status, headers=self.headers)
+
+
+def _about(error: Exception) -> str | None:
+    """Which of the parameters about tools an error of the conversation speaks of first."""
+    found = re.match(r"(?:a )?(tool_choice|tools)\b", str(error))
+    return found[1] if found else None

@@ -116,7 +116,7 @@ class Information:
                 "completions": True,
                 "logprobs": True,
                 "response_format": llm.tokenizer is not None,
-                "tools": False,
+                "tools": llm.tokenizer is not None,
                 "embeddings": False,
             },
             "generation_options": llm.generation_options.to_json(),

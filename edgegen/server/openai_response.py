@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgegen.batch.openai_answer import usage
@@ -12,6 +12,9 @@ from edgegen.server.wire import Event
 
 DONE = Event("[DONE]")
 """Ends a stream."""
+
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 class CompletionFrame:
@@ -24,8 +27,8 @@ class CompletionFrame:
     def body(self, kind: str, choices: list[dict[str, Any]], used: dict[str, Any]) -> dict[str, Any]:
         return {**self._common, "object": kind, "choices": choices, "usage": used}
 
-    def chunk(self, kind: str, choice: dict[str, Any]) -> Event:
-        content = {**self._common, "object": kind, "choices": [choice]}
+    def chunk(self, kind: str, choice: dict[str, Any], extra: Mapping[str, Any] = _NOTHING) -> Event:
+        content = {**self._common, "object": kind, "choices": [choice], **extra}
         return Event.of(content | {"usage": None} if self._include_usage else content)
 
     def end(self, kind: str, used: dict[str, Any]) -> list[Event]:

@@ -12,7 +12,7 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
-from edgegen.server.options import MOST_TOOL_BYTES, MOST_TOOLS
+from edgegen.server.options import MOST_TOOL_BYTES
 from edgegen.server.request_settings import RequestSettings
 
 
@@ -21,7 +21,7 @@ class ChatPrompt:
     """A conversation, and the tools that the model may call in its answer.
 
     Raises:
-        ApiError: there are more tools than may be, or the definition of one is too large.
+        ApiError: the definition of a tool is too large.
     """
 
     conversation: Conversation
@@ -31,12 +31,8 @@ class ChatPrompt:
 
     def __post_init__(self) -> None:
         tools = cast(object, self.tools)
-        if not isinstance(tools, list | tuple):
-            return  # what is no list is refused where tools are read
-        several = cast(Sequence[object], tools)
-        if len(several) > MOST_TOOLS:
-            raise ApiError(400, f"tools: at most {MOST_TOOLS}, found {len(several)}.", param="tools")
-        for n, tool in enumerate(several):
+        # What is no list is refused where tools are read.
+        for n, tool in enumerate(cast(list[object], tools) if isinstance(tools, list) else []):
             size = len(json.dumps(tool))
             if size > MOST_TOOL_BYTES:
                 said = f"tools[{n}] has {size} bytes of JSON: at most {MOST_TOOL_BYTES}."

@@ -29,7 +29,10 @@ def public_names() -> Iterator[str]:
 
 
 def _members(kind: Any) -> Iterator[str]:
-    members: dict[str, Any] = {**kind.__dict__}
+    members = dict[str, Any]()
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("edgegen"):
+            members |= {**base.__dict__}
     for name, member in members.items():
         if name.startswith("_") or type(member).__name__ == "member_descriptor":  # a slot: in the signature
             continue

@@ -1,5 +1,7 @@
 """OpenAI's chat completions and completions, as the OpenAPI document describes them."""
 
+from collections.abc import Mapping
+
 from edgegen.batch.openai import ASKS_NOTHING, CHAT, COMPLETION, RENAMED, UNSUPPORTED
 from edgegen.options.table import MOST_TOP_LOGPROBS
 from edgegen.server.openapi.operation import (
@@ -97,7 +99,7 @@ def _tool() -> Schema:
 
 def _chat_answers() -> dict[str, Schema]:
     call = object_of({"id": STRING, "type": const("function"), "function": ref("CalledFunction")})
-    piece = object_of({"index": COUNT}, {"id": STRING, "type": const("function"), "function": ref("CalledPiece")})
+    piece = object_of({"index": COUNT, "function": ref("CalledPiece")}, {"id": STRING, "type": const("function")})
     message = object_of(
         {"role": const("assistant"), "content": nullable(STRING), "refusal": {"type": "null"}},
         {"reasoning_content": STRING, "tool_calls": array_of(call, least=1)},
@@ -113,16 +115,19 @@ def _chat_answers() -> dict[str, Schema]:
         },
     )
     reason = enum("stop", "length", "tool_calls")
+    dropped = {"dropped_messages": described(COUNT, "How many of the oldest messages did not fit the context.")}
     logprobs = nullable(ref("ChatLogprobs"))
     entry = {"token": STRING, "logprob": NUMBER, "bytes": array_of(COUNT)}
     return {
         "ChatCompletion": _frame(
             "chat.completion",
             object_of({"index": COUNT, "message": message, "logprobs": logprobs, "finish_reason": reason}),
+            dropped,
         ),
         "ChatCompletionChunk": _chunk(
             "chat.completion.chunk",
             object_of({"index": COUNT, "delta": delta, "logprobs": logprobs, "finish_reason": nullable(reason)}),
+            dropped,
         ),
         "ChatLogprobs": object_of(
             {
@@ -131,7 +136,7 @@ def _chat_answers() -> dict[str, Schema]:
             }
         ),
         "CalledFunction": object_of({"name": STRING, "arguments": STRING}),
-        "CalledPiece": object_of({}, {"name": STRING, "arguments": STRING}),
+        "CalledPiece": object_of({"arguments": STRING}, {"name": STRING}),
     }
 
 
@@ -153,14 +158,14 @@ def _completion_answers() -> dict[str, Schema]:
     }
 
 
-def _frame(kind: str, choice: Schema) -> Schema:
+def _frame(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None) -> Schema:
     head = {"id": STRING, "created": INTEGER, "model": STRING, "object": const(kind)}
-    return object_of({**head, "choices": array_of(choice), "usage": ref("Usage")})
+    return object_of({**head, "choices": array_of(choice), "usage": ref("Usage")}, extra)
 
 
-def _chunk(kind: str, choice: Schema) -> Schema:
+def _chunk(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None) -> Schema:
     head = {"id": STRING, "created": INTEGER, "model": STRING, "object": const(kind)}
-    return object_of({**head, "choices": array_of(choice)}, {"usage": nullable(ref("Usage"))})
+    return object_of({**head, "choices": array_of(choice)}, {"usage": nullable(ref("Usage")), **(extra or {})})
 
 
 def components() -> dict[str, Schema]:

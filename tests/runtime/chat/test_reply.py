@@ -79,6 +79,21 @@ def parsed(form: ReplyFormat, pieces: list[str]) -> tuple[str, str, list[Call]]:
     return reply.content, reply.reasoning_content, [(call.name, call.arguments) for call in reply.tool_calls]
 
 
+def joined(reply: Reply) -> list[tuple[str, str, str]]:
+    """The calls as their deltas tell them: id, name, arguments as JSON text."""
+    calls = list[tuple[str, str, str]]()
+    for delta in reply.tool_call_deltas:
+        if delta.id is not None:
+            assert delta.name is not None
+            assert delta.index == len(calls)
+            calls.append((delta.id, delta.name, delta.arguments))
+        else:
+            assert (delta.index, delta.name) == (len(calls) - 1, None)
+            call_id, name, arguments = calls[-1]
+            calls[-1] = (call_id, name, arguments + delta.arguments)
+    return calls
+
+
 def cut(text: str, places: list[int]) -> list[str]:
     ends = sorted({place % (len(text) + 1) for place in places})
     return [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
@@ -111,6 +126,51 @@ def test_calls_come_back_however_the_text_is_cut(
     form = ReplyFormat(THINK, style=style, tools=TOOLS)
     assert parsed(form, cut(text, places)) == (content, thought, calls)
     assert parsed(form, list(text)) == (content, thought, calls)
+
+
+@STYLES
+@pytest.mark.parametrize("constrained", [False, True])
+@settings(max_examples=25, deadline=None)
+@given(calls=CALLS, thought=WORDS.map(str.strip), places=st.lists(st.integers(0, 2000)), end=st.integers(0, 2000))
+def test_the_deltas_of_a_call_are_the_call(
+    style: ToolFormat, constrained: bool, calls: list[Call], thought: str, places: list[int], end: int
+) -> None:
+    if style.body in ("functions", "pairs"):
+        calls = [(name, {key: arguments[key] for key in arguments if key != "more"}) for name, arguments in calls]
+    text = f"<think>\n{thought}\n</think>\n\n{written(style, calls)}\n"
+    form = ReplyFormat(THINK, style=style, tools=TOOLS, constrained=constrained)
+
+    def read(text: str) -> Reply:
+        parser = ReplyParser(form)
+        return sum((parser.push(piece) for piece in cut(text, places)), Reply()) + parser.finish()
+
+    whole = read(text)
+    assert [(call.name, call.arguments) for call in whole.tool_calls] == calls
+    assert joined(whole) == [(call.id, call.name, call.arguments_json) for call in whole.tool_calls]
+    assert [json.loads(arguments) for *_, arguments in joined(whole)] == [arguments for _, arguments in calls]
+    short = read(text[: end % (len(text) + 1)])  # as max_new_tokens cuts it
+    told, count = joined(short), len(short.tool_calls)
+    assert told[:count] == [(call.id, call.name, call.arguments_json) for call in short.tool_calls]
+    assert len(told) <= count + constrained
+    assert [(call.name, call.arguments) for call in short.tool_calls] == calls[:count]
+    assert all(said[2].startswith(begun[2]) for said, begun in zip(joined(whole), told, strict=False))
+    if constrained:  # of a marker that is cut short nobody knows that it is one
+        assert any(marker.startswith(short.content.strip()) for marker in ("<think>", style.opening, *style.wrappers))
+
+
+@STYLES
+def test_constrained_calls_are_given_out_while_they_are_written(style: ToolFormat) -> None:
+    parser = ReplyParser(ReplyFormat(style=style, tools=TOOLS, constrained=True))
+    text = written(style, [("look_up", {"city": "Oslo", "days": 3})])
+    before, _, after = text.partition("days")
+    begun = parser.push(before)
+    ((_, name, arguments),) = joined(begun)
+    assert name == "look_up"
+    assert arguments.startswith('{"city": "Oslo"')
+    assert begun.tool_calls == ()
+    rest = parser.push(f"days{after}") + parser.finish()
+    assert [delta.id for delta in rest.tool_call_deltas] == [None] * len(rest.tool_call_deltas)
+    assert arguments + "".join(delta.arguments for delta in rest.tool_call_deltas) == rest.tool_calls[0].arguments_json
 
 
 ALPHABET = st.sampled_from(

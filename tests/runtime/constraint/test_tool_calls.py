@@ -1,16 +1,17 @@
 """Calls that must be made: whatever a model says, it is calls of the tools, and the parser reads them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from edgegen.chat.reasoning import ReasoningMarkers
-from edgegen.chat.reply import ReplyFormat, ReplyParser
+from edgegen.chat.reply import Reply, ReplyFormat, ReplyParser
 from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat
 from edgegen.chat.tools import Tools
 from edgegen.constraint import ToolCallConstraint
 from edgegen.errors import ConstraintError
-from tests.runtime.chat.test_reply import written
+from tests.runtime.chat.test_reply import joined, written
 from tests.runtime.constraint.fake_model import FakeModel, generate
 from tests.runtime.constraint.vocabulary import Vocabulary
 
@@ -73,8 +74,14 @@ def test_whatever_comes_out_is_read_as_calls(gpt2: Vocabulary, style: ToolFormat
         answer = generate(FakeModel(gpt2, seed), ToolCallConstraint.of(form, {}), seed=seed, most=400)
         if answer.finish is None:
             continue
-        parser = ReplyParser(form)
+        parser, streamed = ReplyParser(form), ReplyParser(replace(form, constrained=True))
         reply = parser.push(answer.text) + parser.finish()
+        pieces = sum((streamed.push(letter) for letter in answer.text), Reply()) + streamed.finish()
+        assert [(call.name, call.arguments) for call in pieces.tool_calls] == [
+            (call.name, call.arguments) for call in reply.tool_calls
+        ]
+        assert joined(pieces) == [(call.id, call.name, call.arguments_json) for call in pieces.tool_calls]
+        assert pieces.content == ""
         assert reply.content == "", answer.text
         assert reply.tool_calls, answer.text
         for call in reply.tool_calls:

@@ -3,64 +3,20 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from edgegen import LLM, CancelToken, Conversation, Session
+from edgegen import CancelToken, Conversation, Session
 from edgegen.errors import ConstraintError, ConversationError, OptionError, PromptTooLongError, UsageError
-from tests.runtime.models import EOS, FakeGraphs, fake_llm
+from tests.runtime.saying import ASKED, CALL, TEMPLATE, THINKING, get_weather, saying
 
-TEMPLATE = (
-    "{% for t in tools or [] %}{{ t | tojson }}<tool_call>\n{% endfor %}"
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]{% endfor %}\n"
-    "{% endfor %}<assistant>"
-)
-THINKING = TEMPLATE + "{{ '<think>\\n' }}"
 PLAIN = TEMPLATE.replace("tools", "nothing")
-ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-
-
-def get_weather(city: str, unit: Literal["C", "F"] = "C") -> str:
-    """The weather of a city.
-
-    Args:
-        city: its name
-    """
-    return f"rain in {city}, in {unit}"
-
-
-class Saying(FakeGraphs):
-    """Says ``answer`` behind the prompt's last ``assistant>`` (and ``<think>``), then ends; keeps the prompts."""
-
-    def __init__(self, answer: str) -> None:
-        super().__init__(self._next)
-        self.answer = answer.encode()
-        self.prompt = ""
-
-    def _next(self, ids: list[int]) -> int:
-        text = bytes(token if token < 256 else 0 for token in ids)
-        ends = (b"<assistant>", b"<assistant><think>\n", b"\nAssistant:")
-        begun = max((at + len(end) for end in ends if (at := text.rfind(end)) >= 0), default=len(text))
-        said = text[begun:]
-        if not said:
-            self.prompt = text.decode("utf-8", "replace")
-        return self.answer[len(said)] if len(said) < len(self.answer) else EOS
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "bundle"
-
-
-def saying(
-    folder: Path, answer: str, template: str | None = TEMPLATE, *, max_context: int = 2048
-) -> tuple[LLM, Saying]:
-    graphs = Saying(answer)
-    config = {"eos_token_id": EOS}
-    return fake_llm(folder, graphs, config=config, template=template, max_context=max_context), graphs
 
 
 def undescribed(city: str) -> str:
@@ -158,6 +114,30 @@ def test_a_constraint_of_another_kind_contradicts_a_call(folder: Path) -> None:
     llm, _ = saying(folder, "")
     with pytest.raises(ConstraintError, match="tool_choice asks for a tool call, and response_format"):
         llm.chat(ASKED, tools=[get_weather], tool_choice="required", response_format={"type": "json_object"})
+
+
+def test_a_call_that_must_be_made_is_streamed_while_it_is_written(folder: Path) -> None:
+    llm, _ = saying(folder, f"{CALL}\n{CALL}")
+    stream = llm.stream_chat(ASKED, tools=[get_weather], tool_choice="required")
+    chunks, result = list(stream), stream.result
+    deltas = [delta for chunk in chunks for delta in chunk.tool_call_deltas]
+    for n, call in enumerate(result.tool_calls):
+        assert [(d.id, d.name) for d in deltas if d.index == n and d.id] == [(call.id, "get_weather")]
+        pieces = [delta.arguments for delta in deltas if delta.index == n]
+        assert "".join(pieces) == call.arguments_json == '{"city": "Oslo"}'
+        assert len([*filter(None, pieces)]) > 5
+    assert [call for chunk in chunks for call in chunk.tool_calls] == [*result.tool_calls]
+    assert len(result.tool_calls) == 2
+    assert (result.content, result.finish_reason) == ("", "tool_calls")
+
+
+def test_a_call_that_is_cut_short_has_been_streamed(folder: Path) -> None:
+    llm, _ = saying(folder, f"{CALL}\n{CALL}")
+    most = len(f"{CALL}\n{CALL}".removesuffix('slo"}}\n</tool_call>'))
+    stream = llm.stream_chat(ASKED, tools=[get_weather], tool_choice="required", max_new_tokens=most)
+    deltas = [delta for chunk in stream for delta in chunk.tool_call_deltas]
+    assert "".join(delta.arguments for delta in deltas if delta.index == 1) == '{"city": "O'
+    assert (len(stream.result.tool_calls), stream.result.finish_reason, stream.result.content) == (1, "length", "")
 
 
 @pytest.mark.parametrize("template", [PLAIN, None])

@@ -91,7 +91,8 @@ class FakeServer:
             return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
         answers = {"hostile": HOSTILE, "table": TABLE}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
-        return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream")
+        headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
+        return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream", headers=headers)
 
     async def _completion(self, request: Request) -> Response:
         body = await request.json()

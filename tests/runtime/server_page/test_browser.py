@@ -94,6 +94,13 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     assert "seed" not in body
 
 
+def test_messages_that_the_model_has_not_read_are_told(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "long")
+    answered(page, 1)
+    assert "the model has not read the oldest 4 messages" in page.locator(".assistant .stats").inner_text()
+
+
 def test_an_answer_is_shown_while_it_streams_and_stopping_frees_the_server(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     send(page, "endless")

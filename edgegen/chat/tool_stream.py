@@ -1,0 +1,148 @@
+"""CallStream: reads constrained tool calls while they are being written, piece by piece."""
+
+import json
+import re
+from collections.abc import Generator
+from functools import lru_cache
+from typing import Any, cast
+
+from edgegen.chat.tool_formats import ToolFormat
+from edgegen.chat.tool_sections import KIMI_NAME, PAIR, PARAMETER, JsonEnd, typed_arguments
+from edgegen.chat.tools import ToolCall, ToolCallDelta, Tools, argument_json, new_call_id
+
+_FUNCTION_BEGIN = re.compile(r"\s*<function=([^>\n]+)>")
+_PAIRS_BEGIN = re.compile(r"\s*([^\s<]+)\s*\n")
+_ENTRY_END = re.compile(r"\s*\}")
+_LIST_GOES_ON = re.compile(r"\s*([,\]])")
+
+
+class CallStream:
+    """Reads one section of calls from a text that grows: the same text and more at each call.
+
+    A constraint made the text: it cannot turn out to be malformed, and what does not match is not whole yet.
+
+    Attributes:
+        end: where the section ends, once it has.
+        index: that of the next call.
+    """
+
+    def __init__(self, style: ToolFormat, tools: Tools, index: int) -> None:
+        self._style, self._tools, self.index = style, tools, index
+        self.end: int | None = None
+        self._text = ""
+        self._at = len(style.opening)
+        self._deltas: list[ToolCallDelta] = []
+        self._calls: list[ToolCall] = []
+        self._steps = self._section()
+
+    def read(self, text: str) -> tuple[list[ToolCallDelta], list[ToolCall]]:
+        """What became known with the last of ``text``, which begins with the opening marker."""
+        self._text, self._deltas, self._calls = text, [], []
+        next(self._steps, None)
+        return self._deltas, self._calls
+
+    def _section(self) -> Generator[None]:
+        style = self._style
+        match style.body:
+            case "object" if not style.opening:
+                while True:
+                    yield from self._entry()
+            case "object":
+                yield from self._entry()
+            case "list":
+                yield from self._entry()
+                while (yield from self._next(_LIST_GOES_ON))[1] == ",":
+                    yield from self._entry()
+            case "named":
+                head = yield from self._next(_named(style.separator))
+                name = KIMI_NAME.fullmatch(head[1].strip())
+                yield from self._json_arguments(name[1] if name else "")
+            case "functions":
+                head = yield from self._next(_FUNCTION_BEGIN)
+                yield from self._tagged_arguments(head[1].strip(), PARAMETER, r"\s*</function>")
+            case "pairs":
+                head = yield from self._next(_PAIRS_BEGIN)
+                yield from self._tagged_arguments(head[1], PAIR, rf"\s*(?={re.escape(style.closing)})")
+        yield from self._next(_marker(style.closing))
+        self.end = self._at
+
+    def _next(self, pattern: re.Pattern[str]) -> Generator[None, None, re.Match[str]]:
+        """Goes on behind ``pattern``, once it is there."""
+        while (match := pattern.match(self._text, self._at)) is None:
+            yield
+        self._at = match.end()
+        return match
+
+    def _entry(self) -> Generator[None]:
+        """A JSON object of name and arguments."""
+        head = yield from self._next(_entry_begin(self._style.name_key, self._style.arguments_key))
+        yield from self._json_arguments(head[1])
+        yield from self._next(_ENTRY_END)
+
+    def _json_arguments(self, name: str) -> Generator[None]:
+        """Arguments that are JSON: their text as it stands."""
+        call_id, sent = self._begin(name), list[str]()
+        finder = JsonEnd(self._at)
+        while True:
+            end = finder.find(self._text)
+            piece = self._text[self._at : end]
+            if not sent:
+                piece = piece.lstrip()
+            self._send(piece, sent)
+            self._at = len(self._text) if end is None else end
+            if end is not None:
+                break
+            yield
+        text = "".join(sent)
+        try:
+            arguments: Any = json.loads(text, parse_int=_integer)
+        except (ValueError, RecursionError):  # deeper than Python reads: it has been streamed, and is no call
+            arguments = None
+        if isinstance(arguments, dict):
+            self._calls.append(ToolCall(call_id, name, cast(dict[str, Any], arguments), text))
+        self.index += 1
+
+    def _tagged_arguments(self, name: str, pattern: re.Pattern[str], end: str) -> Generator[None]:
+        """Arguments between tags, up to ``end``: each is given out when it is whole."""
+        call_id, sent, arguments = self._begin(name), list[str](), dict[str, Any]()
+        schema = self._tools.parameters.get(name, {})
+        either = re.compile(f"{pattern.pattern}|{end}", re.DOTALL)
+        while (found := (yield from self._next(either)))[1] is not None:
+            entry = typed_arguments([(found[1], found[2])], schema)
+            arguments |= entry
+            self._send((", " if sent else "{") + argument_json(entry)[1:-1], sent)
+        self._send("}" if sent else "{}", sent)
+        self._calls.append(ToolCall(call_id, name, arguments, "".join(sent)))
+        self.index += 1
+
+    def _begin(self, name: str) -> str:
+        call_id = new_call_id()
+        self._deltas.append(ToolCallDelta(self.index, call_id, name, ""))
+        return call_id
+
+    def _send(self, piece: str, sent: list[str]) -> None:
+        if piece:
+            sent.append(piece)
+            self._deltas.append(ToolCallDelta(self.index, None, None, piece))
+
+
+def _integer(digits: str) -> int | float:
+    """Python reads integers of 4300 digits at most."""
+    return int(digits) if len(digits) < 4000 else float(digits)
+
+
+@lru_cache
+def _entry_begin(name_key: str, arguments_key: str) -> re.Pattern[str]:
+    return re.compile(
+        rf'[\s;\[]*\{{\s*"{re.escape(name_key)}"\s*:\s*"([^"]*)"\s*,\s*"{re.escape(arguments_key)}"\s*:\s*(?=\{{)'
+    )
+
+
+@lru_cache
+def _named(separator: str) -> re.Pattern[str]:
+    return re.compile(rf"(.*?){re.escape(separator)}\s*(?=\{{)", re.DOTALL)
+
+
+@lru_cache
+def _marker(text: str) -> re.Pattern[str]:
+    return re.compile(rf"\s*{re.escape(text)}" if text else "")
