@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
-from edgegen.errors import did_you_mean
+from edgegen.errors import UsageError, did_you_mean
 from edgegen.llm import LLM
 from edgegen.parity.report import ParityReport
 from edgegen.server.api_error import ApiError
@@ -83,7 +83,10 @@ class Information:
             raise ApiError(
                 400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens"
             )
-        text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+        try:
+            text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+        except UsageError as error:
+            raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
 
     async def metrics(self, request: Request) -> Response:
