@@ -32,6 +32,10 @@ LISTED = 100
 """How many problems one message lists."""
 
 
+LONGEST_WORD = 200
+"""Characters of a word that is compared with the known ones; no name is longer."""
+
+
 class EdgegenError(Exception):
     """Base of every error that edgegen raises on purpose."""
 
@@ -115,7 +119,8 @@ class ChatTemplateError(BundleError):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest of ``known``, or an empty string when none is near."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if names else []
+    comparable = names and len(word) <= LONGEST_WORD  # what a client sends may be of any length
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if comparable else []
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

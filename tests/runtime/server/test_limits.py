@@ -288,6 +288,20 @@ def test_tokenization_is_checked(client: TestClient, path: str, body: dict[str, 
     assert error_of(response)["param"] == param
 
 
+@pytest.mark.parametrize("grammar", ["", "start: (", "root ::= (", 'start: "a" missing'])
+def test_a_grammar_that_is_none_is_named(client: TestClient, grammar: str) -> None:
+    response = client.post(COMPLETION, json=said(grammar=grammar))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "grammar"
+
+
+@pytest.mark.parametrize("body", [{"model": "x" * 10**6}, {"x" * 10**6: 1}], ids=["model", "name"])
+def test_an_error_does_not_repeat_a_megabyte(client: TestClient, body: dict[str, Any]) -> None:
+    response = client.post(COMPLETION, json=said(**body))
+    assert len(error_of(response)["param"]) < 300
+    assert len(response.content) < 20_000
+
+
 def test_unknown_query_parameters_are_refused(client: TestClient) -> None:
     assert error_of(client.get("/props?modl=fake"))["message"] == (
         "'modl' is not a parameter of /props (did you mean 'model'?)."
