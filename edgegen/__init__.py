@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from edgegen.options.engine import EngineOptions
     from edgegen.options.generation import GenerationOptions
     from edgegen.sampling.logprobs import TokenLogprob
+    from edgegen.scoring.embeddings import Embeddings
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.stats import Speculation
 
@@ -57,6 +58,7 @@ _HOME = {
     "CancelToken": "generation.cancellation",
     "ChatTemplate": "chat",
     "Conversation": "chat",
+    "Embeddings": "scoring.embeddings",
     "EngineOptions": "options.engine",
     "GenerationChunk": "generation.results",
     "GenerationOptions": "options.generation",
@@ -88,6 +90,7 @@ __all__ = [
     "Conversation",
     "ConversationError",
     "EdgegenError",
+    "Embeddings",
     "EngineOptions",
     "ExportError",
     "GenerationChunk",

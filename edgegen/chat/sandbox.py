@@ -40,7 +40,8 @@ Clock = Callable[[], datetime]
 class SandboxedTemplate:
     """One compiled template; may be shared between threads.
 
-    ``constants``: the texts that stand as strings in its source, among them what it compares content with.
+    ``constants``: the texts that stand as strings in its source, among them what it compares content with. ``names``:
+    the variables that it reads.
     """
 
     def __init__(self, source: str, *, clock: Clock = datetime.now) -> None:
@@ -58,6 +59,7 @@ class SandboxedTemplate:
             self.constants = frozenset(
                 node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value
             )
+            self.names = frozenset(node.name for node in tree.find_all(nodes.Name) if node.ctx == "load")
             self._template = environment.from_string(_Supervision().visit(tree))
         except Exception as error:  # the parser and the compiler of untrusted text: whatever they raise
             line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""

@@ -126,6 +126,14 @@ class CallStream:
             self._deltas.append(ToolCallDelta(self.index, None, None, piece))
 
 
+def begins_with_name(text: str, style: ToolFormat, tools: Tools) -> bool | None:
+    """Whether a call without an opening marker begins: ``{"name": "…"``, with a tool's name; None: it still may."""
+    if begun := _name_begin(style.name_key).match(text):
+        return begun[1] in tools.parameters
+    compact = "".join(text.split())
+    return None if any(f'{{"{style.name_key}":"{name}"'.startswith(compact) for name in tools.parameters) else False
+
+
 def _integer(digits: str) -> int | float:
     """Python reads integers of 4300 digits at most."""
     return int(digits) if len(digits) < 4000 else float(digits)
@@ -136,6 +144,11 @@ def _entry_begin(name_key: str, arguments_key: str) -> re.Pattern[str]:
     return re.compile(
         rf'[\s;\[]*\{{\s*"{re.escape(name_key)}"\s*:\s*"([^"]*)"\s*,\s*"{re.escape(arguments_key)}"\s*:\s*(?=\{{)'
     )
+
+
+@lru_cache
+def _name_begin(name_key: str) -> re.Pattern[str]:
+    return re.compile(rf'\{{\s*"{re.escape(name_key)}"\s*:\s*"([^"]*)"')
 
 
 @lru_cache

@@ -95,21 +95,25 @@ class Tools:
 
     Attributes:
         definitions: in OpenAI's form, as a chat template reads them.
-        required: an answer is one or more calls, and nothing else.
-        single: it is exactly one call.
+        required: an answer is calls, and nothing else.
+        parallel: it may have several.
     """
 
     definitions: tuple[Mapping[str, Any], ...]
     required: bool = False
-    single: bool = False
+    parallel: bool = True
 
     @classmethod
-    def read(cls, tools: Sequence[object], choice: ToolChoice = "auto") -> "Tools | None":
+    def read(cls, tools: Sequence[object], choice: ToolChoice = "auto", *, parallel: bool = True) -> "Tools | None":
         """Tools as a caller gives them; None where none may be called.
+
+        ``parallel``: an answer may have several calls, unless the choice is one tool.
 
         Raises:
             ConversationError: a definition is malformed or given twice, or the choice is none.
         """
+        if not isinstance(cast(object, parallel), bool):
+            raise ConversationError(f"parallel_tool_calls is True or False, not {parallel!r}.")
         if isinstance(tools, str | bytes | Mapping) or not isinstance(cast(object, tools), Sequence):
             raise ConversationError(f"tools must be a list of tools or functions, not {type(tools).__name__}.")
         definitions, problems = list[Mapping[str, Any]](), list[str]()
@@ -129,7 +133,7 @@ class Tools:
             raise ConversationError("tool_choice asks for a call, and there are no tools: give tools.")
         if named is not None:
             definitions = [definition for definition in definitions if definition["function"]["name"] == named]
-        return cls(tuple(definitions), required=choice != "auto", single=named is not None)
+        return cls(tuple(definitions), required=choice != "auto", parallel=parallel and named is None)
 
     @cached_property
     def parameters(self) -> Mapping[str, Mapping[str, Any]]:

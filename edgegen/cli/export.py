@@ -47,6 +47,9 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "least.  [4.7 for each of the layers', 7.25 of the embedding's, shared by all]",
 )
 @click.option(
+    "--with-hidden", is_flag=True, help="Graphs that give the last hidden states too: for embeddings (LLM.embed)."
+)
+@click.option(
     "--eval-text",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -83,6 +86,7 @@ def command(
     fast: bool,
     calibration: Path | None,
     bits_budget: float | None,
+    with_hidden: bool,
     eval_text: Path | None,
     parity_plot: Path | None,
     via: "Via",
@@ -121,6 +125,7 @@ def command(
             fast=fast,
             calibration=calibration,
             bits_budget=bits_budget,
+            with_hidden=with_hidden,
             eval_text=eval_text,
             via=via,
             revision=revision,

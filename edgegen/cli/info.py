@@ -83,6 +83,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
                 "fast_prefill": v.fast_prefill,
+                "embedding_size": v.hidden_states.size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "minimum_onnxruntime": v.minimum_onnxruntime,
             }
@@ -109,7 +110,8 @@ def _per_token(memory: Mapping[str, Any]) -> str:
 def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
     room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token"
-    return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room})"
+    embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
+    return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room}{embeds})"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

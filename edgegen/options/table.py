@@ -631,8 +631,10 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 0),
         "Prefix caching: bytes of KV cache to keep of finished requests.",
+        ("serve",),
         note="0 is off. Left out, a finished request's KV cache serves new prompts that share a prefix with it for as "
-        "long as its slot is not needed; a number keeps so many bytes beyond that.",
+        "long as its slot is not needed; a number keeps so many bytes beyond that. `edgegen serve` keeps half as many "
+        "bytes as the KV cache has.",
     ),
     Option(
         "deterministic",

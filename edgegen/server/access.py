@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgegen.server.api_error import ApiError
-from edgegen.server.options import ServerOptions, is_loopback
+from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions, is_loopback
 
 _OPEN = ("/", "/health")
 """Paths that need no key: the web page asks for it."""
@@ -26,6 +26,7 @@ class AccessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
+                _check_size(scope)
                 self._check(scope["path"], Headers(scope=scope))
             except ApiError as error:
                 await error.response()(scope, receive, send)
@@ -64,6 +65,14 @@ class AccessGuard:
         sent = given.strip().encode() if scheme.lower() == "bearer" else b""
         # Every key is compared, in constant time.
         return sum(hmac.compare_digest(sent, key) for key in self._keys) > 0
+
+
+def _check_size(scope: Scope) -> None:
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MOST_HEADER_BYTES:
+        said = f"the address and headers of the request have {size} bytes: at most {MOST_HEADER_BYTES} are read."
+        raise ApiError(431, said, code="headers_too_large")
 
 
 def _name(host: str) -> str:

@@ -15,29 +15,36 @@ from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
 from edgegen.server.chat_completions import ChatCompletions
 from edgegen.server.completions import Completions
+from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
 from edgegen.server.metrics import Metrics
-from edgegen.server.models import ServedModels
+from edgegen.server.model_routes import ModelRoutes
+from edgegen.server.models import ModelSource, ServedModels
 from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
+from edgegen.server.responses import Responses
 from edgegen.server.wire import Wire
 
-WIRES: Sequence[Wire] = (ChatCompletions(), Completions())
+WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses())
 """The APIs that generate text."""
 
 
-def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8) -> Starlette:
+def create_app(
+    models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8, source: ModelSource | None = None
+) -> Starlette:
     """The application over ``models``, by the names that clients call them; the first is the default.
 
-    ``running``: requests that one model runs together (``max_batch_size``).
+    ``running``: requests that one model runs together (``max_batch_size``). ``source``: what else can be loaded.
     """
-    served = ServedModels(models, running * len(models) + options.max_queue)
-    metrics = Metrics(lambda: served.requests)
+    metrics = Metrics(lambda: served.requests, lambda: served.loaded)
+    served = ServedModels(models, options, metrics, running=running, source=source)
     routes = [
         *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
+        Route(EMBEDDINGS, EmbeddingsEndpoint(served, options, metrics), methods=["POST"]),
         *Information(served, options, metrics).routes(),
+        *ModelRoutes(served).routes(),
         *page_routes(),
         openapi_route(),
     ]

@@ -48,6 +48,7 @@ class WireRequest:
         include_usage: a stream tells its usage.
         echo: the prompt is part of the answer's text.
         generates: False where only the prompt is asked for, with its log-probabilities.
+        follows: the writer reads each chunk of a whole answer too.
     """
 
     prompts: tuple[str | list[int] | ChatPrompt, ...]
@@ -56,6 +57,7 @@ class WireRequest:
     include_usage: bool = False
     echo: bool = False
     generates: bool = True
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

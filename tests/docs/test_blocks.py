@@ -12,14 +12,17 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.serve import command as serve
 from edgegen.server.app import WIRES
+from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsRequest
 from edgegen.tokenizer import Tokenizer
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
@@ -34,7 +37,7 @@ PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"openai-client.md": "openai"}
+CLIENTS = {"openai-client.md": "openai", "coding-agent.md": "openai"}
 """Pages whose Python talks to a server, and the module that they use for it."""
 
 RUN = {"edgegen", "echo"}
@@ -148,6 +151,10 @@ def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:
                 _command(command, output, reader)
         case "json", "":
             json.loads(block.code)
+        case "yaml", "":
+            _check_addresses(yaml.safe_load(block.code))
+        case "toml", "":
+            _check_addresses(tomllib.loads(block.code))
         case "json", "manifest":
             Manifest.from_json(block.code)
         case "text", kind:
@@ -223,15 +230,42 @@ def _check_python(words: list[str]) -> None:
 
 def _check_serve(words: list[str]) -> None:
     """``edgegen serve --option`` runs until it is stopped: it knows the options."""
-    serve.make_context("serve", words[2:])
+    serve.make_context("serve", words[2:], help_option_names=["-h", "--help"])  # which the command remembers
 
 
 def _check_curl(words: list[str]) -> None:
     """``curl URL -d BODY``: a request that the server takes."""
     _, url, data, body = words
     assert data == "-d"
-    {wire.url: wire for wire in WIRES}[url.removeprefix(SERVER)].read(json.loads(body))
+    read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
+    read[EMBEDDINGS] = EmbeddingsRequest.read
+    read[url.removeprefix(SERVER)](json.loads(body))
 
+
+def _check_addresses(settings: Any) -> None:
+    """Settings of a client that name the server, by OpenAI's base URL."""
+    addresses = re.findall(r"http://[^'\"]*", str(settings))
+    assert addresses
+    assert all(urlsplit(address).path == "/v1" for address in addresses)
+
+
+def _check_client(words: list[str]) -> None:
+    """A client's own command, with options that were tried; a model has the name that its page gives it."""
+    known = CLIENT_OPTIONS[words[0]]
+    assert {word for word in words if word.startswith("-")} <= known.keys()
+    given = [words[at + 1] for at, word in enumerate(words) if known.get(word)]
+    assert set(given) <= {"my-model", "openai/my-model", "edgegen", "edgegen-text"}
+
+
+CLIENT_OPTIONS: dict[str, dict[str, bool]] = {
+    "aider": {"--model": True, "--map-tokens": False},
+    "claude": {"--model": True},
+    "codex": {"--disable": False},
+    "llm": {"-m": True, "-o": False, "--schema": False},
+    "opencode": {},
+}
+"""Options of programs that talk to the server, and whether a model follows."""
 
 NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}
+NOT_RUN |= dict.fromkeys(CLIENT_OPTIONS, _check_client)
 """Commands that are only checked: they build environments, install from the network, or take minutes."""

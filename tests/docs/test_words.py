@@ -29,12 +29,15 @@ TERMS = {
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/bundle-format.md": "manifest; KV cache; prefill; decode; block_size; SmoothQuant",
     "docs/cli.md": "KV cache; temperature; beam",
+    "docs/coding-agent.md": "prefix caching; function calling; context; KV cache; reasoning; chat template; slot",
+    "docs/connectors.md": "OpenAI; API key; schema; CORS; base model",
     "docs/constrained-output.md": "constrained decoding; JSON Schema; regular expression; Lark; GBNF",
     "docs/continuous-batching.md": """
         continuous batching; chunked prefill; admission; first come, first served; preemption; priority; throughput;
         latency; KV cache; bit-exact; prefix caching
         """,
     "docs/evaluating.md": "perplexity; standard error; lm-evaluation-harness; log-probabilities",
+    "docs/embeddings.md": "embedding; hidden states; pooling; cosine similarity; chunked prefill; prefix caching",
     "docs/exporting.md": """
         checkpoint; safetensors; GGUF; GPTQ; AWQ; LoRA; RoPE; parity report; KV cache; SentencePiece
         """,
@@ -78,7 +81,8 @@ TERMS = {
         perplexity
         """,
     "docs/serving.md": """
-        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token
+        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token;
+        least recently used; lm-evaluation-harness
         """,
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """

@@ -9,10 +9,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
-from edgegen.server.openapi import information, openai, option_schemas
+from edgegen.server.openapi import information, models, openai, option_schemas, responses
 from edgegen.server.openapi.operation import JSON, STRING, Operation, Schema, described, nullable, object_of
 
 PATH = "/openapi.json"
+
+_APIS = (openai, responses, models, information)
 
 _EVERYWHERE = (401, 403)
 """Statuses of the access rules."""
@@ -22,6 +24,7 @@ _REASONS = {
     401: "The API key is missing or wrong.",
     403: "The Host or Origin header is another server's.",
     404: "There is no model of that name.",
+    409: "Requests use the model.",
     408: "The body came too slowly.",
     413: "The body is too large.",
     415: "The body is of another media type.",
@@ -55,15 +58,15 @@ async def _answer(request: Request) -> Response:
 def openapi_document() -> dict[str, Any]:
     """The document: every route, with its parameters, answers and errors."""
     described_paths = dict[str, dict[str, Any]]()
-    for operation in [*openai.operations(), *information.operations()]:
+    for operation in (operation for api in _APIS for operation in api.operations()):
         described_paths.setdefault(operation.path, {})[operation.method] = _described(operation)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "edgegen serve",
             "version": edgegen.__version__,
-            "description": "OpenAI's API over models of edgegen. Every option of a request is a parameter too; an "
-            "unknown parameter is an error. A parameter that is null is left out.",
+            "description": "OpenAI's API over models of edgegen. Every option of a request is a "
+            "parameter too; an unknown parameter is an error. A parameter that is null is left out.",
         },
         "security": [{}, {"key": []}],
         "paths": described_paths,
@@ -72,8 +75,7 @@ def openapi_document() -> dict[str, Any]:
             "schemas": {
                 "Error": _ERROR,
                 **option_schemas.COMPONENTS,
-                **openai.components(),
-                **information.components(),
+                **{name: schema for api in _APIS for name, schema in api.components().items()},
             },
         },
     }

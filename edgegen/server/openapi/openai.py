@@ -20,6 +20,7 @@ from edgegen.server.openapi.operation import (
     const,
     described,
     enum,
+    event,
     map_of,
     nullable,
     object_of,
@@ -32,7 +33,7 @@ from edgegen.server.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
 """Statuses of errors of an API that generates text."""
 
-_NOTHING: Schema = described(ANYTHING, "Accepted, as it changes no text.")
+NOTHING: Schema = described(ANYTHING, "Accepted, as it changes no text.")
 
 
 def shared_parameters() -> dict[str, Schema]:
@@ -41,7 +42,7 @@ def shared_parameters() -> dict[str, Schema]:
     return {
         **options,
         **{name: described(options[option], f"OpenAI's name of {option}.") for name, option in RENAMED.items()},
-        **dict.fromkeys(ASKS_NOTHING, _NOTHING),
+        **dict.fromkeys(ASKS_NOTHING, NOTHING),
         **{name: enum(*values) for name, values in UNSUPPORTED.items()},
         "model": ref("ModelName"),
         "stream": described(BOOLEAN, "Answer with server-sent events, piece by piece."),
@@ -215,4 +216,4 @@ def operations() -> list[Operation]:
 
 
 def _stream(chunk: str) -> Schema:
-    return described(STRING, f"Server-sent events: each has a {chunk} or an Error as its data; the last is [DONE].")
+    return event("The last is [DONE]; before it there may be an error.", any_of(ref(chunk), ref("Error")))

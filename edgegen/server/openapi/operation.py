@@ -55,6 +55,14 @@ def ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def event(data: str, schema: Schema | None = None) -> dict[str, Any]:
+    """A server-sent event; ``schema`` is of the JSON that its data has, unless it is the last one, ``[DONE]``."""
+    text: Schema = STRING
+    if schema is not None:
+        text = any_of(const("[DONE]"), {"type": "string", "contentMediaType": JSON, "contentSchema": schema})
+    return object_of({"data": described(text, data)}, {"event": STRING}, more=True)
+
+
 def const(value: object) -> dict[str, Any]:
     return {"const": value}
 

@@ -12,12 +12,13 @@ from starlette.testclient import TestClient
 from edgegen.batch.openai import from_json
 from edgegen.options.kinds import Number
 from edgegen.options.table import GENERATION_OPTIONS
-from edgegen.server.app import create_app
-from edgegen.server.chat_completions import ChatCompletions
-from edgegen.server.completions import Completions
+from edgegen.server.app import WIRES, create_app
+from edgegen.server.embeddings import KNOWN as EMBEDDINGS_KNOWN
 from edgegen.server.openai_request import SHARED
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
+from edgegen.server.responses_request import KNOWN as RESPONSES_KNOWN
+from edgegen.server.responses_request import RESPONSES
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of, events
 
@@ -54,20 +55,34 @@ def test_every_route_is_in_the_document(tmp_path: Path, document: dict[str, Any]
     assert routes == {(method, path) for path, methods in document["paths"].items() for method in methods}
 
 
-@pytest.mark.parametrize(
-    ("path", "own"), [(CHAT, {"messages", "tools", "tool_choice", "parallel_tool_calls"}), (COMPLETION, {"prompt"})]
-)
-def test_parameters_are_those_that_the_server_knows(document: dict[str, Any], path: str, own: set[str]) -> None:
+KNOWN: dict[str, set[str]] = {
+    CHAT: {*SHARED, "messages", "tools", "tool_choice", "parallel_tool_calls"},
+    COMPLETION: {*SHARED, "prompt"},
+    RESPONSES: {*RESPONSES_KNOWN},
+    "/v1/embeddings": {*EMBEDDINGS_KNOWN},
+}
+
+
+@pytest.mark.parametrize("path", KNOWN)
+def test_parameters_are_those_that_the_server_knows(document: dict[str, Any], path: str) -> None:
     schema = document["components"]["schemas"][request_schema(document, path)]
-    assert schema["properties"].keys() == {*SHARED, *own}
+    assert schema["properties"].keys() == KNOWN[path]
     assert schema["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("wire", [ChatCompletions(), Completions()], ids=lambda wire: wire.url)
+LEAST: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": HELLO},
+    COMPLETION: {"prompt": "a"},
+    RESPONSES: {"input": "a"},
+}
+"""What a request to each API has to have."""
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.url)
 def test_every_parameter_is_read_by_its_api(document: dict[str, Any], wire: Any) -> None:
     """What the document names is no unknown parameter, and null is left out."""
     properties = document["components"]["schemas"][request_schema(document, wire.url)]["properties"]
-    own: dict[str, Any] = {"messages": HELLO} if wire.url == CHAT else {"prompt": "a"}
+    own = LEAST[wire.url]
     assert wire.read(dict.fromkeys(properties) | own).settings.values == wire.read(own).settings.values
 
 
@@ -75,7 +90,7 @@ def test_schemas_are_schemas(document: dict[str, Any]) -> None:
     used = set(re.findall(r"#/components/schemas/(\w+)", str(document)))
     for name, schema in document["components"]["schemas"].items():
         jsonschema.Draft202012Validator.check_schema(schema)
-        assert name in {*used, "ChatCompletionChunk", "CompletionChunk"}
+        assert name in used, name
     assert used <= document["components"]["schemas"].keys()
 
 
@@ -134,6 +149,10 @@ ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "several answers": (CHAT, {"messages": HELLO, "max_tokens": 4, "n": 3, "seed": 1}, "ChatCompletion"),
     "completion": (COMPLETION, {"prompt": ["a", "b"], "max_tokens": 4, "logprobs": 2, "echo": True}, "Completion"),
     "nothing generated": (COMPLETION, {"prompt": "a", "max_tokens": 0, "echo": True}, "Completion"),
+    "response": (RESPONSES, {"input": "Hello", "max_output_tokens": 4, "top_logprobs": 2}, "Response"),
+    "no embeddings": ("/v1/embeddings", {"input": "a"}, "Error"),
+    "loaded": ("/models/load", {"model": "fake"}, "ModelDone"),
+    "unloaded": ("/models/unload", {"model": "fake"}, "Error"),
     "tokens": ("/tokenize", {"content": "Hello"}, "Tokens"),
     "text": ("/detokenize", {"tokens": [72, 105]}, "Text"),
     "html": ("/render", {"texts": ["*a*"]}, "Rendered"),
@@ -163,7 +182,8 @@ def test_chunks_are_as_described(client: TestClient, document: dict[str, Any], n
 
 
 @pytest.mark.parametrize(
-    ("path", "schema"), [("/v1/models", "ModelList"), ("/v1/models/fake", "Model"), ("/props", "Props")]
+    ("path", "schema"),
+    [("/v1/models", "ModelList"), ("/v1/models/fake", "Model"), ("/props", "Props"), ("/models", "ModelStates")],
 )
 def test_information_is_as_described(client: TestClient, document: dict[str, Any], path: str, schema: str) -> None:
     validator(document, schema).validate(client.get(path).json())
