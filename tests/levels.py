@@ -41,6 +41,7 @@ FILES = {
     "runtime/scoring/test_scoring_against_transformers.py": "parity",
     "runtime/server_page/test_browser.py": "e2e",
     "runtime/server/test_lm_eval.py": "parity",
+    "runtime/server/test_messages_client.py": "e2e",
     "runtime/server/test_process.py": "e2e",
     "runtime/server/test_responses_client.py": "e2e",
     "runtime/stopping/test_against_transformers.py": "parity",

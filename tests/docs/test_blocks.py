@@ -16,10 +16,12 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from click import Context
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli import app
 from edgegen.cli.serve import command as serve
 from edgegen.server.app import WIRES
 from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsRequest
@@ -37,7 +39,7 @@ PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"openai-client.md": "openai", "coding-agent.md": "openai"}
+CLIENTS = {"openai-client.md": "openai", "coding-agent.md": "openai", "anthropic-client.md": "anthropic"}
 """Pages whose Python talks to a server, and the module that they use for it."""
 
 RUN = {"edgegen", "echo"}
@@ -230,7 +232,7 @@ def _check_python(words: list[str]) -> None:
 
 def _check_serve(words: list[str]) -> None:
     """``edgegen serve --option`` runs until it is stopped: it knows the options."""
-    serve.make_context("serve", words[2:], help_option_names=["-h", "--help"])  # which the command remembers
+    serve.make_context("serve", words[2:], parent=Context(app, help_option_names=["-h", "--help"]))
 
 
 def _check_curl(words: list[str]) -> None:
@@ -266,6 +268,11 @@ CLIENT_OPTIONS: dict[str, dict[str, bool]] = {
 }
 """Options of programs that talk to the server, and whether a model follows."""
 
-NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}
-NOT_RUN |= dict.fromkeys(CLIENT_OPTIONS, _check_client)
+NOT_RUN = {
+    "curl": _check_curl,
+    "make": _check_make,
+    "pip": _check_pip,
+    "python": _check_python,
+    **dict.fromkeys(CLIENT_OPTIONS, _check_client),
+}
 """Commands that are only checked: they build environments, install from the network, or take minutes."""

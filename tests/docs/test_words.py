@@ -24,6 +24,7 @@ TERMS = {
         """,
     "CONTRIBUTING.md": "commit titles; test levels; logits processor",
     "docs/architecture.md": "continuous batching; prefix caching; speculative decoding; constrained decoding; KV cache",
+    "docs/anthropic-client.md": "anthropic; stream; tools; prefix caching; constrained decoding; chat template",
     "docs/batch.md": "continuous batching; resumed; Ray; throughput",
     "docs/chat.md": "REPL; chat template; base model; KV cache; session; system message; streams",
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
