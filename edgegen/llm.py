@@ -300,7 +300,9 @@ class LLM:
             UsageError: there is no tokenizer.
         """
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
-        return self.chat_template.encode(self._reply_format(said, tools, tool_choice)[0], self._chat_tokenizer)
+        return self.chat_template.encode(
+            self._reply_format(said, tools, tool_choice, parallel=True)[0], self._chat_tokenizer
+        )
 
     @overload
     def score(

@@ -9,12 +9,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
-from edgegen.server.openapi import information, models, openai, option_schemas, responses
+from edgegen.server.openapi import information, messages, models, openai, option_schemas, responses
 from edgegen.server.openapi.operation import JSON, STRING, Operation, Schema, described, nullable, object_of
 
 PATH = "/openapi.json"
 
-_APIS = (openai, responses, models, information)
+_APIS = (openai, responses, messages, models, information)
 
 _EVERYWHERE = (401, 403)
 """Statuses of the access rules."""
@@ -65,7 +65,7 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "edgegen serve",
             "version": edgegen.__version__,
-            "description": "OpenAI's API over models of edgegen. Every option of a request is a "
+            "description": "OpenAI's and Anthropic's APIs over models of edgegen. Every option of a request is a "
             "parameter too; an unknown parameter is an error. A parameter that is null is left out.",
         },
         "security": [{}, {"key": []}],

@@ -14,6 +14,9 @@ from edgegen.options.kinds import Number
 from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.server.app import WIRES, create_app
 from edgegen.server.embeddings import KNOWN as EMBEDDINGS_KNOWN
+from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES
+from edgegen.server.messages_request import COUNTED
+from edgegen.server.messages_request import KNOWN as MESSAGES_KNOWN
 from edgegen.server.openai_request import SHARED
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
@@ -59,6 +62,8 @@ KNOWN: dict[str, set[str]] = {
     CHAT: {*SHARED, "messages", "tools", "tool_choice", "parallel_tool_calls"},
     COMPLETION: {*SHARED, "prompt"},
     RESPONSES: {*RESPONSES_KNOWN},
+    MESSAGES: {*MESSAGES_KNOWN},
+    COUNT_TOKENS: {*COUNTED},
     "/v1/embeddings": {*EMBEDDINGS_KNOWN},
 }
 
@@ -74,6 +79,8 @@ LEAST: dict[str, dict[str, Any]] = {
     CHAT: {"messages": HELLO},
     COMPLETION: {"prompt": "a"},
     RESPONSES: {"input": "a"},
+    MESSAGES: {"messages": HELLO, "max_tokens": 4},
+    COUNT_TOKENS: {"messages": HELLO},
 }
 """What a request to each API has to have."""
 
@@ -150,9 +157,12 @@ ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "completion": (COMPLETION, {"prompt": ["a", "b"], "max_tokens": 4, "logprobs": 2, "echo": True}, "Completion"),
     "nothing generated": (COMPLETION, {"prompt": "a", "max_tokens": 0, "echo": True}, "Completion"),
     "response": (RESPONSES, {"input": "Hello", "max_output_tokens": 4, "top_logprobs": 2}, "Response"),
+    "message": (MESSAGES, {**LEAST[MESSAGES], "context_management": {}}, "MessageAnswer"),
+    "tokens of a message": (COUNT_TOKENS, {"messages": HELLO}, "TokenCount"),
     "no embeddings": ("/v1/embeddings", {"input": "a"}, "Error"),
     "loaded": ("/models/load", {"model": "fake"}, "ModelDone"),
     "unloaded": ("/models/unload", {"model": "fake"}, "Error"),
+    "unknown parameter of a message": (MESSAGES, {**LEAST[MESSAGES], "temprature": 1}, "MessageError"),
     "tokens": ("/tokenize", {"content": "Hello"}, "Tokens"),
     "text": ("/detokenize", {"tokens": [72, 105]}, "Text"),
     "html": ("/render", {"texts": ["*a*"]}, "Rendered"),

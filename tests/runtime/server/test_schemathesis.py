@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
     schemas = found["components"]["schemas"]
     schemas["ModelName"] = {"enum": ["fake"]}
     schemas["TokenId"]["maximum"] = VOCAB_SIZE - 1
-    for name in ("ChatCompletionRequest", "CompletionRequest", "ResponseRequest"):
+    for name in ("ChatCompletionRequest", "CompletionRequest", "ResponseRequest", "MessageRequest"):
         for limit in ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"):
             if limit in schemas[name]["properties"]:
                 schemas[name]["properties"][limit]["maximum"] = MOST_TOKENS
