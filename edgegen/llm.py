@@ -496,7 +496,7 @@ class LLM:
         given = said.tools if tools is None else tools
         if given is None and choice not in (None, "auto", "none"):
             raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
-        read = None if given is None else Tools.read(given, choice or "auto", parallel=parallel)
+        read = None if given is None else Tools.read(given, "auto" if choice is None else choice, parallel=parallel)
         shown, style = (said, None) if given is None else self.chat_template.with_tools(said, read)
         reasoning = self.chat_template.reasoning(shown)
         if reasoning is None and style is None:

@@ -198,7 +198,7 @@ class Sequence:
             token_id = self.choose(logits, unconditional)
             self.append(token_id)
         except Exception as error:
-            self.fail(LogitsError(f"{self.place}, {error}") if isinstance(error, LogitsError) else error)
+            self.fail(type(error)(f"{self.place}, {error}") if isinstance(error, LogitsError) else error)
             return Update(self, ())
         return Update(self, (token_id,))
 

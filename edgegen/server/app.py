@@ -23,6 +23,7 @@ from edgegen.server.messages_error import error_response
 from edgegen.server.metrics import Metrics
 from edgegen.server.model_routes import ModelRoutes
 from edgegen.server.models import ModelSource, ServedModels
+from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
 from edgegen.server.responses import Responses
@@ -47,6 +48,7 @@ def create_app(
         *Information(served, options, metrics).routes(),
         *ModelRoutes(served).routes(),
         *page_routes(),
+        openapi_route(),
     ]
     paths = [route.path for route in routes]
 

@@ -28,7 +28,7 @@ from edgegen.server.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, 
 
 EMBEDDINGS = "/v1/embeddings"
 
-_KNOWN = ("model", "input", "encoding_format", "dimensions", "user", "pooling", "normalize")
+KNOWN = ("model", "input", "encoding_format", "dimensions", "user", "pooling", "normalize")
 _FORMATS = ("float", "base64")
 
 _THREADS = 8
@@ -56,7 +56,7 @@ class EmbeddingsRequest:
         Raises:
             ApiError: a parameter is unknown, of another type or beyond its limit.
         """
-        given = given_parameters(body, EMBEDDINGS, _KNOWN)
+        given = given_parameters(body, EMBEDDINGS, KNOWN)
         form = given.get("encoding_format", "float")
         if form not in _FORMATS:
             near = did_you_mean(str(form), _FORMATS)

@@ -9,10 +9,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
+from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.parity.report import ParityReport
 from edgegen.server.api_error import ApiError
-from edgegen.server.handler import Handler, answering, known_body
+from edgegen.server.handler import Handler, answering, check_names, known_body
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
@@ -53,6 +54,7 @@ class Information:
 
         It loads none: a page of another site can make a browser send a GET, though it cannot read the answer.
         """
+        check_names(request, request.query_params, ("model",))
         names = [model.name for model in await self._models.listed()]
         async with self._models.lease(request.query_params.get("model"), load=False) as (name, llm):
             return JSONResponse(await run_in_threadpool(self._props, name, llm, names))
@@ -60,7 +62,9 @@ class Information:
     async def tokenize(self, request: Request) -> Response:
         """The ids of ``content``; ``prompt`` is another name for it."""
         body = await known_body(request, ("model", "content", "prompt", "add_special_tokens"))
-        name = "prompt" if "prompt" in body and "content" not in body else "content"
+        if "prompt" in body and "content" in body:
+            raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
+        name = "prompt" if "prompt" in body else "content"
         text, special = body.get(name), body.get("add_special_tokens", True)
         if not isinstance(text, str):
             raise ApiError(400, f"{name}: text expected, found {shortened(text)}", param=name)
@@ -79,7 +83,10 @@ class Information:
                 400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens"
             )
         async with self._models.lease(body.get("model")) as (_, llm):
-            text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+            try:
+                text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+            except UsageError as error:
+                raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
 
     async def metrics(self, request: Request) -> Response:

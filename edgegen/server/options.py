@@ -20,6 +20,8 @@ MOST_TOOLS = 128
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024
 MOST_BIASES = 1024
+MOST_TOOL_BYTES = 128 << 10
+"""Of the definition of one tool, as JSON."""
 BODY_SECONDS = 30.0
 """Seconds that a client may take to send a body."""
 

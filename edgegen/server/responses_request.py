@@ -27,7 +27,7 @@ _RENAMED = {
 }
 _TRUNCATION = {"auto": "drop_oldest", "disabled": "error"}
 _KEPT_NOWHERE = "this server keeps no responses: leave it out, and send the whole conversation as 'input'"
-_REFUSED = {
+REFUSED = {
     "previous_response_id": _KEPT_NOWHERE,
     "conversation": _KEPT_NOWHERE,
     "store": "this server keeps no responses: leave it out, or say false",
@@ -50,7 +50,7 @@ _ELSEWHERE = {
 """Parameters of chat completions, and what says the same here."""
 
 _INCLUDED_LOGPROBS = "message.output_text.logprobs"
-_INCLUDABLE = (
+INCLUDABLE = (
     _INCLUDED_LOGPROBS,
     "reasoning.encrypted_content",
     "file_search_call.results",
@@ -93,9 +93,9 @@ _OWN = (
     "reasoning",
     "include",
     *_LABELS,
-    *_REFUSED,
+    *REFUSED,
 )
-_KNOWN = frozenset({*_OWN, *_RENAMED, *OPTION_NAMES})
+KNOWN = frozenset({*_OWN, *_RENAMED, *OPTION_NAMES})
 
 
 def read_request(body: Mapping[str, Any]) -> WireRequest:
@@ -107,7 +107,7 @@ def read_request(body: Mapping[str, Any]) -> WireRequest:
         if name in body:
             said = f"{name!r} is not a parameter of {RESPONSES}: it is {here!r} here."
             raise ApiError(400, said, param=name, code="unknown_parameter")
-    given = given_parameters(body, RESPONSES, _KNOWN)
+    given = given_parameters(body, RESPONSES, KNOWN)
     stream, parallel = switch(given, "stream"), switch(given, "parallel_tool_calls", default=True)
     _each(given, _refusals, _label_problems, _stream_options_problems, _max_tool_calls_problems)
     effort = _checked(given, "reasoning", read_effort)
@@ -207,7 +207,7 @@ def _checked(given: Mapping[str, Any], name: str, read: Callable[[Mapping[str, A
 def _refusals(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (name, f"{name}: {shortened(given[name])} is not supported, as {advice}")
-        for name, advice in _REFUSED.items()
+        for name, advice in REFUSED.items()
         if given.get(name, False) is not False
     ]
 
@@ -297,7 +297,7 @@ def _includes_logprobs(given: Mapping[str, Any], problems: list[str]) -> bool:
         problems.append(f"include: a list of names expected, found {shortened(include)}")
         return False
     for name in cast(list[object], include):
-        if name not in _INCLUDABLE:
-            hint = did_you_mean(name, _INCLUDABLE) if isinstance(name, str) else ""
+        if name not in INCLUDABLE:
+            hint = did_you_mean(name, INCLUDABLE) if isinstance(name, str) else ""
             problems.append(f"include: {shortened(name)} is nothing that a response can include{hint}")
     return _INCLUDED_LOGPROBS in include
