@@ -246,7 +246,7 @@ def _check_curl(words: list[str]) -> None:
 
 def _check_addresses(settings: Any) -> None:
     """Settings of a client that name the server, by OpenAI's base URL."""
-    addresses = re.findall(r"http://[^'\"]*", str(settings))
+    addresses: list[str] = re.findall(r"http://[^'\"]*", str(settings))
     assert addresses
     assert all(urlsplit(address).path == "/v1" for address in addresses)
 
