@@ -244,7 +244,7 @@ def _check_curl(words: list[str]) -> None:
 
 def _check_addresses(settings: Any) -> None:
     """Settings of a client that name the server, by OpenAI's base URL."""
-    addresses = re.findall(r"http://[^'\"]*", str(settings))
+    addresses: list[str] = re.findall(r"http://[^'\"]*", str(settings))
     assert addresses
     assert all(urlsplit(address).path == "/v1" for address in addresses)
 
@@ -266,6 +266,11 @@ CLIENT_OPTIONS: dict[str, dict[str, bool]] = {
 }
 """Options of programs that talk to the server, and whether a model follows."""
 
-NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}
-NOT_RUN |= dict.fromkeys(CLIENT_OPTIONS, _check_client)
+NOT_RUN = {
+    "curl": _check_curl,
+    "make": _check_make,
+    "pip": _check_pip,
+    "python": _check_python,
+    **dict.fromkeys(CLIENT_OPTIONS, _check_client),
+}
 """Commands that are only checked: they build environments, install from the network, or take minutes."""
