@@ -30,6 +30,7 @@ _SIMPLE: Mapping[Any, Mapping[str, Any]] = {
     Any: {},
 }
 _ARGUMENT_LINE = re.compile(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+_CHOICES_IN_TEXT = re.compile(r"\(choices:\s*(\[.*?\])\)\s*$", re.IGNORECASE)
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?):\s*")
 
 
@@ -147,6 +148,8 @@ class Tools:
 def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """The tool definition of a Python function: its name, docstring and type hints.
 
+    As transformers' ``get_json_schema``, but ``None`` is a type like others, and what is returned is left out.
+
     Raises:
         ConversationError: it has no docstring, or a parameter no type hint that a JSON schema can express.
     """
@@ -168,12 +171,10 @@ def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
         if parameter.name not in hints:
             raise ConversationError(f"{where} has no type hint")
         schema = _schema_of(hints[parameter.name], where)
-        properties[parameter.name] = schema | (
-            {"description": texts[parameter.name]} if parameter.name in texts else {}
-        )
+        properties[parameter.name] = schema | _described(texts.get(parameter.name), where)
         if parameter.default is parameter.empty:
             required.append(parameter.name)
-    parameters = {"type": "object", "properties": properties, "required": required}
+    parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
     return {"type": "function", "function": {"name": name, "description": summary, "parameters": parameters}}
 
 
@@ -181,21 +182,38 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if hint in _SIMPLE:
         return dict(_SIMPLE[hint])
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        kinds = {cast(Any, type)(value) for value in inner}
-        kind = kinds.pop() if len(kinds) == 1 else None
-        return {**_SIMPLE.get(kind, {}), "enum": list(inner)}
+    if origin is Literal and all(isinstance(value, int | float | str | None) for value in inner):
+        kinds = [*dict.fromkeys(_SIMPLE[cast(Any, type)(value)]["type"] for value in inner)]
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(inner)}
     if origin in (Union, types.UnionType):
         branches = [_schema_of(branch, where) for branch in inner]
         simple = all(branch.keys() == {"type"} for branch in branches)
-        return {"type": [branch["type"] for branch in branches]} if simple else {"anyOf": branches}
+        simple = simple and all(isinstance(branch["type"], str) for branch in branches)
+        return {"type": sorted(branch["type"] for branch in branches)} if simple else {"anyOf": branches}
     if origin is list:
         return {"type": "array", "items": _schema_of(inner[0], where)}
+    if origin is tuple and len(inner) == 2 and inner[1] is ...:
+        return {"type": "array", "items": _schema_of(inner[0], where)}
+    if origin is tuple and inner:
+        return {"type": "array", "prefixItems": [_schema_of(entry, where) for entry in inner]}
     if origin is dict and inner[0] is str:
         return {"type": "object", "additionalProperties": _schema_of(inner[1], where)}
     raise ConversationError(
-        f"{where} has the type hint {hint}, which is none of int, float, str, bool, list, dict, Optional and Literal"
+        f"{where} has the type hint {hint}, which is none of int, float, str, bool, list, tuple, dict, Optional and "
+        "Literal"
     )
+
+
+def _described(text: str | None, where: str) -> dict[str, Any]:
+    """The description of a parameter; ``(choices: ["tea", "coffee"])`` at its end are its values."""
+    choices = _CHOICES_IN_TEXT.search(text or "")
+    if text is None or choices is None:
+        return {} if text is None else {"description": text}
+    try:
+        values: Any = json.loads(choices[1])
+    except ValueError:
+        raise ConversationError(f"{where} has choices that are no JSON list: {choices[1]}") from None
+    return {"enum": values, "description": text[: choices.start()].strip()}
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -1,6 +1,7 @@
 """ToolCallConstraint: constrains an answer to calls of the given tools, in the format of the model's family."""
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -10,6 +11,10 @@ from edgegen.chat.tool_formats import PYTHON_TAG, is_text
 from edgegen.constraint.constraint import SPACE
 from edgegen.constraint.json_schema import JsonSchema
 from edgegen.errors import ConstraintError
+
+_NEW_LINE = "\n"
+_PLACEHOLDER = re.compile(r"(\{(?:name|n|id)\})")
+_PLACEHOLDERS = {"{name}": "{name}", "{n}": "/[0-9]{1,3}/", "{id}": "/[A-Za-z0-9_-]{1,40}/"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class _Writer:
         self._rules = list[str]()
 
     def grammar(self) -> str:
+        self._rules.append(f"SPACE: /{SPACE['flexible']}/")
         bodies = [self._body(n, name, schema) for n, (name, schema) in enumerate(self._tools.parameters.items())]
         self._rules.append(f"body: {' | '.join(bodies)}")
         start = self._required() if self._tools.required else self._auto()
@@ -64,10 +70,10 @@ class _Writer:
         """Calls and nothing else, after thoughts if the model thinks aloud."""
         style = self._style
         opening = self._text(style.opening)
-        if style.body == "list" or not style.opening:
+        if style.body == "list" or style.several or not style.opening:
             calls = f"{opening} {self._section()}"
         else:
-            separator = '"\\n"' if style.closing and not style.wrappers else ""
+            separator = '"\\n"?' if style.closing else ""
             begin, end = map(self._text, style.wrappers or ("", ""))
             more = f"({separator} {opening} body)*" if self._several else ""
             calls = f"{begin} {opening} body {more} {end}"
@@ -77,11 +83,16 @@ class _Writer:
         """What stands behind an opening marker."""
         style = self._style
         if style.body == "list":
-            return f'"[" body {self._more(", ")} "]" {self._text(style.closing)}'
-        return "body" if style.opening else f"body {self._more('; ')}"
+            more = '("," SPACE? body)*' if self._several else ""
+            return f'SPACE? "[" SPACE? body {more} SPACE? "]" {self._text(style.closing)}'
+        if style.several:
+            more = f"({_quoted(_NEW_LINE)} body)*" if self._several else ""
+            return f"{_quoted(_NEW_LINE)} body {more} {_quoted(_NEW_LINE)} {self._text(style.closing)}"
+        return "body" if style.opening else f"body {self._more_bare}"
 
-    def _more(self, separator: str) -> str:
-        return f"({_quoted(separator)} body)*" if self._several else ""
+    @property
+    def _more_bare(self) -> str:
+        return '("; " body)*' if self._several else ""
 
     def _thoughts(self) -> str:
         """What may come before the calls of a model that thinks aloud, or must where the prompt has begun it."""
@@ -145,9 +156,8 @@ class _Writer:
             self._rules.append(f"begin_{n}[lazy]: {begin} {_quoted(_quoted(name))}")
             arguments = f"%json {_rule({'type': 'object', **schema}, name)}"
             calls.append(f'begin_{n} SPACE? "," SPACE? {arguments_key} ":" SPACE? {arguments} SPACE? "}}"')
-        self._rules.append(f"SPACE: /{SPACE['flexible']}/")
         self._rules.append(f"NO_CALL: {text} & ~({begin} ({names}) TEXT)")
-        return f"{tag} NO_CALL | {tag} ({' | '.join(calls)}) {self._more('; ')}"
+        return f"{tag} NO_CALL | {tag} ({' | '.join(calls)}) {self._more_bare}"
 
     def _until(self, rule: str, marker: str, text: str) -> None:
         """A rule for ``text`` up to a marker, which is a special token or spelled."""
@@ -167,28 +177,37 @@ class _Writer:
         schema = {"type": "object", **schema}
         match style.body:
             case "object" | "list":
+                call_id = {style.id_key: {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$"}} if style.id_key else {}
+                function = {style.name_key: {"const": name}, style.arguments_key: schema}
+                properties = {**function, **call_id} if style.id_last else {**call_id, **function}
                 entry = {
                     "type": "object",
-                    "properties": {style.name_key: {"const": name}, style.arguments_key: schema},
-                    "required": [style.name_key, style.arguments_key],
+                    "properties": properties,
+                    "required": [*(function if style.id_last else properties)],
                     "additionalProperties": False,
                 }
                 body = f"%json {_rule(entry, name, schema)}"
                 if style.body == "list" or not style.opening:
                     return self._named(n, body)
-                return self._named(n, f'"\\n" {body} "\\n" {closing}')
+                return self._named(n, f"{self._text(style.pad)} {body} {self._text(style.pad)} {closing}")
             case "named":
-                head = f"{_quoted(f'functions.{name}:')} /[0-9]{{1,3}}/" if style.name == "kimi" else _quoted(name)
-                arguments = f"%json {_rule(schema, name)}"
+                parts = [_PLACEHOLDERS.get(part) or self._text(part) for part in _PLACEHOLDER.split(style.name_text)]
+                head = " ".join(_quoted(name) if part == "{name}" else part for part in parts)
+                arguments = f"%json {_rule(schema, name)} {self._text(style.pad)}"
                 return self._named(n, f"{head} {self._text(style.separator)} {arguments} {closing}")
             case "functions":
-                pairs = self._pairs(n, name, schema, "<parameter={}>\n", "\n", "</parameter>")
-                head = _quoted(f"\n<function={name}>\n")
-                return self._named(n, f'{head} {pairs} "</function>\\n" {closing}')
+                tags = style.tags
+                before = f"{tags.parameter}{{}}{tags.named}{tags.pad}"
+                pairs = self._pairs(n, name, schema, before, tags.pad, tags.parameter_end)
+                head = f"{tags.function}{name}{tags.named}{_NEW_LINE}"
+                if style.several:
+                    return self._named(n, f"{_quoted(head)} {pairs} {_quoted(tags.function_end)}")
+                last = f"{tags.function_end}{_NEW_LINE}"
+                return self._named(n, f"{_quoted(_NEW_LINE + head)} {pairs} {_quoted(last)} {closing}")
             case "pairs":
                 between = "<arg_key>{}</arg_key>\n<arg_value>"
                 pairs = self._pairs(n, name, schema, between, "", "</arg_value>")
-                return self._named(n, f'{_quoted(name)} "\\n" {pairs} {closing}')
+                return self._named(n, f"{self._lines(name + _NEW_LINE)} {pairs} {closing}")
 
     def _named(self, n: int, body: str) -> str:
         self._rules.append(f"body_{n}: {body}")
@@ -206,12 +225,15 @@ class _Writer:
         for m, (key, entry) in enumerate(properties.items()):
             rule = f"value_{n}_{m}"
             if is_text(schema, key) and not entry.keys() & {"enum", "const", "pattern", "maxLength", "format"}:
-                self._rules.append(f"{rule}[suffix={json.dumps(tag)}]: /(?s:.*)/")
+                end = (
+                    f": /(?s:.*)/ {self._text(tag)}" if tag in self._special else f"[suffix={_quoted(tag)}]: /(?s:.*)/"
+                )
+                self._rules.append(f"{rule}{end}")
             elif entry.get("type") == "string":
-                self._rules.append(f"{rule}: ({self._choices(entry, name, key)}) {_quoted(space + tag)}")
+                self._rules.append(f"{rule}: ({self._choices(entry, name, key)}) {self._text(space + tag)}")
             else:
-                self._rules.append(f"{rule}: %json {_rule({**shared, **entry}, name)} {_quoted(space + tag)}")
-            part = f'{_quoted(before.format(key))} {rule} "\\n"'
+                self._rules.append(f"{rule}: %json {_rule({**shared, **entry}, name)} {self._text(space + tag)}")
+            part = f"{self._lines(before.format(key))} {rule} {self._lines(_NEW_LINE)}"
             parts.append(part if key in required else f"({part})?")
         return " ".join(parts)
 
@@ -225,11 +247,20 @@ class _Writer:
             )
         return " | ".join(_quoted(str(value)) for value in cast(list[Any], values))
 
+    def _lines(self, text: str) -> str:
+        """A text whose line breaks may be missing between ``pairs``, as in GLM 4.7."""
+        between = ' "\\n"? ' if self._style.body == "pairs" else ' "\\n" '
+        return between.join(map(self._text, text.split(_NEW_LINE)))
+
     def _text(self, marker: str) -> str:
-        """A marker in the grammar: a special token by its id, or its text."""
+        """A marker in the grammar: special tokens by their ids, and text."""
         if not marker:
             return ""
-        return f"<[{self._special[marker]}]>" if marker in self._special else _quoted(marker)
+        if not self._special:
+            return _quoted(marker)
+        longest = sorted(map(re.escape, self._special), key=len, reverse=True)
+        parts = filter(None, re.split(f"({'|'.join(longest)})", marker))
+        return " ".join(f"<[{self._special[part]}]>" if part in self._special else _quoted(part) for part in parts)
 
 
 def _rule(schema: Mapping[str, Any], name: str, inner: Mapping[str, Any] | None = None) -> str:

@@ -1,6 +1,7 @@
 """Calls that must be made: whatever a model says, it is calls of the tools, and the parser reads them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat
 from edgegen.chat.tools import Tools
 from edgegen.constraint import ToolCallConstraint
 from edgegen.errors import ConstraintError
-from tests.runtime.chat.test_reply import joined, parsed, written
+from tests.runtime.chat.test_reply import TOOLS, joined, parsed, written, written_by_templates
 from tests.runtime.constraint.fake_model import FakeModel, generate
 from tests.runtime.constraint.vocabulary import Vocabulary
 
@@ -57,6 +58,27 @@ def test_each_call_is_allowed_as_its_family_writes_it(qwen: Vocabulary, style: T
         assert not qwen.accepts(constraint, "Hello")
         other = next(known for known in CALLS if known[0] != call[0])
         assert not qwen.accepts(constraint, written(style, [other]))
+
+
+@pytest.mark.slow
+def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: Path) -> None:
+    seen = set[tuple[str, str]]()
+    for name, style, calls, text in written_by_templates(test_data):
+        start = text.index(style.wrappers[0] if style.wrappers else style.opening or "{")
+        last = max(
+            text.rfind(end) + len(end) for end in (style.closing, *style.wrappers[1:], "}", "]") if end and end in text
+        )
+        said = text[start : last if style.opening else text.rindex("}") + 1]
+        assert TOOLS is not None
+        if (style.name, said) in seen:
+            continue
+        seen.add((style.name, said))
+        for required in (True, False):
+            form = ReplyFormat(style=style, tools=replace(TOOLS, required=required))
+            state = qwen.start(ToolCallConstraint.of(form, {}))
+            ids = qwen.encode(said)
+            allowed = state.valid_prefix(ids)
+            assert allowed == ids, f"{name}: {calls} {said!r} only {qwen.tokenizer.decode(allowed)!r}"
 
 
 @STYLES
