@@ -290,6 +290,18 @@ class LLM:
         request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
         return self._client.stream(request, cancel)
 
+    def encode_chat(
+        self, conversation: Messages, *, tools: Ids[Tool] | None = None, tool_choice: ToolChoice | None = None
+    ) -> list[int]:
+        """The ids of a conversation, as :meth:`chat` gives them to the model; it may be longer than the context.
+
+        Raises:
+            ConversationError: the messages or tools are malformed, or the template refuses them.
+            UsageError: there is no tokenizer.
+        """
+        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
+        return self.chat_template.encode(self._reply_format(said, tools, tool_choice)[0], self._chat_tokenizer)
+
     @overload
     def score(
         self, context: Prompt, continuation: Prompt, *, top_logprobs: int = 0, cancel: CancelToken | None = None
@@ -398,6 +410,14 @@ class LLM:
             self._chat_template = ChatTemplate.from_bundle(self.bundle)
         return self._chat_template
 
+    def check_session(self, session: Session) -> None:
+        """Tell whether this model can continue a session, as every request with it does.
+
+        Raises:
+            SessionError: it was begun with another model, or with another type of KV cache.
+        """
+        self._requests.check(session)
+
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
 
@@ -437,9 +457,7 @@ class LLM:
         parallel: bool,
     ) -> Request:
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
+        tokenizer = self._chat_tokenizer
         chosen = self._chosen(options, overrides)
         template = self.chat_template
         end = template.end_of_turn(tokenizer)
@@ -461,6 +479,12 @@ class LLM:
         request = self._requests.build(ids, chosen, session, said.messages, form)
         request.dropped_messages = dropped
         return request
+
+    @property
+    def _chat_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
+        return self.tokenizer
 
     def _reply_format(
         self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool

@@ -36,12 +36,14 @@ FILES = {
     "families/test_vision.py": "parity",
     "families/test_windows.py": "parity",
     "runtime/chat/test_schemas_against_transformers.py": "parity",
+    "packaging/test_image.py": "e2e",
     "runtime/evaluation/test_harness_against_lm_eval.py": "parity",
     "runtime/sampling/test_against_transformers.py": "parity",
     "runtime/sampling/test_llamacpp_goldens.py": "golden",
     "runtime/scoring/test_scoring_against_transformers.py": "parity",
     "runtime/server_page/test_browser.py": "e2e",
     "runtime/server/test_lm_eval.py": "parity",
+    "runtime/server/test_messages_client.py": "e2e",
     "runtime/server/test_process.py": "e2e",
     "runtime/server/test_responses_client.py": "e2e",
     "runtime/stopping/test_against_transformers.py": "parity",
@@ -65,6 +67,7 @@ FOLDERS = {
     "export/tokenizer": "unit",
     "families": "graph",
     "models": "unit",
+    "packaging": "unit",
     "runtime": "unit",
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from edgegen.bundle.store import BundleStore
+from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
 
 
 @click.command("export")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_file)
 @click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default).")
 @click.option(
     "--int4", is_flag=True, help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits."
@@ -76,7 +77,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
 )
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
+@click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors.")
 def command(
     source: str,
     int8: bool,

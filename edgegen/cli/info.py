@@ -10,6 +10,7 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli.flag import complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
 from edgegen.model.sliding_window import bytes_needed, windows_of
@@ -18,7 +19,7 @@ from edgegen.system import second_level_cache
 
 
 @click.command("info")
-@click.argument("bundle", default=DEFAULT_MODEL)
+@click.argument("bundle", default=DEFAULT_MODEL, shell_complete=complete_bundle)
 @click.option("--context", type=int, help="Tokens of context to give the memory for.  [the model's most]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(bundle: str, context: int | None, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""``edgegen serve``: serve models over HTTP with OpenAI's API."""
+"""``edgegen serve``: serve models over HTTP with OpenAI's and Anthropic's APIs."""
 
 import os
 from contextlib import ExitStack
@@ -95,7 +95,7 @@ def command(
     request_seconds: float,
     grace_seconds: float,
 ) -> None:
-    """Serve models over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
+    """Serve models over HTTP with OpenAI's and Anthropic's APIs, until Ctrl-C or SIGTERM.
 
     Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
     """

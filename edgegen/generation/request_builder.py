@@ -72,6 +72,13 @@ class RequestBuilder:
         self._draft = draft
         self._model = model
 
+    def check(self, session: Session) -> None:
+        """
+        Raises:
+            SessionError: the session was begun with another model.
+        """
+        session.check(self._model)
+
     def build_behind(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
         """The request for ``prompt`` behind all that ``session`` holds.
 

@@ -522,6 +522,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Prompt",
         OneOf(("error", "drop_oldest"), "'error' or 'drop_oldest' expected, found"),
         "What to do with a chat that does not fit the context.",
+        ("generate", "chat"),
         note="`drop_oldest` leaves out the oldest turns, keeps the system message, and keeps room for the answer: "
         "`max_new_tokens`, or a quarter of the context if that is less. The result says how many `dropped_messages`.",
     ),

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgegen.server.api_error import ApiError
+from edgegen.server.messages_error import error_response
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions, is_loopback
 
 _OPEN = ("/", "/health")
@@ -29,7 +30,7 @@ class AccessGuard:
                 _check_size(scope)
                 self._check(scope["path"], Headers(scope=scope))
             except ApiError as error:
-                await error.response()(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -47,7 +48,7 @@ class AccessGuard:
         if self._keys and path not in _OPEN and not self._has_key(headers):
             raise ApiError(
                 401,
-                "this server needs an API key: send it as 'Authorization: Bearer KEY'.",
+                "this server needs an API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
@@ -62,9 +63,10 @@ class AccessGuard:
 
     def _has_key(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        sent = given.strip().encode() if scheme.lower() == "bearer" else b""
+        bearer = given.strip() if scheme.lower() == "bearer" else ""
+        sent = [one.encode() for one in (bearer, headers.get("x-api-key", "").strip())]
         # Every key is compared, in constant time.
-        return sum(hmac.compare_digest(sent, key) for key in self._keys) > 0
+        return sum(hmac.compare_digest(one, key) for one in sent for key in self._keys) > 0
 
 
 def _check_size(scope: Scope) -> None:

@@ -18,6 +18,8 @@ from edgegen.server.completions import Completions
 from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
+from edgegen.server.messages import Messages, MessageTokens
+from edgegen.server.messages_error import error_response
 from edgegen.server.metrics import Metrics
 from edgegen.server.model_routes import ModelRoutes
 from edgegen.server.models import ModelSource, ServedModels
@@ -26,7 +28,7 @@ from edgegen.server.page import page_routes
 from edgegen.server.responses import Responses
 from edgegen.server.wire import Wire
 
-WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses())
+WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses(), Messages(), MessageTokens())
 """The APIs that generate text."""
 
 
@@ -54,10 +56,11 @@ def create_app(
         path = request.url.path
         if status == 404:
             said = f"there is nothing at {path}{did_you_mean(path, paths)}."
-            return ApiError(404, said, code="unknown_path").response()
+            return error_response(ApiError(404, said, code="unknown_path"), path)
         headers = error.headers if isinstance(error, HTTPException) else None
         said = f"{path} takes no {request.method}." if status == 405 else "the request is refused."
-        return ApiError(status, said, code="method_not_allowed" if status == 405 else None, headers=headers).response()
+        code = "method_not_allowed" if status == 405 else None
+        return error_response(ApiError(status, said, code=code, headers=headers), path)
 
     return Starlette(
         routes=routes,

@@ -51,8 +51,8 @@ class InstalledModels:
             UsageError: one has no variant as ``engine`` asks for, or the first does not fit ``budget``.
         """
         self._store = BundleStore()
-        self._given = {name: self._store.resolve(reference) for name, reference in given.items()}
-        self._draft = None if engine.draft is None else Bundle.open(self._store.resolve(engine.draft))
+        self._given = {name: self._store.resolve(reference).absolute() for name, reference in given.items()}
+        self._draft = None if engine.draft is None else Bundle.open(self._store.resolve(engine.draft).absolute())
         self._engine = engine
         self._with_store = store
         self._loading = Lock()
@@ -99,10 +99,10 @@ class InstalledModels:
         loaded, used = dict[str, LLM](), 0
         for name, folder in self._given.items():
             bundle = Bundle.open(folder)
-            used += self._memory(bundle)
-            if loaded and self._budget is not None and used > self._budget:
-                break
-            loaded[name] = self._load(bundle)
+            needed = self._memory(bundle)
+            if not loaded or self._budget is None or used + needed <= self._budget:
+                loaded[name] = self._load(bundle)
+                used += needed
         return loaded
 
     def close(self) -> None:
@@ -127,13 +127,16 @@ class InstalledModels:
         """
         folder = self._given.get(name)
         if folder is None and self._with_store:
-            folder = next((entry.path for entry in self._store if entry.name == name), None)
+            folder = next((entry.path.absolute() for entry in self._store if entry.name == name), None)
         if folder is None:
             raise ModelLoadError(f"cannot load {name!r}: it has been removed.")
         try:
             yield Bundle.open(folder)
         except EdgegenError as error:
-            said = " ".join(str(error).replace(str(folder), repr(name)).split())
+            said = str(error).replace(str(folder), repr(name))
+            if self._draft is not None:
+                said = said.replace(str(self._draft.path), repr(self._draft.path.name))
+            said = " ".join(said.split())
             raise ModelLoadError(f"cannot load {name!r}: {said}") from error
 
     def _load(self, bundle: Bundle) -> LLM:

@@ -32,7 +32,11 @@ def test_every_verb_and_option_is_documented() -> None:
 def test_options_named_on_a_page_exist(path: Path) -> None:
     code = [line for block in blocks(path) for line in block.code.split("\n")]
     # The options of other programs are checked where their commands are.
-    text = [line for line in [*code, *(line for _, line in prose(path))] if not re.match(r"(\$ )?(python|pip) ", line)]
+    text = [
+        line
+        for line in [*code, *(line for _, line in prose(path))]
+        if not re.match(r"(\$ )?(python|pip|sudo|podman) ", line)
+    ]
     named = {option for line in text for option in OPTION.findall(line)}
     assert sorted(named - _options()) == []
 

@@ -11,9 +11,11 @@ from starlette.testclient import TestClient
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME
+from edgegen.bundle.store import BundleStore
 from edgegen.errors import BundleNotFoundError, UsageError
 from edgegen.model.loading import LoadProgress
 from edgegen.options.engine import EngineOptions
+from edgegen.server import installed_models
 from edgegen.server.app import create_app
 from edgegen.server.installed_models import InstalledModels
 from edgegen.server.models import ModelLoadError
@@ -81,6 +83,39 @@ def test_an_error_is_one_line_without_the_servers_paths(store: Path, models: Ins
     assert "\n" not in said
 
 
+def test_an_error_of_a_bundle_that_was_given_by_a_relative_path(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its letters are also those of the words of the message."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(store / "one", "a")
+    with InstalledModels({"one": "one", "a": "a"}, ENGINE) as models:
+        (Bundle.open(tmp_path / "a").content / "tokenizer.json").unlink()
+        with pytest.raises(ModelLoadError, match=r"^cannot load 'a': the bundle 'a' is damaged: tokenizer\.json"):
+            models.load("a")
+
+
+def test_a_draft_model_of_another_vocabulary(store: Path) -> None:
+    draft = BundleStore().resolve("one")
+    with InstalledModels({"one": "one"}, EngineOptions(threads=1, draft=draft)) as models:
+        assert models.memory("one") > InstalledModels({"one": "one"}, ENGINE, budget=models.budget).memory("one")
+        with pytest.raises(ModelLoadError, match="'one' cannot be the draft model of 'stories': token 0") as raised:
+            models.load("stories")
+        assert str(store) not in str(raised.value)
+
+
+def test_the_default_budget_is_most_of_what_is_free(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the first model is served, whatever was measured; without a measurement there is no limit."""
+    found = list[int | None]()
+    for free in (10**12, 10**6, None):
+        monkeypatch.setattr(installed_models, "available_memory", lambda free=free: free)
+        models = InstalledModels({"one": "one"}, ENGINE)
+        found.append(models.budget)
+        if free == 10**6:
+            assert models.budget == models.memory("one")
+    assert (found[0], found[2]) == (8 * 10**11, None)
+
+
 def test_a_variant_that_is_missing_is_an_error_of_the_model(store: Path) -> None:
     """``--kv int8`` suits the given model, and not another of the store."""
     write_fake_bundle(store / "other")
@@ -119,11 +154,16 @@ def test_a_kv_cache_gets_a_share_of_the_budget(tmp_path: Path) -> None:
     assert large == fixed + (3 << 30)
 
 
-def test_given_models_are_loaded_as_far_as_they_fit(store: Path) -> None:
+def test_given_models_are_loaded_as_far_as_they_fit(store: Path, tmp_path: Path) -> None:
     given = {name: name for name in ("one", "two")}
     with InstalledModels(given, ENGINE) as models:
         assert [*models.load_given()] == ["one", "two"]
         needed = models.memory("one")
+    large = {"one": "one", "large": str(write_fake_bundle(tmp_path / "large", max_context=1 << 22).path), "two": "two"}
+    with InstalledModels(large, ENGINE, budget=2 * needed) as models:
+        loaded = models.load_given()
+        assert [*loaded] == ["one", "two"]
+    assert loaded["one"].closed
     with InstalledModels(given, ENGINE, budget=2 * needed - 1) as models:
         loaded = models.load_given()
         assert [*loaded] == ["one"]
