@@ -13,20 +13,20 @@ from edgegen.errors import did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
-from edgegen.server.chat_completions import ChatCompletions
-from edgegen.server.completions import Completions
 from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
-from edgegen.server.messages import Messages, MessageTokens
+from edgegen.server.messages.api import Messages, MessageTokens
 from edgegen.server.messages_error import error_response
 from edgegen.server.metrics import Metrics
 from edgegen.server.model_routes import ModelRoutes
 from edgegen.server.models import ModelSource, ServedModels
+from edgegen.server.openai.chat_completions import ChatCompletions
+from edgegen.server.openai.completions import Completions
 from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
-from edgegen.server.responses import Responses
+from edgegen.server.responses.api import Responses
 from edgegen.server.wire import Wire
 
 WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses(), Messages(), MessageTokens())

@@ -23,7 +23,7 @@ from edgegen.server.endpoint import while_connected
 from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
-from edgegen.server.openai_request import given_parameters, switch
+from edgegen.server.openai.request import given_parameters, switch
 from edgegen.server.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, ServerOptions
 
 EMBEDDINGS = "/v1/embeddings"

@@ -1,7 +1,7 @@
 """Anthropic's messages and count_tokens, as the OpenAPI document describes them."""
 
+from edgegen.server.messages.request import ASKS_NOTHING
 from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES
-from edgegen.server.messages_request import ASKS_NOTHING
 from edgegen.server.openapi.openai import GENERATION_ERRORS, NOTHING
 from edgegen.server.openapi.operation import (
     ANYTHING,

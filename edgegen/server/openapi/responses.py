@@ -26,7 +26,7 @@ from edgegen.server.openapi.operation import (
 )
 from edgegen.server.openapi.option_schemas import option_schemas
 from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.responses_request import INCLUDABLE, REFUSED, RESPONSES
+from edgegen.server.responses.request import INCLUDABLE, REFUSED, RESPONSES
 
 
 def _text(most: int) -> Schema:

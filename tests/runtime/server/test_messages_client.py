@@ -10,7 +10,8 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from edgegen.server import messages_blocks, messages_request
+from edgegen.server.messages import blocks as messages_blocks
+from edgegen.server.messages import request as messages_request
 from edgegen.server.options import ServerOptions
 from tests.runtime.saying import ASKED, THINKING, saying
 from tests.runtime.server.material import HELLO, OWN, client_of

@@ -14,14 +14,14 @@ from edgegen.options.kinds import Number
 from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.server.app import WIRES, create_app
 from edgegen.server.embeddings import KNOWN as EMBEDDINGS_KNOWN
+from edgegen.server.messages.request import COUNTED
+from edgegen.server.messages.request import KNOWN as MESSAGES_KNOWN
 from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES
-from edgegen.server.messages_request import COUNTED
-from edgegen.server.messages_request import KNOWN as MESSAGES_KNOWN
-from edgegen.server.openai_request import SHARED
+from edgegen.server.openai.request import SHARED
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
-from edgegen.server.responses_request import KNOWN as RESPONSES_KNOWN
-from edgegen.server.responses_request import RESPONSES
+from edgegen.server.responses.request import KNOWN as RESPONSES_KNOWN
+from edgegen.server.responses.request import RESPONSES
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of, events
 

@@ -9,9 +9,9 @@ from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolChoice, Tools
 from edgegen.errors import ConversationError, did_you_mean, one_or_list
 from edgegen.server.api_error import ApiError
-from edgegen.server.messages_blocks import read_messages, strange_keys
+from edgegen.server.messages.blocks import read_messages, strange_keys
 from edgegen.server.messages_error import MESSAGES
-from edgegen.server.openai_request import given_parameters, switch
+from edgegen.server.openai.request import given_parameters, switch
 from edgegen.server.options import MOST_TOOLS
 from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
 from edgegen.server.wire import ChatPrompt, WireRequest

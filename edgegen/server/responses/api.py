@@ -11,9 +11,9 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
-from edgegen.server.responses_output import ResponseOutput
-from edgegen.server.responses_reasoning import check_effort
-from edgegen.server.responses_request import RESPONSES, parameters, read_request
+from edgegen.server.responses.output import ResponseOutput
+from edgegen.server.responses.reasoning import check_effort
+from edgegen.server.responses.request import RESPONSES, parameters, read_request
 from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
 
 _PARAMS = {"messages": "input", "response_format": "text.format"}

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen.server.api_error import ApiError
+from edgegen.server.messages.request import hides_thoughts, read_count, read_request
+from edgegen.server.messages.response import CountWriter, MessageWriter
 from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES, message_error
-from edgegen.server.messages_request import hides_thoughts, read_count, read_request
-from edgegen.server.messages_response import CountWriter, MessageWriter
 from edgegen.server.wire import WireRequest
 
 

@@ -9,7 +9,7 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
-from edgegen.server.messages_blocks import signature
+from edgegen.server.messages.blocks import signature
 from edgegen.server.messages_error import message_error
 from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
 
