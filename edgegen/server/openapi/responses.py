@@ -66,6 +66,7 @@ def _request() -> Schema:
         **dict.fromkeys(("safety_identifier", "prompt_cache_retention", "service_tier"), _text(64)),
         "prompt_cache_options": {"type": "object", "maxProperties": 16},
         "metadata": {**map_of(_text(512)), "propertyNames": {"maxLength": 64}, "maxProperties": 16},
+        "client_metadata": {"type": "object", "maxProperties": 64},
         **dict.fromkeys(REFUSED, enum(False)),
     }
     items = array_of(ref("ResponseItem"), 1, MOST_MESSAGES)
