@@ -497,7 +497,7 @@ class LLM:
         if given is None and choice not in (None, "auto", "none"):
             raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
         read = None if given is None else Tools.read(given, "auto" if choice is None else choice, parallel=parallel)
-        shown, style = (said, None) if given is None else self.chat_template.with_tools(said, read)
+        shown, style = self.chat_template.with_tools(said, read)  # earlier calls are shown where there are no tools too
         reasoning = self.chat_template.reasoning(shown)
         if reasoning is None and style is None:
             return shown, None

@@ -17,7 +17,7 @@ ToolChoice = str | Mapping[str, Any]
 """``auto``, ``none``, ``required``, or ``{"type": "function", "function": {"name": …}}``."""
 
 _CHOICES = ("auto", "none", "required")
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SIMPLE: Mapping[Any, Mapping[str, Any]] = {
     int: {"type": "integer"},
@@ -122,7 +122,7 @@ class Tools:
             try:
                 definitions.append(function_schema(cast(Any, tool)) if callable(tool) else _definition(tool))
             except ConversationError as error:
-                problems.append(f"tools[{n}] {error}")
+                problems.append(f"tools[{n}]{'' if str(error).startswith('.') else ' '}{error}")
         names = [definition["function"]["name"] for definition in definitions]
         problems += [f"tools has {name!r} twice" for name in sorted({name for name in names if names.count(name) > 1})]
         if problems:
@@ -245,7 +245,7 @@ def _definition(tool: object) -> Mapping[str, Any]:
     function = cast(Mapping[str, Any], entry["function"])
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConversationError(f".function.name must be 1 to 64 letters, digits, _, - and ., not {name!r}")
+        raise ConversationError(f".function.name must be 1 to 128 letters, digits, _, - and ., not {name!r}")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise ConversationError(f".function.parameters must be a JSON schema, not {type(parameters).__name__}")
     kind = cast(Mapping[str, Any], parameters).get("type", "object") if parameters else "object"

@@ -143,6 +143,8 @@ def test_page(path: Path, reader: Run, served: str) -> None:
             _execute(replace(block, code=block.code.replace(SERVER, served)), namespace, reader)
         except Exception as error:
             raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
+    if "client" in namespace:
+        namespace["client"].close()  # or its connection would be closed during another test, with a warning
 
 
 def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:

@@ -109,7 +109,7 @@ def _tool() -> Schema:
     unread = ("cache_control", "strict", "defer_loading", "input_examples", "allowed_callers", "eager_input_streaming")
     return object_of(
         {
-            "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+            "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
             "input_schema": {"type": "object", "properties": {"type": const("object")}},
         },
         {

@@ -93,7 +93,7 @@ def _chat_message() -> Schema:
 def _tool() -> Schema:
     arguments = {"type": ["object", "null"], "properties": {"type": const("object")}}
     function = object_of(
-        {"name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"}}, {"parameters": arguments}, more=True
+        {"name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"}}, {"parameters": arguments}, more=True
     )
     return object_of({"type": const("function"), "function": function}, more=True)
 

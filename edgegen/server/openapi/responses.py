@@ -96,7 +96,7 @@ def _tool() -> Schema:
     schema = {"type": "object", "properties": {"type": const("object")}}
     direct: Schema = {"enum": [None, [], ["direct"]]}
     return object_of(
-        {"type": const("function"), "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"}},
+        {"type": const("function"), "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"}},
         {
             **parameters({"description": STRING, "parameters": schema, "strict": BOOLEAN}),
             "output_schema": ANYTHING,

@@ -54,7 +54,7 @@ def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | di
     try:
         Tools.read(listed, cast(Any, choice))
     except ConversationError as error:
-        said = str(error).replace(" .function.", ".").replace("'function': {'name': …}", "'name': …")
+        said = str(error).replace(".function.", ".").replace("'function': {'name': …}", "'name': …")
         about = "tool_choice" if said.startswith(("tool_choice", "a tool_choice")) else "tools"
         raise ApiError(400, said, param=about) from None
     if allowed is not None:

@@ -673,7 +673,7 @@ def test_no_value_of_a_parameter_breaks_the_server(limited: tuple[TestClient, Ra
             {"input": message(content=[{"type": "text", "text": "a"}])},
             "only text is understood, as {'type': 'input_text', 'text': …}",
         ),
-        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name must be 1 to 64"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name must be 1 to 128"),
         ({"tools": [WEATHER], "tool_choice": "requird"}, "{'type': 'function', 'name': …}"),
         (
             {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_wether"}},
