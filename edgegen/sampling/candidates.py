@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from edgegen.errors import LogitsError, OptionLogitsError
 
+NOT_FINITE = "the model's logits are NaN or infinite: export it with --fp32 to see whether quantization is to blame"
+"""The error of logits of which none is the highest."""
+
 WEIGHT_OF_BEST = 2.0**34
 """The best candidate's weight; up to 2**19 of them add up exactly in a float64."""
 
@@ -125,8 +128,6 @@ class Candidates:
 
 def _check_highest(logit: float) -> None:
     if math.isnan(logit) or logit == math.inf:
-        raise LogitsError(
-            "the model's logits are NaN or infinite: export it with --fp32 to see whether quantization is to blame"
-        )
+        raise LogitsError(NOT_FINITE)
     if logit == -math.inf:
         raise OptionLogitsError("no token is left to choose from: all of them are masked")

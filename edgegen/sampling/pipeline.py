@@ -20,7 +20,7 @@ import numpy as np
 
 from edgegen.errors import LogitsError, OptionLogitsError
 from edgegen.options.sampling import LogitsSettings
-from edgegen.sampling.candidates import Candidates
+from edgegen.sampling.candidates import NOT_FINITE, Candidates
 from edgegen.sampling.processor import LogitsContext, LogitsProcessor
 from edgegen.sampling.processors.bad_words import BadWords
 from edgegen.sampling.processors.custom import CustomProcessor
@@ -122,9 +122,9 @@ class LogitsPipeline:
                 for process in self.processors:
                     candidates = process(candidates, context)
             candidates.check()
-        except OptionLogitsError:
-            raise
-        except LogitsError:
+        except LogitsError as error:
+            if str(error) != NOT_FINITE:  # a processor's own
+                raise
             raise OptionLogitsError(
                 "the request's options make logits NaN or infinite: give smaller penalties, biases or guidance_scale"
             ) from None

@@ -87,6 +87,7 @@ class FakeGraphs:
         self.next_id = next_id
         self.vocab_size = vocab_size
         self.runs: list[tuple[Phase, int]] = []
+        self.rows = 0  # of the run under way
         self.switch = RunSwitch()
         self.before_run: Callable[[], None] = lambda: None
         self.after_run: Callable[[], None] = lambda: None
@@ -138,11 +139,12 @@ class FakeBinding(Binding):
         self.arrays[name] = buffer.array
 
     def run(self) -> None:
+        a, ids = self.arrays, self.arrays["input_ids"]
+        rows, tokens = ids.shape
+        self.graphs.rows = rows
         self.graphs.before_run()
         if self.graphs.switch.run_options.terminate:
             raise RuntimeError("the run was ended")
-        a, ids = self.arrays, self.arrays["input_ids"]
-        rows, tokens = ids.shape
         assert a["total"] == a["position_ids"].max() + 1 <= a["past.key"].shape[2]
         assert (a["seqlens"] == a["position_ids"].max(axis=1)).all()
         wanted = a["logits_indices"]

@@ -27,7 +27,7 @@ from edgegen.llm import LLM
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.engine.beam_reference import Answers, LogProbs, transformers_beam_search
-from tests.runtime.models import EOS, VOCAB_SIZE, FailAt, RandomGraphs, fake_llm, fake_runner, random_ids
+from tests.runtime.models import EOS, VOCAB_SIZE, RandomGraphs, fake_llm, fake_runner, random_ids
 
 PROMPT = random_ids(21)
 
@@ -293,7 +293,12 @@ class TestEndsFromOutside:
 
     def test_a_failing_run_fails_the_search_alone(self, llm: LLM, graphs: RandomGraphs) -> None:
         expected = llm.generate(PROMPT, max_new_tokens=5).token_ids
-        graphs.before_run = FailAt(6, RuntimeError("the graph failed"))
+
+        def fail_with_beams() -> None:
+            if graphs.rows >= 3:
+                raise RuntimeError("the graph failed")
+
+        graphs.before_run = fail_with_beams
         beams, other = llm.stream(PROMPT, num_beams=3), llm.stream(PROMPT, max_new_tokens=5)
         with pytest.raises(RuntimeError, match="the graph failed"):
             beams.wait()

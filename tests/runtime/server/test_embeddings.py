@@ -260,7 +260,7 @@ class TestBesideOthers:
 
 @pytest.fixture(scope="module")
 def address(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, LLM]]:
-    from tests.runtime.server.test_process import serving
+    from tests.runtime.server.serving import serving
 
     bundle, _ = export(
         str(checkpoint), tmp_path_factory.mktemp("hidden") / "tiny", scheme="int8", fast=True, with_hidden=True

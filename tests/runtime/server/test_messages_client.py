@@ -16,7 +16,7 @@ from edgegen.server.options import ServerOptions
 from tests.runtime.saying import ASKED, THINKING, saying
 from tests.runtime.server.material import HELLO, OWN, client_of
 from tests.runtime.server.messages import MESSAGES, STREAMED, TWO_CALLS, WEATHER, events_of
-from tests.runtime.server.test_process import KEY, serving
+from tests.runtime.server.serving import KEY, serving
 from tests.waiting import PATIENCE_S, until
 
 anthropic: Any = pytest.importorskip("anthropic", reason="the anthropic client is the oracle here")

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -250,7 +250,7 @@ def test_the_event_loop_goes_on_while_a_model_is_loaded(tmp_path: Path) -> None:
     source.may_load.clear()
 
     async def ask() -> None:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=OWN) as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=OWN) as client:
             loading = asyncio.create_task(client.post("/models/load", json={"model": "other"}))
             await asyncio.to_thread(source.loading.wait, PATIENCE_S)
             assert (await client.get("/health")).status_code == 200

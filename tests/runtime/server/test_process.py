@@ -1,12 +1,10 @@
 """``edgegen serve`` as a process, with the real ``openai`` client: answers, streams, errors, cancellation, the end."""
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +14,10 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.installed_models import InstalledModels
+from tests.runtime.server.serving import HELLO, KEY, serving
 from tests.waiting import PATIENCE_S, until
 
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
-
-KEY = "a-secret-key"
-HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
-
-
-@contextmanager
-def serving(*arguments: str, **environment: str) -> Generator[tuple[subprocess.Popen[str], str]]:
-    """A server process on a free port, and its address; its last words are to be read by the caller."""
-    command = [sys.executable, "-m", "edgegen", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
-    try:
-        assert process.stderr
-        line = process.stderr.readline()
-        assert " at http://" in line, line
-        yield process, line.partition(" at ")[2].split()[0]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="module")

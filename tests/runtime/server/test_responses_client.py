@@ -9,7 +9,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from tests.runtime.server.test_process import HELLO, KEY, serving
+from tests.runtime.server.serving import HELLO, KEY, serving
 from tests.waiting import PATIENCE_S, until
 
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
