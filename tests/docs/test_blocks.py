@@ -129,7 +129,18 @@ def served(path: Path) -> Iterator[str]:
         process.communicate()
 
 
-SLOW = {"benchmarking.md", "evaluating.md", "exporting.md", "generating.md", "performance.md", "quantization.md"}
+SLOW = {
+    "README.md",
+    "benchmarking.md",
+    "chat.md",
+    "embeddings.md",
+    "evaluating.md",
+    "exporting.md",
+    "generating.md",
+    "performance.md",
+    "python.md",
+    "quantization.md",
+}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from tests.waiting import PATIENCE_S, until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = shutil.which("chromium")
 QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
 WIDE, PHONE = (1280, 800), (360, 640)
