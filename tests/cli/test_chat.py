@@ -25,6 +25,8 @@ if sys.platform == "win32":
 
 import pexpect
 
+pytestmark = pytest.mark.slow
+
 GREEDY = ("--temperature", "0", "-n", "12")
 ENDLESS = ("-n", "480", "--temperature", "0", "--no-use-cache")
 """An answer that takes long on any machine."""

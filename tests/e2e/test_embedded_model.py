@@ -23,6 +23,7 @@ def test_it_is_found_without_any_home() -> None:
     assert BundleStore().resolve(DEFAULT_MODEL).is_relative_to(ROOT / "edgegen")
 
 
+@pytest.mark.slow
 def test_it_is_what_the_checkpoint_exports_to(tmp_path: Path) -> None:
     bundle, exported = Bundle.open(BundleStore().resolve(DEFAULT_MODEL)), export(str(CHECKPOINT), tmp_path / "again")[0]
     embedded, again = bundle.manifest, exported.manifest

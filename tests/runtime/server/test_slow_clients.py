@@ -25,6 +25,8 @@ from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.sockets import connection, drip, get, on_socket, until_closed
 from tests.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.slow
+
 NEVER = 10 * int(PATIENCE_S)
 PIECE = b"x" * 50_000
 HEAD = b"HTTP/1.1\r\nHost: localhost\r\n"
