@@ -99,6 +99,8 @@ def test_every_template_against_transformers(
                 continue  # both fail, with the template's own message
             if "Be brief." in text and "Be brief." not in expected:
                 continue  # folded: held by the goldens
+            if "generator is not JSON serializable" in expected:
+                continue  # of llama.cpp, whose tojson writes what map gives: a list
             assert text == expected
             compared += 1
     assert compared > 130
