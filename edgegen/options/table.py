@@ -566,8 +566,8 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 2),
         "Chunked prefill: most prompt tokens per step.",
-        ("generate", "chat", "bench"),
-        note="Smaller chunks need less memory.",
+        ("generate", "chat", "bench", "serve"),
+        note="Smaller chunks need less memory, and others wait less for the next step.",
     ),
     Option(
         "sessions",
