@@ -140,9 +140,10 @@ def test_a_processor_that_fails_in_one_answer_fails_the_request_and_nothing_else
 
 
 def test_cancelling_ends_all_of_them_with_what_they_have(llm: LLM, graphs: RandomGraphs) -> None:
-    Gate(graphs, 20)  # seven ids come long before
+    gate = Gate(graphs, 20)  # seven ids come long before
     with llm.stream(PROMPT, num_return_sequences=3, seed=4, max_new_tokens=50, top_k=0) as stream:
         got = [next(stream) for _ in range(7)]
+    gate.opened.set()  # it may not have been reached
     assert [choice.finish_reason for choice in stream.result.choices] == ["cancelled"] * 3
     for number, choice in enumerate(stream.result.choices):
         seen = tuple(token for chunk in got if chunk.index == number for token in chunk.token_ids)
