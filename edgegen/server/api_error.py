@@ -61,6 +61,12 @@ class ApiError(Exception):
         _LOG.error("a request failed", exc_info=error)
         return cls(500, "the server failed on this request; its log says why.", kind="server_error")
 
+    @classmethod
+    def timed_out(cls, seconds: float, advice: str) -> "ApiError":
+        """A request that took longer than it may; ``advice``: what makes it shorter."""
+        said = f"the request took more than {seconds:g} seconds: {advice}, or try again later."
+        return cls(503, said, kind="server_error", code="request_timeout", headers={"Retry-After": "1"})
+
     @property
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}

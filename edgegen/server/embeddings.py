@@ -23,8 +23,8 @@ from edgegen.server.endpoint import while_connected
 from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
-from edgegen.server.openai.request import given_parameters, switch
 from edgegen.server.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, ServerOptions
+from edgegen.server.parameters import are_token_ids, given_parameters, switch
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -127,11 +127,7 @@ class EmbeddingsEndpoint:
                     body = await read_json(request)
                     await while_connected(self._answer(body, token, answers), receive, token)
         except TimeoutError:
-            seconds = self._options.request_seconds
-            said = f"the request took more than {seconds:g} seconds: send fewer inputs, or try again later."
-            headers = {"Retry-After": "1"}
-            error = ApiError(503, said, kind="server_error", code="request_timeout", headers=headers)
-            answers.append(error.response())
+            answers.append(ApiError.timed_out(self._options.request_seconds, "send fewer inputs").response())
         except Exception as error:
             answers.append(ApiError.of(error).response())
         finally:
@@ -153,19 +149,14 @@ class EmbeddingsEndpoint:
 
 def _inputs(given: Mapping[str, Any]) -> tuple[str | list[int], ...]:
     found: object = given.get("input")
-    is_one = isinstance(found, str) or _are_ids(found)
+    is_one = isinstance(found, str) or are_token_ids(found)
     several: list[object] = cast(list[object], found) if isinstance(found, list) and not is_one else [found]
     if len(several) > MOST_EMBEDDING_INPUTS:
         said = f"input: at most {MOST_EMBEDDING_INPUTS} inputs, found {len(several)}: send several requests."
         raise ApiError(400, said, param="input")
-    if not several or not all(isinstance(one, str) or _are_ids(one) for one in several):
+    if not several or not all(isinstance(one, str) or are_token_ids(one) for one in several):
         said = "input: a text, a list of token ids, or a list of such inputs expected, and none of them empty."
         raise ApiError(400, said, param="input")
     if "" in several:
         raise ApiError(400, "input: a text is empty: give some text.", param="input")
     return tuple(cast(list[str | list[int]], several))
-
-
-def _are_ids(value: object) -> bool:
-    ids = cast(list[object], value) if isinstance(value, list) else []
-    return bool(ids) and all(type(token) is int for token in ids)

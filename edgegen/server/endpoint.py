@@ -47,9 +47,7 @@ class GenerationEndpoint:
                     body = await read_json(request)
                     await while_connected(self._answer(body, request, reply, token, begin), receive, token)
         except TimeoutError:
-            seconds = self._options.request_seconds
-            said = f"the request took more than {seconds:g} seconds: ask for fewer tokens, or try again later."
-            error = ApiError(503, said, kind="server_error", code="request_timeout", headers={"Retry-After": "1"})
+            error = ApiError.timed_out(self._options.request_seconds, "ask for fewer tokens")
             await reply.fail(error, scope, receive)
         except Exception as error:
             await reply.fail(ApiError.of(error), scope, receive)

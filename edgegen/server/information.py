@@ -13,10 +13,11 @@ from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.parity.report import ParityReport
 from edgegen.server.api_error import ApiError
-from edgegen.server.handler import Handler, answering, check_names, known_body
+from edgegen.server.handler import Handler, answering, known_body
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
+from edgegen.server.parameters import given_parameters
 
 
 class Information:
@@ -54,7 +55,7 @@ class Information:
 
         It loads none: a page of another site can make a browser send a GET, though it cannot read the answer.
         """
-        check_names(request, request.query_params, ("model",))
+        given_parameters(request.query_params, request.url.path, ("model",))
         names = [model.name for model in await self._models.listed()]
         async with self._models.lease(request.query_params.get("model"), load=False) as (name, llm):
             return JSONResponse(await run_in_threadpool(self._props, name, llm, names))

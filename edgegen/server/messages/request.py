@@ -11,8 +11,8 @@ from edgegen.errors import ConversationError, did_you_mean, one_or_list
 from edgegen.server.api_error import ApiError
 from edgegen.server.messages.blocks import read_messages, strange_keys
 from edgegen.server.messages_error import MESSAGES
-from edgegen.server.openai.request import given_parameters, switch
 from edgegen.server.options import MOST_TOOLS
+from edgegen.server.parameters import given_parameters, switch
 from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
 from edgegen.server.wire import ChatPrompt, WireRequest
 

@@ -13,9 +13,10 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai.request import SHARED, given_parameters, request_settings, switch, wants_usage
+from edgegen.server.openai.request import SHARED, request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS
+from edgegen.server.parameters import given_parameters, switch
 from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
 
 _OWN = ("messages", "tools", "tool_choice", "parallel_tool_calls")

@@ -12,9 +12,10 @@ from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai.request import SHARED, given_parameters, request_settings, switch, wants_usage
+from edgegen.server.openai.request import SHARED, request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.options import MOST_PROMPTS
+from edgegen.server.parameters import are_token_ids, given_parameters, switch
 from edgegen.server.wire import Event, PromptFacts, WireRequest
 
 _DEFAULT_TOKENS = 16
@@ -170,17 +171,12 @@ def _joined(echo: _Echo, logprobs: dict[str, Any] | None) -> dict[str, Any] | No
 
 
 def _prompts(prompt: object) -> tuple[str | list[int], ...]:
-    if isinstance(prompt, str) or _are_ids(prompt):
+    if isinstance(prompt, str) or are_token_ids(prompt):
         return (cast(str | list[int], prompt),)
     several = cast(list[Any], prompt) if isinstance(prompt, list) else []
-    if not several or not all(isinstance(one, str) or (one and _are_ids(one)) for one in several):
+    if not several or not all(isinstance(one, str) or (one and are_token_ids(one)) for one in several):
         said = "prompt: a text, a list of token ids, or a list of such prompts expected."
         raise ApiError(400, said, param="prompt")
     if len(several) > MOST_PROMPTS:
         raise ApiError(400, f"prompt: at most {MOST_PROMPTS} prompts, found {len(several)}.", param="prompt")
     return tuple(several)
-
-
-def _are_ids(value: object) -> bool:
-    ids = cast(list[object], value) if isinstance(value, list) else []
-    return bool(ids) and all(type(token) is int for token in ids)

@@ -1,31 +1,18 @@
 """OpenAI's requests: the parameters that chat completions and completions share, checked by name and type."""
 
 from collections.abc import Collection, Mapping
-from reprlib import repr as shortened
 from typing import Any, cast
 
 from edgegen.batch.openai import ASKS_NOTHING, RENAMED, UNSUPPORTED, from_json, settings_of
 from edgegen.errors import did_you_mean, one_or_list
 from edgegen.server.api_error import ApiError
+from edgegen.server.parameters import switch
 from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
 
 SHARED = frozenset({"model", "stream", "stream_options", *RENAMED, *ASKS_NOTHING, *UNSUPPORTED, *OPTION_NAMES})
 """Parameters of both."""
 
 _NO_OPTIONS = ("model", "stream", "stream_options")
-
-
-def given_parameters(body: Mapping[str, Any], url: str, known: Collection[str]) -> dict[str, Any]:
-    """The parameters of ``body`` that are not null.
-
-    Raises:
-        ApiError: there is one that is not ``known``.
-    """
-    for name in body:
-        if name not in known:
-            said = f"{name!r} is not a parameter of {url}{did_you_mean(name, known)}."
-            raise ApiError(400, said, param=name, code="unknown_parameter")
-    return {name: value for name, value in body.items() if value is not None}
 
 
 def request_settings(
@@ -49,17 +36,6 @@ def request_settings(
         raise settings.error(one_or_list(problems))
     settings.check_limits()
     return settings
-
-
-def switch(given: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """
-    Raises:
-        ApiError: the parameter is neither true nor false.
-    """
-    value = given.get(name, default)
-    if not isinstance(value, bool):
-        raise ApiError(400, f"{name}: true or false expected, found {shortened(value)}", param=name)
-    return value
 
 
 def wants_usage(given: Mapping[str, Any]) -> bool:

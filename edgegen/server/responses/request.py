@@ -8,7 +8,7 @@ from edgegen.batch.openai import from_json
 from edgegen.chat import Conversation
 from edgegen.errors import did_you_mean, one_or_list
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai.request import given_parameters, switch
+from edgegen.server.parameters import given_parameters, switch
 from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
 from edgegen.server.responses.input import read_input
 from edgegen.server.responses.reasoning import read_effort, template_variables

@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from edgegen.evaluation.items import read_pairs, read_questions
+from edgegen.evaluation.tasks import Evaluation, MinimalPairs, MultipleChoice
+from edgegen.llm import LLM
 from tests.root import ROOT
 
 PROMPTS = ("once upon a time", "lily saw a dog and", "the little boy was")
@@ -102,3 +107,16 @@ def harness(folder: Path, tasks: Path, model: str, arguments: str) -> Ran:
     done = subprocess.run(command, env=os.environ | caches, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return Ran(folder)
+
+
+def check_figures(ran: Ran, llm: LLM, tasks: Path) -> None:
+    """``edgegen eval`` finds what the harness has found."""
+    questions = read_questions((tasks / "choices.jsonl").read_text(), "choices").whole()
+    pairs = read_pairs((tasks / "pairs.jsonl").read_text(), "pairs").whole()
+    evaluations: list[Evaluation] = [MultipleChoice(questions), MinimalPairs(pairs)]
+    for evaluation in evaluations:
+        for figure in evaluation.run(llm):
+            found = figure.estimate
+            assert found.count > 20
+            assert 0 < found.mean < 1
+            assert (found.mean, found.error) == pytest.approx(ran.figure(evaluation.name, figure.name))

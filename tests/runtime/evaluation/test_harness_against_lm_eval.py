@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.evaluation.items import read_pairs, read_questions
-from edgegen.evaluation.tasks import Evaluation, MinimalPairs, MultipleChoice, Reading
+from edgegen.evaluation.tasks import Reading
 from edgegen.llm import LLM
 from tests.export.bundles import export_to
-from tests.runtime.evaluation.lm_eval_material import Ran, harness, held_out_texts, write_tasks
+from tests.runtime.evaluation.lm_eval_material import Ran, check_figures, harness, held_out_texts, write_tasks
 
 MISSING = [name for name in ("lm_eval", "torch", "transformers", "accelerate") if find_spec(name) is None]
 pytestmark = [
@@ -69,15 +68,7 @@ def test_the_harness_finds_with_edgegen_what_it_finds_with_its_own_model(ran: Ra
 
 
 def test_edgegen_eval_finds_what_the_harness_finds(ran: Ran, llm: LLM, tasks: Path) -> None:
-    questions = read_questions((tasks / "choices.jsonl").read_text(), "choices").whole()
-    pairs = read_pairs((tasks / "pairs.jsonl").read_text(), "pairs").whole()
-    evaluations: list[Evaluation] = [MultipleChoice(questions), MinimalPairs(pairs)]
-    for evaluation in evaluations:
-        for figure in evaluation.run(llm):
-            found = figure.estimate
-            assert found.count > 20
-            assert 0 < found.mean < 1
-            assert (found.mean, found.error) == pytest.approx(ran.figure(evaluation.name, figure.name))
+    check_figures(ran, llm, tasks)
 
 
 def test_perplexity_is_of_the_harness_log_probability(ran: Ran, llm: LLM, texts: list[str]) -> None:

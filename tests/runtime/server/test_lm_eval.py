@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.evaluation.items import read_pairs, read_questions
-from edgegen.evaluation.tasks import Evaluation, MinimalPairs, MultipleChoice
+from edgegen.evaluation.items import read_questions
 from edgegen.llm import LLM
 from edgegen.server.app import create_app
 from edgegen.server.options import ServerOptions
 from tests.export.bundles import export_to
-from tests.runtime.evaluation.lm_eval_material import PROMPTS, Ran, harness, held_out_texts, write_tasks
+from tests.runtime.evaluation.lm_eval_material import PROMPTS, Ran, check_figures, harness, held_out_texts, write_tasks
 from tests.runtime.server.sockets import on_socket
 
 MISSING = [name for name in ("lm_eval", "transformers", "aiohttp", "tenacity") if find_spec(name) is None]
@@ -52,15 +51,7 @@ def ran(name: str, llm: LLM, tasks: Path, test_data: Path, tmp_path_factory: pyt
 
 
 def test_figures_are_those_of_edgegen_eval(ran: Ran, llm: LLM, tasks: Path) -> None:
-    questions = read_questions((tasks / "choices.jsonl").read_text(), "choices").whole()
-    pairs = read_pairs((tasks / "pairs.jsonl").read_text(), "pairs").whole()
-    evaluations: list[Evaluation] = [MultipleChoice(questions), MinimalPairs(pairs)]
-    for evaluation in evaluations:
-        for figure in evaluation.run(llm):
-            found = figure.estimate
-            assert found.count > 20
-            assert 0 < found.mean < 1
-            assert (found.mean, found.error) == pytest.approx(ran.figure(evaluation.name, figure.name))
+    check_figures(ran, llm, tasks)
 
 
 def test_log_probabilities_are_those_of_the_model(ran: Ran, llm: LLM, tasks: Path) -> None:
