@@ -4,6 +4,7 @@
 #define TARGET __attribute__((target("avx2,fma,avxvnni")))
 #define NAME edgegen_avxvnni
 #define LABEL "avxvnni"
+#define CENTER 0
 #define DOT(sums, codes, q, bits) ((void)(bits), _mm256_dpbusd_avx_epi32(sums, codes, q))
 #include "avx2.inc"
 #endif
