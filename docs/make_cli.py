@@ -27,7 +27,8 @@ HEAD = """\
 # The command line
 
 This page is made by `python docs/make_cli.py` from `--help`, or `--help-all` where a verb has it; a test compares the
-two. What each option takes is in [options](options.md).
+two. What each option takes is in [options](options.md), and which flags an environment variable sets in
+[configuration](configuration.md).
 
 Exit codes: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. Results go to standard output, everything else to
 standard error. Errors are one line, or one line and a list.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ManifestError,
         MemoryBudgetError,
         OptionError,
+        OptionLogitsError,
         PromptTooLongError,
         SessionError,
         TensorError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from edgegen.options.engine import EngineOptions
     from edgegen.options.generation import GenerationOptions
     from edgegen.sampling.logprobs import TokenLogprob
+    from edgegen.scoring.embeddings import Embeddings
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.stats import Speculation
 
@@ -56,6 +58,7 @@ _HOME = {
     "CancelToken": "generation.cancellation",
     "ChatTemplate": "chat",
     "Conversation": "chat",
+    "Embeddings": "scoring.embeddings",
     "EngineOptions": "options.engine",
     "GenerationChunk": "generation.results",
     "GenerationOptions": "options.generation",
@@ -87,6 +90,7 @@ __all__ = [
     "Conversation",
     "ConversationError",
     "EdgegenError",
+    "Embeddings",
     "EngineOptions",
     "ExportError",
     "GenerationChunk",
@@ -98,6 +102,7 @@ __all__ = [
     "ManifestError",
     "MemoryBudgetError",
     "OptionError",
+    "OptionLogitsError",
     "Perplexity",
     "PromptTooLongError",
     "Score",

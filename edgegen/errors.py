@@ -8,6 +8,7 @@
     │   ├── MemoryBudgetError    the KV cache of a request can never fit the budget
     │   └── ConversationError    the messages of a chat are malformed, or the model's template refuses them
     ├── LogitsError              a step's logits leave no token to choose: NaN, infinite, or all masked
+    │   └── OptionLogitsError    … because of the options of the request
     ├── CheckpointError          the source checkpoint cannot be read
     │   ├── UnsupportedModelError  the architecture, or something its config asks for, has no exporter
     │   ├── TensorError          tensors are missing, extra, misshapen or not finite
@@ -29,6 +30,10 @@ from collections.abc import Iterable, Sequence
 
 LISTED = 100
 """How many problems one message lists."""
+
+
+LONGEST_WORD = 200
+"""Characters of a word that is compared with the known ones; no name is longer."""
 
 
 class EdgegenError(Exception):
@@ -57,6 +62,10 @@ class MemoryBudgetError(UsageError):
 
 class LogitsError(EdgegenError):
     """A step's logits leave no token to choose: one is NaN or infinite, or all are masked."""
+
+
+class OptionLogitsError(LogitsError):
+    """The options of a request leave no token to choose: they mask all, or make a logit infinite."""
 
 
 class ConversationError(UsageError):
@@ -110,7 +119,8 @@ class ChatTemplateError(BundleError):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest of ``known``, or an empty string when none is near."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if names else []
+    comparable = names and len(word) <= LONGEST_WORD  # what a client sends may be of any length
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if comparable else []
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

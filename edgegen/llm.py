@@ -1,4 +1,4 @@
-"""LLM: loads a bundle and generates, chats and scores with it from Python."""
+"""LLM: loads a bundle and generates, chats, scores and embeds with it from Python."""
 
 import gc
 from collections.abc import Callable, Mapping
@@ -30,6 +30,8 @@ from edgegen.model.loading import LoadProgress, OnProgress, default_kv_budget, i
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.hints import refuse_unknown
+from edgegen.scoring.embedder import Embedder
+from edgegen.scoring.embeddings import Embeddings, Pooling
 from edgegen.scoring.perplexity import OnScored, PerplexityMeter
 from edgegen.scoring.scorer import Scorer, is_several
 from edgegen.scoring.scores import Perplexity, Score
@@ -73,6 +75,7 @@ class LLM:
         self._chat_template: ChatTemplate | None = None
         encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
         variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+        self._embedding_size = variant.hidden_states.size if variant.hidden_states else None
         self._runner = runner
         self._draft = draft
         self._builder: RequestBuilder | None = RequestBuilder(
@@ -243,6 +246,7 @@ class LLM:
         *,
         tools: Ids[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool = True,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
@@ -257,7 +261,8 @@ class LLM:
 
         ``tools``: functions that the model may call, as Python functions or in OpenAI's form; the result has the
         ``tool_calls``, and calls nothing. ``tool_choice`` is ``auto``, ``none``, ``required``, or ``{"type":
-        "function", "function": {"name": …}}``; the last two constrain the answer to calls. With
+        "function", "function": {"name": …}}``; the last two constrain the answer to calls. Without
+        ``parallel_tool_calls`` it has one call at most. With
         ``context_overflow="drop_oldest"`` a conversation that does not fit the context loses its oldest turns, and the
         result has the number of ``dropped_messages``.
 
@@ -266,7 +271,7 @@ class LLM:
             SessionError: the session was begun with another model.
             OptionError, ConstraintError, PromptTooLongError: as :meth:`generate`.
         """
-        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice)
+        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
         return self._client.run([request], cancel)[0]
 
     def stream_chat(
@@ -276,13 +281,27 @@ class LLM:
         *,
         tools: Ids[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool = True,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
         """Stream the assistant's answer in chunks; arguments and errors are those of :meth:`chat`."""
-        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice)
+        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
         return self._client.stream(request, cancel)
+
+    def encode_chat(
+        self, conversation: Messages, *, tools: Ids[Tool] | None = None, tool_choice: ToolChoice | None = None
+    ) -> list[int]:
+        """The ids of a conversation, as :meth:`chat` gives them to the model; it may be longer than the context.
+
+        Raises:
+            ConversationError: the messages or tools are malformed, or the template refuses them.
+            UsageError: there is no tokenizer.
+        """
+        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
+        shown, _ = self._reply_format(said, tools, tool_choice, parallel=True)
+        return self.chat_template.encode(shown, self._chat_tokenizer)
 
     @overload
     def score(
@@ -353,12 +372,52 @@ class LLM:
         meter = PerplexityMeter(self._requests.encoder.read(text, "the text"), self.max_context, window, stride)
         return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
 
+    def embed(
+        self,
+        prompt: Prompt | list[str] | list[list[int]],
+        *,
+        pooling: Pooling = "mean",
+        normalize: bool = True,
+        dimensions: int | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Embeddings:
+        """The embedding of a prompt, or of each of a list of prompts: a vector that stands for what it says.
+
+        The last hidden states of the prompt's tokens are pooled: to their ``mean``, or to that of the ``last`` token.
+        ``dimensions``: keep so many, the first. ``normalize``: to length 1, so that a dot product is the cosine
+        similarity. The bundle must have been exported with ``--with-hidden``. Once ``cancel`` is cancelled, what there
+        is by then is the result (:attr:`Embeddings.complete`).
+
+        Raises:
+            UsageError: the bundle has no hidden states, a prompt cannot be encoded, or this is closed.
+            PromptTooLongError: a prompt does not fit the model's context.
+            OptionError: ``pooling`` or ``dimensions`` are wrong.
+            MemoryBudgetError: the KV cache of a prompt can never fit ``kv_budget``.
+            LogitsError: the model's hidden states are NaN or infinite.
+        """
+        embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
+        embedding = embedder.build(prompt, pooling, normalize=normalize, dimensions=dimensions)
+        return embedding.run(lambda requests: self._client.run(requests, cancel))
+
+    @property
+    def embedding_size(self) -> int | None:
+        """Dimensions of the vectors of :meth:`embed`; None where the bundle was exported without hidden states."""
+        return self._embedding_size
+
     @property
     def chat_template(self) -> ChatTemplate:
         """How conversations are written; ``is_fallback`` where the model has no template of its own."""
         if self._chat_template is None:
             self._chat_template = ChatTemplate.from_bundle(self.bundle)
         return self._chat_template
+
+    def check_session(self, session: Session) -> None:
+        """Tell whether this model can continue a session, as every request with it does.
+
+        Raises:
+            SessionError: it was begun with another model, or with another type of KV cache.
+        """
+        self._requests.check(session)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
@@ -396,11 +455,10 @@ class LLM:
         session: Session | None,
         tools: Ids[Tool] | None,
         tool_choice: ToolChoice | None,
+        parallel: bool,
     ) -> Request:
         said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
+        tokenizer = self._chat_tokenizer
         chosen = self._chosen(options, overrides)
         template = self.chat_template
         end = template.end_of_turn(tokenizer)
@@ -408,7 +466,7 @@ class LLM:
             known = self.generation_options.eos_token_id or ()
             chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
         chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        shown, form = self._reply_format(said, tools, tool_choice)
+        shown, form = self._reply_format(said, tools, tool_choice, parallel)
         dropped = 0
         if chosen.context_overflow == "drop_oldest":
             ids, dropped = drop_oldest(
@@ -423,8 +481,14 @@ class LLM:
         request.dropped_messages = dropped
         return request
 
+    @property
+    def _chat_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
+        return self.tokenizer
+
     def _reply_format(
-        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None
+        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool
     ) -> tuple[Conversation, ReplyFormat | None]:
         """The conversation as the model is to read it, and what to read in its answer."""
         if tools is not None and said.tools is not None:
@@ -432,8 +496,8 @@ class LLM:
         given = said.tools if tools is None else tools
         if given is None and choice not in (None, "auto", "none"):
             raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
-        read = None if given is None else Tools.read(given, choice or "auto")
-        shown, style = (said, None) if given is None else self.chat_template.with_tools(said, read)
+        read = None if given is None else Tools.read(given, "auto" if choice is None else choice, parallel=parallel)
+        shown, style = self.chat_template.with_tools(said, read)  # earlier calls are shown where there are no tools too
         reasoning = self.chat_template.reasoning(shown)
         if reasoning is None and style is None:
             return shown, None

@@ -23,6 +23,9 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_P
 settings.register_profile("edgegen", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edgegen")
 
+OF_TESTS = {"EDGEGEN_TEST_DATA", "EDGEGEN_PASSED"}
+"""Variables that tests read; all others would be options of the commands that they run."""
+
 ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 
 
@@ -87,6 +90,9 @@ def all_cores(one_core: None) -> Iterator[None]:
 def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What session fixtures do must not reach the user's home either."""
     with pytest.MonkeyPatch.context() as environment:
+        for name in os.environ.keys() - OF_TESTS:
+            if name.startswith("EDGEGEN_"):
+                environment.delenv(name)
         environment.setenv("EDGEGEN_HOME", str(tmp_path_factory.mktemp("session-home")))
         yield
 

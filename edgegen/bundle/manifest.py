@@ -149,12 +149,24 @@ class GraphContract:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenStates:
+    """An output of the prefill graph: the hidden states after the final norm, float32 [rows, tokens, size].
+
+    As transformers has them in ``last_hidden_state``: where the model projects them before the head, projected.
+    """
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraphVariant:
     """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
 
     ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
     those of all, as well. With ``fast_prefill`` it multiplies by copies of the layers' matrices, rounded per row, that
     only it has: then it does its own work only. ``minimum_onnxruntime`` is the oldest with every operator they use.
+    ``hidden_states``: for embeddings; absent where the bundle was exported without them.
     """
 
     name: str
@@ -169,6 +181,7 @@ class GraphVariant:
     contract: GraphContract
     rotary: tuple[RotaryTable, ...]
     fast_prefill: bool
+    hidden_states: HiddenStates | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +289,11 @@ class Manifest:
         return cast(Manifest, manifest)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
+        content = asdict(self)
+        for variant in content["variants"]:
+            if variant["hidden_states"] is None:  # as it was before there were any
+                del variant["hidden_states"]
+        return json.dumps(content, indent=1) + "\n"
 
 
 def is_safe_path(path: str) -> bool:
@@ -309,6 +326,10 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
             if layer.cache_class not in variant.kv.classes:
                 problems.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
         problems += [f"variants[{i}].{problem}" for problem in _cache_problems(variant.kv)]
+        if variant.hidden_states is not None and variant.hidden_states.size < 1:
+            problems.append(f"variants[{i}].hidden_states.size: at least 1 expected")
+        if variant.hidden_states is not None and variant.kv.kind == "concat":
+            problems.append(f"variants[{i}].hidden_states: null expected for a cache of kind 'concat'")
     problems += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
     return problems
 

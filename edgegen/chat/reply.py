@@ -6,7 +6,7 @@ from typing import Any
 from edgegen.chat.reasoning import ReasoningMarkers
 from edgegen.chat.tool_formats import PYTHON_TAG, ToolFormat
 from edgegen.chat.tool_sections import SectionReader
-from edgegen.chat.tool_stream import CallStream
+from edgegen.chat.tool_stream import CallStream, begins_with_name
 from edgegen.chat.tools import ToolCall, ToolCallDelta, Tools
 
 
@@ -140,11 +140,12 @@ class ReplyParser:
     def _content(self, pieces: _Pieces, final: bool) -> bool:
         self._drop_space()
         style = self._form.style
-        if style is None or self._form.tools is None:
+        tools = self._form.tools
+        if style is None or tools is None or (self._index and not tools.parallel):
             self._say(pieces, self._text)
             return False
         if not style.opening:
-            return self._bare_content(pieces, final)
+            return self._bare_content(pieces, final, style, tools)
         openings = (style.opening, *style.wrappers)
         places = [(at, opening) for opening in openings if (at := self._text.find(opening)) >= 0]
         if places:
@@ -153,7 +154,7 @@ class ReplyParser:
             self._space = self._text[len(said) : at]
             self._say(pieces, said, at)
             if opening == style.opening:
-                self._begin_calls(style, self._form.tools)
+                self._begin_calls(style, tools)
             else:
                 self._text, self._called = self._text[len(opening) :], True
             return True
@@ -164,19 +165,25 @@ class ReplyParser:
         self._say(pieces, shown)
         return False
 
-    def _bare_content(self, pieces: _Pieces, final: bool) -> bool:
-        """Calls without an opening marker: only an answer that begins with ``{`` can be one."""
+    def _bare_content(self, pieces: _Pieces, final: bool, style: ToolFormat, tools: Tools) -> bool:
+        """Calls without an opening marker: only an answer that begins with ``{`` can be one.
+
+        Where they are constrained, they begin with the name of a tool.
+        """
         begun = self._text.lstrip()
         if self._said or not (begun or final):
             self._say(pieces, self._text if self._said or final else "")
             return False
-        if begun.startswith(("{", PYTHON_TAG)):
-            assert self._form.style is not None
-            assert self._form.tools is not None
-            self._text = begun
-            self._begin_calls(self._form.style, self._form.tools)
+        if self._form.constrained:
+            call = begun.removeprefix(PYTHON_TAG).lstrip()
+            begins = begins_with_name(call, style, tools)
+        else:
+            call, begins = begun, begun.startswith(("{", PYTHON_TAG))
+        if begins:
+            self._text = call
+            self._begin_calls(style, tools)
             return True
-        if PYTHON_TAG.startswith(begun) and not final:
+        if not final and (begins is None or PYTHON_TAG.startswith(begun)):
             return False
         self._say(pieces, self._text)
         return False
@@ -207,12 +214,13 @@ class ReplyParser:
         if found is None:
             return False
         if found.calls:
-            pieces.calls += found.calls
+            assert self._form.tools is not None
+            calls = found.calls if self._form.tools.parallel else found.calls[:1]
+            pieces.calls += calls
             pieces.deltas += [
-                ToolCallDelta(n, call.id, call.name, call.arguments_json)
-                for n, call in enumerate(found.calls, self._index)
+                ToolCallDelta(n, call.id, call.name, call.arguments_json) for n, call in enumerate(calls, self._index)
             ]
-            self._index += len(found.calls)
+            self._index += len(calls)
             self._text, self._called = self._text[found.end :], True
         else:
             # The marker is text; what follows it may hold calls again.

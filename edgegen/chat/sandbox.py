@@ -10,11 +10,11 @@ The one module that imports jinja2.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
@@ -40,7 +40,8 @@ Clock = Callable[[], datetime]
 class SandboxedTemplate:
     """One compiled template; may be shared between threads.
 
-    ``constants``: the texts that stand as strings in its source, among them what it compares content with.
+    ``constants``: the texts that stand as strings in its source, among them what it compares content with. ``names``:
+    the variables that it reads.
     """
 
     def __init__(self, source: str, *, clock: Clock = datetime.now) -> None:
@@ -58,6 +59,7 @@ class SandboxedTemplate:
             self.constants = frozenset(
                 node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value
             )
+            self.names = frozenset(node.name for node in tree.find_all(nodes.Name) if node.ctx == "load")
             self._template = environment.from_string(_Supervision().visit(tree))
         except Exception as error:  # the parser and the compiler of untrusted text: whatever they raise
             line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
@@ -242,7 +244,16 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_listed
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    """What ``map`` and ``select`` give, which llama.cpp's templates write as a list."""
+    if isinstance(value, Iterator):
+        return list(cast(Iterator[Any], value))
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _refuse(message: object) -> None:

@@ -119,6 +119,10 @@ class ChatTemplate:
         """The markers of thoughts, if this model thinks aloud."""
         return reasoning_markers(self._source(conversation))
 
+    def reads(self, conversation: Conversation, variable: str) -> bool:
+        """Whether the template reads a variable of that name, such as ``enable_thinking``."""
+        return variable in self._program(conversation).names
+
     def render(self, conversation: Conversation) -> str:
         """The text of the conversation.
 
@@ -203,6 +207,7 @@ class _Program:
 
         self._source = source
         self._template = SandboxedTemplate(source)
+        self.names = self._template.names
         self._special_tokens = special_tokens
         self._control: WeakKeyDictionary[Tokenizer, ControlText] = WeakKeyDictionary()
 

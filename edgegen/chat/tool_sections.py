@@ -6,14 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from edgegen.chat.tool_formats import PYTHON_TAG, ToolFormat, is_text
+from edgegen.chat.tool_formats import PYTHON_TAG, Tags, ToolFormat, is_text
 from edgegen.chat.tools import ToolCall, Tools
 
 _CALL_ID = re.compile(r"\[CALL_ID\].*", re.DOTALL)
-KIMI_NAME = re.compile(r"(?:functions\.)?(.+?)(?::\d+)?")
-_FUNCTIONS_END = re.compile(r"</function>\s*$")
-_FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*?)</function>\s*", re.DOTALL)
-PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
+_PLAIN_NAME = re.compile(r"(?:functions\.)?(.+?)(?::\d+)?")
 PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>\s*", re.DOTALL)
 _STRUCTURE = re.compile(r'["{}\[\]]')
 _STRING_END = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -51,14 +48,17 @@ class SectionReader:
     def _read_tags(self, text: str, start: int, final: bool) -> Section | None:
         closing = self._style.closing
         end = text.find(closing, start)
-        while end >= 0 and self._style.body == "functions" and not _FUNCTIONS_END.search(text[start:end]):
+        last = self._style.tags.function_end
+        while end >= 0 and self._style.body == "functions" and not text[start:end].rstrip().endswith(last):
             end = text.find(closing, end + 1)
         if end < 0:
             if not final:
                 return None
+            if self._style.body == "pairs":  # more arguments may be missing
+                return Section((), start)
             end = len(text)
         read = _read_functions if self._style.body == "functions" else _read_pairs
-        named = read(text[start:end], self._tools)
+        named = read(text[start:end], self._tools, self._style)
         return Section(self._calls(named), min(len(text), end + len(closing)))
 
     def _read_json(self, text: str, start: int, final: bool) -> Section | None:
@@ -151,8 +151,7 @@ def _read_value(text: str, named: str, style: ToolFormat) -> list[tuple[str, Any
     except (ValueError, RecursionError):
         return [("", None)]
     if style.body == "named":
-        name = KIMI_NAME.fullmatch(_CALL_ID.sub("", named).strip())
-        return [(name[1] if name else "", value)]
+        return [(called_name(_CALL_ID.sub("", named), style), value)]
     entries = cast(list[Any], value) if style.body == "list" and isinstance(value, list) else [value]
     return [_entry(entry, style) for entry in entries] or [("", None)]
 
@@ -171,15 +170,39 @@ def _entry(entry: Any, style: ToolFormat) -> tuple[str, Any]:
     return (name if isinstance(name, str) else ""), arguments
 
 
-def _read_functions(text: str, tools: Tools) -> list[tuple[str, Any]]:
+def called_name(head: str, style: ToolFormat) -> str:
+    """The name of a ``named`` call, as it stands between the opening marker and the separator."""
+    pattern = re.escape(style.name_text)
+    for placeholder, matched in ((r"\{name\}", "(.+?)"), (r"\{n\}", r"\d+"), (r"\{id\}", ".*?")):
+        pattern = pattern.replace(placeholder, matched)
+    name = re.fullmatch(pattern, head.strip()) or _PLAIN_NAME.fullmatch(head.strip())
+    return name[1] if name else ""
+
+
+def _read_functions(text: str, tools: Tools, style: ToolFormat) -> list[tuple[str, Any]]:
     pairs, at = list[tuple[str, Any]](), 0
-    while at < len(text) and (function := _FUNCTION.match(text, at)):
-        name, at = function[1].strip(), function.end()
-        pairs.append((name, _arguments(PARAMETER, function[2], tools.parameters.get(name, {}))))
+    function = re.compile(rf"{function_begin(style.tags)}(.*?){re.escape(style.tags.function_end)}\s*", re.DOTALL)
+    while at < len(text) and (found := function.match(text, at)):
+        name, at = found[1].strip(), found.end()
+        pairs.append((name, _arguments(parameter(style.tags), found[2], tools.parameters.get(name, {}))))
     return pairs if pairs and at == len(text) else [("", None)]
 
 
-def _read_pairs(text: str, tools: Tools) -> list[tuple[str, Any]]:
+def function_begin(tags: Tags) -> str:
+    """A regular expression of what begins one of ``functions``."""
+    return rf"\s*{re.escape(tags.function)}([^>\"\n]+){re.escape(tags.named)}"
+
+
+def parameter(tags: Tags) -> re.Pattern[str]:
+    """An argument of one of ``functions``."""
+    begin, pad = (
+        rf"\s*{re.escape(tags.parameter)}([^>\"\n]+){re.escape(tags.named)}",
+        f"{tags.pad}?" if tags.pad else "",
+    )
+    return re.compile(rf"{begin}{pad}(.*?){pad}{re.escape(tags.parameter_end)}\s*", re.DOTALL)
+
+
+def _read_pairs(text: str, tools: Tools, style: ToolFormat) -> list[tuple[str, Any]]:
     head, tag, rest = text.partition("<arg_key>")
     name = head.strip()
     return [(name, _arguments(PAIR, tag + rest, tools.parameters.get(name, {})))]

@@ -7,12 +7,10 @@ from functools import lru_cache
 from typing import Any, cast
 
 from edgegen.chat.tool_formats import ToolFormat
-from edgegen.chat.tool_sections import KIMI_NAME, PAIR, PARAMETER, JsonEnd, typed_arguments
+from edgegen.chat.tool_sections import PAIR, JsonEnd, called_name, function_begin, parameter, typed_arguments
 from edgegen.chat.tools import ToolCall, ToolCallDelta, Tools, argument_json, new_call_id
 
-_FUNCTION_BEGIN = re.compile(r"\s*<function=([^>\n]+)>")
-_PAIRS_BEGIN = re.compile(r"\s*([^\s<]+)\s*\n")
-_ENTRY_END = re.compile(r"\s*\}")
+_PAIRS_BEGIN = re.compile(r"\s*([^\s<]+)\s*(?=<)")
 _LIST_GOES_ON = re.compile(r"\s*([,\]])")
 
 
@@ -55,11 +53,12 @@ class CallStream:
                     yield from self._entry()
             case "named":
                 head = yield from self._next(_named(style.separator))
-                name = KIMI_NAME.fullmatch(head[1].strip())
-                yield from self._json_arguments(name[1] if name else "")
+                yield from self._json_arguments(called_name(head[1], style))
             case "functions":
-                head = yield from self._next(_FUNCTION_BEGIN)
-                yield from self._tagged_arguments(head[1].strip(), PARAMETER, r"\s*</function>")
+                end = rf"\s*{re.escape(style.tags.function_end)}"
+                either = re.compile(f"{function_begin(style.tags)}|(?=\\s*{re.escape(style.closing)})")
+                while (head := (yield from self._next(either)))[1] is not None:
+                    yield from self._tagged_arguments(head[1].strip(), parameter(style.tags), end)
             case "pairs":
                 head = yield from self._next(_PAIRS_BEGIN)
                 yield from self._tagged_arguments(head[1], PAIR, rf"\s*(?={re.escape(style.closing)})")
@@ -75,9 +74,12 @@ class CallStream:
 
     def _entry(self) -> Generator[None]:
         """A JSON object of name and arguments."""
-        head = yield from self._next(_entry_begin(self._style.name_key, self._style.arguments_key))
+        style = self._style
+        head = yield from self._next(
+            _entry_begin("" if style.id_last else style.id_key, style.name_key, style.arguments_key)
+        )
         yield from self._json_arguments(head[1])
-        yield from self._next(_ENTRY_END)
+        yield from self._next(_entry_end(style.id_key if style.id_last else ""))
 
     def _json_arguments(self, name: str) -> Generator[None]:
         """Arguments that are JSON: their text as it stands."""
@@ -126,16 +128,35 @@ class CallStream:
             self._deltas.append(ToolCallDelta(self.index, None, None, piece))
 
 
+def begins_with_name(text: str, style: ToolFormat, tools: Tools) -> bool | None:
+    """Whether a call without an opening marker begins: ``{"name": "…"``, with a tool's name; None: it still may."""
+    if begun := _name_begin(style.name_key).match(text):
+        return begun[1] in tools.parameters
+    compact = "".join(text.split())
+    return None if any(f'{{"{style.name_key}":"{name}"'.startswith(compact) for name in tools.parameters) else False
+
+
 def _integer(digits: str) -> int | float:
     """Python reads integers of 4300 digits at most."""
     return int(digits) if len(digits) < 4000 else float(digits)
 
 
 @lru_cache
-def _entry_begin(name_key: str, arguments_key: str) -> re.Pattern[str]:
-    return re.compile(
-        rf'[\s;\[]*\{{\s*"{re.escape(name_key)}"\s*:\s*"([^"]*)"\s*,\s*"{re.escape(arguments_key)}"\s*:\s*(?=\{{)'
-    )
+def _entry_begin(id_key: str, name_key: str, arguments_key: str) -> re.Pattern[str]:
+    call_id = rf'"{re.escape(id_key)}"\s*:\s*"[^"]*"\s*,\s*' if id_key else ""
+    name = rf'"{re.escape(name_key)}"\s*:\s*"([^"]*)"\s*,\s*'
+    return re.compile(rf'[\s;\[]*\{{\s*{call_id}{name}"{re.escape(arguments_key)}"\s*:\s*(?=\{{)')
+
+
+@lru_cache
+def _entry_end(id_key: str) -> re.Pattern[str]:
+    call_id = rf'(?:,\s*"{re.escape(id_key)}"\s*:\s*"[^"]*"\s*)?' if id_key else ""
+    return re.compile(rf"\s*{call_id}\}}")
+
+
+@lru_cache
+def _name_begin(name_key: str) -> re.Pattern[str]:
+    return re.compile(rf'\{{\s*"{re.escape(name_key)}"\s*:\s*"([^"]*)"')
 
 
 @lru_cache

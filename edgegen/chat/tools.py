@@ -17,7 +17,7 @@ ToolChoice = str | Mapping[str, Any]
 """``auto``, ``none``, ``required``, or ``{"type": "function", "function": {"name": …}}``."""
 
 _CHOICES = ("auto", "none", "required")
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SIMPLE: Mapping[Any, Mapping[str, Any]] = {
     int: {"type": "integer"},
@@ -30,6 +30,7 @@ _SIMPLE: Mapping[Any, Mapping[str, Any]] = {
     Any: {},
 }
 _ARGUMENT_LINE = re.compile(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+_CHOICES_IN_TEXT = re.compile(r"\(choices:\s*(\[.*?\])\)\s*$", re.IGNORECASE)
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?):\s*")
 
 
@@ -95,21 +96,25 @@ class Tools:
 
     Attributes:
         definitions: in OpenAI's form, as a chat template reads them.
-        required: an answer is one or more calls, and nothing else.
-        single: it is exactly one call.
+        required: an answer is calls, and nothing else.
+        parallel: it may have several.
     """
 
     definitions: tuple[Mapping[str, Any], ...]
     required: bool = False
-    single: bool = False
+    parallel: bool = True
 
     @classmethod
-    def read(cls, tools: Sequence[object], choice: ToolChoice = "auto") -> "Tools | None":
+    def read(cls, tools: Sequence[object], choice: ToolChoice = "auto", *, parallel: bool = True) -> "Tools | None":
         """Tools as a caller gives them; None where none may be called.
+
+        ``parallel``: an answer may have several calls, unless the choice is one tool.
 
         Raises:
             ConversationError: a definition is malformed or given twice, or the choice is none.
         """
+        if not isinstance(cast(object, parallel), bool):
+            raise ConversationError(f"parallel_tool_calls is True or False, not {parallel!r}.")
         if isinstance(tools, str | bytes | Mapping) or not isinstance(cast(object, tools), Sequence):
             raise ConversationError(f"tools must be a list of tools or functions, not {type(tools).__name__}.")
         definitions, problems = list[Mapping[str, Any]](), list[str]()
@@ -117,7 +122,7 @@ class Tools:
             try:
                 definitions.append(function_schema(cast(Any, tool)) if callable(tool) else _definition(tool))
             except ConversationError as error:
-                problems.append(f"tools[{n}] {error}")
+                problems.append(f"tools[{n}]{'' if str(error).startswith('.') else ' '}{error}")
         names = [definition["function"]["name"] for definition in definitions]
         problems += [f"tools has {name!r} twice" for name in sorted({name for name in names if names.count(name) > 1})]
         if problems:
@@ -129,7 +134,7 @@ class Tools:
             raise ConversationError("tool_choice asks for a call, and there are no tools: give tools.")
         if named is not None:
             definitions = [definition for definition in definitions if definition["function"]["name"] == named]
-        return cls(tuple(definitions), required=choice != "auto", single=named is not None)
+        return cls(tuple(definitions), required=choice != "auto", parallel=parallel and named is None)
 
     @cached_property
     def parameters(self) -> Mapping[str, Mapping[str, Any]]:
@@ -142,6 +147,8 @@ class Tools:
 
 def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """The tool definition of a Python function: its name, docstring and type hints.
+
+    As transformers' ``get_json_schema``, but ``None`` is a type like others, and what is returned is left out.
 
     Raises:
         ConversationError: it has no docstring, or a parameter no type hint that a JSON schema can express.
@@ -164,12 +171,10 @@ def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
         if parameter.name not in hints:
             raise ConversationError(f"{where} has no type hint")
         schema = _schema_of(hints[parameter.name], where)
-        properties[parameter.name] = schema | (
-            {"description": texts[parameter.name]} if parameter.name in texts else {}
-        )
+        properties[parameter.name] = schema | _described(texts.get(parameter.name), where)
         if parameter.default is parameter.empty:
             required.append(parameter.name)
-    parameters = {"type": "object", "properties": properties, "required": required}
+    parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
     return {"type": "function", "function": {"name": name, "description": summary, "parameters": parameters}}
 
 
@@ -177,21 +182,38 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if hint in _SIMPLE:
         return dict(_SIMPLE[hint])
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        kinds = {cast(Any, type)(value) for value in inner}
-        kind = kinds.pop() if len(kinds) == 1 else None
-        return {**_SIMPLE.get(kind, {}), "enum": list(inner)}
+    if origin is Literal and all(isinstance(value, int | float | str | None) for value in inner):
+        kinds = [*dict.fromkeys(_SIMPLE[cast(Any, type)(value)]["type"] for value in inner)]
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(inner)}
     if origin in (Union, types.UnionType):
         branches = [_schema_of(branch, where) for branch in inner]
         simple = all(branch.keys() == {"type"} for branch in branches)
-        return {"type": [branch["type"] for branch in branches]} if simple else {"anyOf": branches}
+        simple = simple and all(isinstance(branch["type"], str) for branch in branches)
+        return {"type": sorted(branch["type"] for branch in branches)} if simple else {"anyOf": branches}
     if origin is list:
         return {"type": "array", "items": _schema_of(inner[0], where)}
+    if origin is tuple and len(inner) == 2 and inner[1] is ...:
+        return {"type": "array", "items": _schema_of(inner[0], where)}
+    if origin is tuple and inner:
+        return {"type": "array", "prefixItems": [_schema_of(entry, where) for entry in inner]}
     if origin is dict and inner[0] is str:
         return {"type": "object", "additionalProperties": _schema_of(inner[1], where)}
     raise ConversationError(
-        f"{where} has the type hint {hint}, which is none of int, float, str, bool, list, dict, Optional and Literal"
+        f"{where} has the type hint {hint}, which is none of int, float, str, bool, list, tuple, dict, Optional and "
+        "Literal"
     )
+
+
+def _described(text: str | None, where: str) -> dict[str, Any]:
+    """The description of a parameter; ``(choices: ["tea", "coffee"])`` at its end are its values."""
+    choices = _CHOICES_IN_TEXT.search(text or "")
+    if text is None or choices is None:
+        return {} if text is None else {"description": text}
+    try:
+        values: Any = json.loads(choices[1])
+    except ValueError:
+        raise ConversationError(f"{where} has choices that are no JSON list: {choices[1]}") from None
+    return {"enum": values, "description": text[: choices.start()].strip()}
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -223,7 +245,7 @@ def _definition(tool: object) -> Mapping[str, Any]:
     function = cast(Mapping[str, Any], entry["function"])
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConversationError(f".function.name must be 1 to 64 letters, digits, _, - and ., not {name!r}")
+        raise ConversationError(f".function.name must be 1 to 128 letters, digits, _, - and ., not {name!r}")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise ConversationError(f".function.parameters must be a JSON schema, not {type(parameters).__name__}")
     kind = cast(Mapping[str, Any], parameters).get("type", "object") if parameters else "object"

@@ -11,14 +11,18 @@ from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 import edgegen
+from edgegen.cli.environment import name_variables, warn_of_misspelt
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
 
 VERBS = {
     "batch": "Answer a file of prompts.",
     "bench": "Measure speed and memory on this machine.",
     "chat": "Talk with a model, or continue a text in turns.",
+    "completion": "Print a script that completes commands in a shell.",
+    "config": "Show the options in effect, and where they come from.",
     "eval": "Compare bundles on the same tests.",
     "export": "Export a checkpoint to a bundle.",
     "generate": "Continue a prompt.",
@@ -29,6 +33,11 @@ VERBS = {
     "serve": "Serve models over HTTP with OpenAI's API.",
     "verify": "Check a bundle's files against its manifest.",
 }
+
+
+def command_of(verb: str) -> click.Command:
+    """The command of a verb, whose file is imported."""
+    return import_module(f"edgegen.cli.{verb}").command
 
 
 class _Verbs(click.Group):
@@ -43,7 +52,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        return import_module(f"edgegen.cli.{cmd_name}").command
+        return command_of(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -52,13 +61,25 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if ctx.resilient_parsing:  # a shell asks how the line may go on
+            return super().resolve_command(ctx, args)
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], VERBS)}.", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name != "config":  # which warns of another verb's variables
+            warn_of_misspelt(command, lambda: map(command_of, VERBS))
+        return name, command, rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except EdgegenError as error:
+            name_variables(ctx, error)
+            raise
         except BrokenPipeError:  # click would call it a failure
             return _reader_has_gone()
 
@@ -90,6 +111,8 @@ def run(argv: Sequence[str]) -> int:
         return 2
     except EdgegenError as error:
         click.echo(f"edgegen: error: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            click.echo(f"edgegen: note: {note}", err=True)
         return 2 if isinstance(error, UsageError) else 1
     except click.Abort:  # click has ended the line that the terminal wrote ^C into
         return 130

@@ -16,6 +16,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
+from edgegen.cli.flag import complete_file
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.errors import UsageError
@@ -33,7 +34,7 @@ _COUNT = "{n_fmt} lines  {desc}  {elapsed}"
 
 
 @click.command("batch", cls=GroupedCommand)
-@click.argument("prompts", metavar="FILE")
+@click.argument("prompts", metavar="FILE", shell_complete=complete_file)
 @click.option(
     "-m",
     "--model",

@@ -7,8 +7,9 @@ import click
 
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
+from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
-from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
+from edgegen.cli.option_flags import DEFAULTS, given_engine_options, given_options, option_flags
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
@@ -41,7 +42,8 @@ def command(model: str, system: str | None, completion: bool | None, stats: bool
     From a pipe, each line is a turn or a command, and the first error ends the chat. Defaults in brackets hold where
     the bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
     """
-    if system is not None and completion:
+    system_is_given = system is not None and not is_from_environment("system")
+    if system_is_given and completion:
         raise UsageError("-s is for conversations: leave out --completion.")
     # Wrong values are told before the model is loaded.
     given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
@@ -53,7 +55,7 @@ def command(model: str, system: str | None, completion: bool | None, stats: bool
     with LLM.load(model, options=engine_options) as llm:
         is_base = llm.chat_template.is_fallback
         completes = is_base if completion is None else completion
-        if completes and system is not None:
+        if completes and system_is_given:
             raise UsageError("-s is for conversations, and this model has no chat template: add --chat to hold one.")
         _talk(llm, completes, system, given, name=model, stats=stats)
 
@@ -73,7 +75,9 @@ def _talk(
     about = f"{name}: context of {llm.max_context} tokens, {llm.bundle.path}"
     set_here = {key: value for key, value in given.items() if value is not None}
     dialogue = Completion(llm) if completes else Chat(llm, system)
-    repl = Repl(llm, screen, dialogue, llm.generation_options, set_here, about=about, stats=stats)
+    repl = Repl(
+        llm, screen, dialogue, llm.generation_options.override(DEFAULTS["chat"]), set_here, about=about, stats=stats
+    )
     if not interactive:
         run_piped(repl, sys.stdin.buffer)
         return

@@ -11,6 +11,7 @@ import click
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.check import Check
+from edgegen.cli.flag import complete_bundle
 from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.progress_bar import progress_bar
@@ -44,7 +45,7 @@ class Row:
 
 
 @click.command("eval", cls=GroupedCommand)
-@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundle)
 @click.option(
     "--text", "text_file", metavar="FILE", cls=_TESTS, help="Perplexity of a file's text; - is standard input."
 )

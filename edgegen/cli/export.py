@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from edgegen.bundle.store import BundleStore
+from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
 
 
 @click.command("export")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_file)
 @click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default).")
 @click.option(
     "--int4", is_flag=True, help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits."
@@ -45,6 +46,9 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     metavar="N",
     help="With --int4: bits per weight that matrices may take on average, embedding and scales included: 4.5 at "
     "least.  [4.7 for each of the layers', 7.25 of the embedding's, shared by all]",
+)
+@click.option(
+    "--with-hidden", is_flag=True, help="Graphs that give the last hidden states too: for embeddings (LLM.embed)."
 )
 @click.option(
     "--eval-text",
@@ -73,7 +77,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
 )
 @click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors.")
+@click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors.")
 def command(
     source: str,
     int8: bool,
@@ -83,6 +87,7 @@ def command(
     fast: bool,
     calibration: Path | None,
     bits_budget: float | None,
+    with_hidden: bool,
     eval_text: Path | None,
     parity_plot: Path | None,
     via: "Via",
@@ -121,6 +126,7 @@ def command(
             fast=fast,
             calibration=calibration,
             bits_budget=bits_budget,
+            with_hidden=with_hidden,
             eval_text=eval_text,
             via=via,
             revision=revision,

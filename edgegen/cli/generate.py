@@ -12,9 +12,10 @@ import click
 
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
+from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
-from edgegen.cli.session_file import SessionFile, spoken
+from edgegen.cli.session_file import SessionFile, dropped_note, spoken
 from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
 from edgegen.errors import UsageError
@@ -88,9 +89,13 @@ def command(
     Defaults in brackets hold where the bundle's generation_config.json says nothing else. Any of the sampling options
     turns sampling on.
     """
-    if system is not None and not chat:
+    system_is_given = system is not None and not is_from_environment("system")
+    if system_is_given and not chat:
         raise UsageError("-s is for conversations: add --chat.")
-    kept = SessionFile.open(session_path, chat=chat, system=system) if session_path else None
+    said_first = system if system_is_given else None
+    kept = SessionFile.open(session_path, chat=chat, system=said_first) if session_path else None
+    if kept is not None and kept.session.messages:
+        system = None  # a variable's is for conversations that begin
     goes_on = kept is not None and kept.session.can_continue and not chat
     text = "" if print_options else read_prompt(prompt, prompt_file, needed=not goes_on)
     # Wrong values are told before the model is loaded.
@@ -117,6 +122,8 @@ def command(
         result = stream.wait()
     if kept:
         kept.save()
+    if result.dropped_messages:
+        click.echo(f"edgegen: note: {dropped_note(result.dropped_messages, llm.max_context)}.", err=True)
     if as_json:
         prompt_text = {"prompt": text} if echo else {}
         choices = {"choices": [_record(choice) for choice in result.choices]} if several else {}

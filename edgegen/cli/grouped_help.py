@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import click
 
+from edgegen.cli.flag import Flag
 from edgegen.options.table import Group
 
 HelpGroup = Group | Literal["Tests", "Server"]
@@ -17,7 +18,7 @@ _WIDEST = 30
 """Characters of an option that still has its help beside it."""
 
 
-class GroupedOption(click.Option):
+class GroupedOption(Flag):
     """An option of a group, which the short help text may leave out."""
 
     group = "Output"

@@ -10,6 +10,7 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli.flag import complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
 from edgegen.model.sliding_window import bytes_needed, windows_of
@@ -18,7 +19,7 @@ from edgegen.system import second_level_cache
 
 
 @click.command("info")
-@click.argument("bundle", default=DEFAULT_MODEL)
+@click.argument("bundle", default=DEFAULT_MODEL, shell_complete=complete_bundle)
 @click.option("--context", type=int, help="Tokens of context to give the memory for.  [the model's most]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(bundle: str, context: int | None, as_json: bool) -> None:
@@ -83,6 +84,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
                 "fast_prefill": v.fast_prefill,
+                "embedding_size": v.hidden_states.size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "minimum_onnxruntime": v.minimum_onnxruntime,
             }
@@ -109,7 +111,8 @@ def _per_token(memory: Mapping[str, Any]) -> str:
 def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
     room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token"
-    return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room})"
+    embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
+    return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room}{embeds})"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

@@ -5,20 +5,25 @@ from typing import Any, TypeVar
 
 import click
 
+from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import in_group
+from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
-from edgegen.options.generation import GenerationOptions
+from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Biases, Number, OneOf, Switch, Texts, TokenIds
 from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULTS: dict[str, GenerationOverrides] = {"chat": {"context_overflow": "drop_oldest"}}
+"""The defaults of single verbs, where they are not those of the options."""
 
 _GIVEN = "edgegen.options"
 
 
 def option_flags(verb: str) -> Callable[[F], F]:
     """Give a command the flags that the table has for ``verb``; what is given of them is collected."""
-    generation, engine = GenerationOptions(), EngineOptions()
+    generation, engine = GenerationOptions().override(DEFAULTS.get(verb, {})), EngineOptions()
     defaults = [(option, generation) for option in GENERATION_OPTIONS] + [(option, engine) for option in ENGINE_OPTIONS]
 
     def add(command: F) -> F:
@@ -31,8 +36,10 @@ def option_flags(verb: str) -> Callable[[F], F]:
 
 
 def given_options() -> dict[str, Any]:
-    """The generation options that the running command was given, by name."""
-    return _given(GENERATION_OPTIONS)
+    """The generation options that the running command was given, by name; a flag wins over a variable."""
+    given = _given(GENERATION_OPTIONS)
+    flags = {name: value for name, value in given.items() if not is_from_environment(name)}
+    return {name: value for name, value in given.items() if name in flags or not _contradicts(name, value, flags)}
 
 
 def given_engine_options() -> dict[str, Any]:
@@ -110,6 +117,20 @@ def _collect_biases(context: click.Context, parameter: click.Parameter, value: t
 def _given(options: Iterable[Option]) -> dict[str, Any]:
     collected = click.get_current_context().meta.get(_GIVEN, {})
     return {option.name: _read(option, collected[option.name]) for option in options if option.name in collected}
+
+
+def _contradicts(name: str, value: Any, flags: dict[str, Any]) -> bool:
+    """Whether flags that are right by themselves do not go with an option that is right by itself."""
+    try:
+        GenerationOptions().override(flags)
+        GenerationOptions().override({name: value})
+    except OptionError:
+        return False
+    try:
+        GenerationOptions().override(flags | {name: value})
+    except OptionError:
+        return True
+    return False
 
 
 def _read(option: Option, value: Any) -> Any:

@@ -6,12 +6,13 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
+from edgegen.cli.flag import complete_bundle
 from edgegen.errors import BundleError
 from edgegen.model.packed_weights import remove_packed
 
 
 @click.command("rm")
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_bundle)
 def command(names: tuple[str, ...]) -> None:
     """Delete the bundles NAMES from the store. Bundles elsewhere are folders: delete them as such."""
     store = BundleStore()

@@ -1,4 +1,4 @@
-"""``edgegen serve``: serve models over HTTP with OpenAI's API."""
+"""``edgegen serve``: serve models over HTTP with OpenAI's and Anthropic's APIs."""
 
 import os
 from contextlib import ExitStack
@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from edgegen.bundle.store import DEFAULT_MODEL
+from edgegen.cli.byte_count import byte_count
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.errors import UsageError
@@ -27,7 +28,7 @@ _LESS_COMMON = in_group("Server", is_common=False)
     default=[DEFAULT_MODEL],
     show_default=True,
     cls=_LIMITS,
-    help="A name or a path; may be repeated, the first is the default.",
+    help="A name or a path, loaded at the start; may be repeated, the first is the default.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, cls=_LIMITS, help="The address to listen on.")
 @click.option("--port", type=int, default=8000, show_default=True, cls=_LIMITS, help="The port; 0 is any free one.")
@@ -45,6 +46,17 @@ _LESS_COMMON = in_group("Server", is_common=False)
     multiple=True,
     cls=_LESS_COMMON,
     help="A name of this machine that clients use; may be repeated.",
+)
+@click.option(
+    "--memory-budget",
+    metavar="BYTES",
+    type=byte_count,
+    cls=_LIMITS,
+    help="Memory of all loaded models, such as 4GB.  [80% of what is free]",
+)
+@click.option("--no-store", is_flag=True, cls=_LESS_COMMON, help="Serve the models of -m only, none of the store.")
+@click.option(
+    "--no-autoload", is_flag=True, cls=_LESS_COMMON, help="Load other models only when POST /models/load says so."
 )
 @click.option(
     "--max-queue", type=int, default=32, show_default=True, cls=_LESS_COMMON, help="Requests that may wait; then 503."
@@ -75,12 +87,15 @@ def command(
     api_key_file: str | None,
     insecure: bool,
     allowed_hosts: tuple[str, ...],
+    memory_budget: int | None,
+    no_store: bool,
+    no_autoload: bool,
     max_queue: int,
     max_tokens: int | None,
     request_seconds: float,
     grace_seconds: float,
 ) -> None:
-    """Serve models over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
+    """Serve models over HTTP with OpenAI's and Anthropic's APIs, until Ctrl-C or SIGTERM.
 
     Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
     """
@@ -95,6 +110,8 @@ def command(
         max_queue=max_queue,
         max_tokens=max_tokens,
         request_seconds=request_seconds,
+        memory_budget=memory_budget,
+        autoload=not no_autoload,
         grace_seconds=grace_seconds,
     )
     engine = EngineOptions(**given_engine_options())
@@ -102,20 +119,22 @@ def command(
     if len(set(names)) < len(names):
         raise UsageError("two bundles have the same name: clients could not tell them apart.")
 
-    from edgegen.llm import LLM
     from edgegen.server.app import create_app
+    from edgegen.server.installed_models import InstalledModels
     from edgegen.server.runner import listen, run
 
     with ExitStack() as stack:
         listening = stack.enter_context(listen(options))
-        loaded = {
-            name: stack.enter_context(LLM.load(model, options=engine))
-            for name, model in zip(names, models, strict=True)
-        }
-        app = create_app(loaded, options, running=engine.max_batch_size)
+        given = dict(zip(names, models, strict=True))
+        installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store)
+        stack.enter_context(installed)
+        loaded = installed.load_given()
+        app = create_app(loaded, options, running=engine.max_batch_size, source=installed)
         address, port = listening.getsockname()[:2]
         at = f"[{address}]" if ":" in address else address
-        click.echo(f"edgegen: serving {', '.join(names)} at http://{at}:{port} (Ctrl-C ends it)", err=True)
+        others = len(installed.names()) - len(loaded)
+        more = f" ({others} more on demand)" if others else ""
+        click.echo(f"edgegen: serving {', '.join(loaded)}{more} at http://{at}:{port} (Ctrl-C ends it)", err=True)
         run(app, options, listening)
 
 

@@ -43,6 +43,12 @@ class SessionFile:
         self.session.save(self._path)
 
 
+def dropped_note(messages: int, max_context: int) -> str:
+    """What to tell of a conversation that has outgrown the context."""
+    oldest = "the oldest message is" if messages == 1 else f"the {messages} oldest messages are"
+    return f"the conversation has outgrown the context of {max_context} tokens: {oldest} left out"
+
+
 def spoken(session: Session | None, text: str, system: str | None) -> list[Message]:
     """A conversation with what a user says now: that of ``session``, or a new one."""
     before = [{"role": "system", "content": system}] if system is not None else []

@@ -6,13 +6,14 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli.flag import complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import VerificationError, one_or_list
 
 
 @click.command("verify")
-@click.argument("bundle", default=DEFAULT_MODEL)
+@click.argument("bundle", default=DEFAULT_MODEL, shell_complete=complete_bundle)
 @click.option("--parity", is_flag=True, help="Besides, measure the parity report again, and compare.")
 def command(bundle: str, parity: bool) -> None:
     """Read every file of BUNDLE (a name or a path) and compare it with size and SHA-256 in the manifest.

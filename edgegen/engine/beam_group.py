@@ -31,7 +31,7 @@ class BeamGroup(SequenceGroup):
         try:
             self._search.advance(np.stack(self._log_probs(logits)))
         except LogitsError as error:
-            raise LogitsError(f"at token {self._search.length + 1} of the answer, {error}") from None
+            raise type(error)(f"at token {self._search.length + 1} of the answer, {error}") from None
         for choice in self.choices:
             choice.times.started = self.sequences[0].times.started
             choice.times.note_token()

@@ -82,7 +82,8 @@ class BeamSearch:
         Those of a beam that is not there, and of a token that is not allowed, are minus infinity.
         """
         scores = np.array([beam.score for beam in self.running], np.float32)
-        candidates = self._best(log_probs + scores[:, None])
+        with np.errstate(over="ignore"):  # two that are nearly the lowest float
+            candidates = self._best(log_probs + scores[:, None])
         length = self.length = self.length + 1
         ends = [not beam.is_there or length >= self._max_new_tokens or self._stops(beam.ids) for beam in candidates]
         self._finish(candidates, ends)

@@ -55,7 +55,8 @@ class CacheSlots:
         """
         self._reserve(rows, length)
         slot = len(self.rows)
-        row.kv.cached = row.kv.reused = self._fill(slot, row) if row.params.use_cache else self._empty(slot)
+        reuse = row.params.use_cache and row.params.on_hidden is None
+        row.kv.cached = row.kv.reused = self._fill(slot, row) if reuse else self._empty(slot)
         self._seat(row)
 
     def allocate_empty(self, row: Sequence, rows: int, length: int) -> None:
@@ -72,7 +73,8 @@ class CacheSlots:
     def free(self, row: Sequence) -> None:
         """Free the slot of a sequence that has ended; the last sequence moves there, so that they stay packed."""
         slot, last = row.kv.slot, len(self.rows) - 1
-        if self._prefixes is not None and row.error is None and row.kv.cached >= _LEAST:
+        reusable = row.error is None and row.params.on_hidden is None and row.kv.cached >= _LEAST
+        if self._prefixes is not None and reusable:
             self._cache.truncate(slot, row.kv.cached)
             if slot != last:
                 self._cache.swap(slot, last)

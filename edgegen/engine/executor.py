@@ -110,9 +110,11 @@ class BatchExecutor:
         # What a run that failed or was interrupted has appended is not counted, and computed again.
         self._cache.truncate(row.kv.slot, row.kv.cached)
         stop = chunk_end(row.kv.cached, row.params.prompt_length, self._prefill_chunk)
-        if row.kv.cached == stop - 1 > 0:  # an answer that is continued: a decode step like any other
+        single = row.kv.cached == stop - 1 > 0  # an answer that is continued: a decode step like any other
+        if single and row.params.on_hidden is None:
             return self.decode([row])[0]
-        logits = self._runner.prefill(self._cache, row.kv.slot, row.ids[row.kv.cached : stop])
+        ids = row.ids[row.kv.cached : stop]
+        logits = self._runner.prefill(self._cache, row.kv.slot, ids, row.params.on_hidden)
         row.kv.cached = stop
         return logits
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edgegen.engine.finish import CANCELLED, LIMIT, OUT_OF_TIME, StopMatch
 from edgegen.errors import EdgegenError, LogitsError
+from edgegen.model.in_place_runner import OnHidden
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
@@ -36,6 +37,7 @@ class SequenceParams:
         prefix: KV cache of the first ids, saved by an earlier request.
         keep: whether the KV cache is saved when the sequence ends, as ``KVState.kept``.
         record: receives each token with its logits, for log-probabilities.
+        on_hidden: receives the hidden states [tokens, size] of each chunk of the prompt; none is taken from the cache.
         deadline: the time (of ``perf_counter``) at which the sequence ends.
         limit: the finish when ``max_new_tokens`` are reached.
     """
@@ -50,6 +52,7 @@ class SequenceParams:
     prefix: KVPrefix | None = None
     keep: bool = False
     record: Record | None = None
+    on_hidden: OnHidden | None = None
     deadline: float | None = None
     limit: StopMatch = LIMIT
 
@@ -195,7 +198,7 @@ class Sequence:
             token_id = self.choose(logits, unconditional)
             self.append(token_id)
         except Exception as error:
-            self.fail(LogitsError(f"{self.place}, {error}") if isinstance(error, LogitsError) else error)
+            self.fail(type(error)(f"{self.place}, {error}") if isinstance(error, LogitsError) else error)
             return Update(self, ())
         return Update(self, (token_id,))
 

@@ -72,6 +72,13 @@ class RequestBuilder:
         self._draft = draft
         self._model = model
 
+    def check(self, session: Session) -> None:
+        """
+        Raises:
+            SessionError: the session was begun with another model.
+        """
+        session.check(self._model)
+
     def build_behind(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
         """The request for ``prompt`` behind all that ``session`` holds.
 
@@ -159,19 +166,34 @@ class RequestBuilder:
             prompt_ids=ids,
         )
 
-    def constraint(self, options: GenerationOptions, form: ReplyFormat | None = None) -> CompiledConstraint | None:
-        """The constraint on the answer, compiled once for each that is given.
+    def tool_constraint(self, options: GenerationOptions, form: ReplyFormat | None) -> CompiledConstraint | None:
+        """The constraint on the answer's tool calls; None where it has none, or where they cannot be constrained.
+
+        Raises:
+            ConstraintError: a call must be made, and cannot be constrained.
+        """
+        if form is None or form.tools is None:
+            return None
+        if options.grammar is not None or options.response_format is not None:
+            if not form.tools.required:
+                return None
+            raise ConstraintError(
+                "tool_choice asks for a tool call, and response_format or grammar for another text: leave one out"
+            )
+        try:
+            return self._compiler.compile(ToolCallConstraint.of(form, self.encoder.control_ids(form.markers)))
+        except ConstraintError:
+            if form.tools.required:
+                raise
+            return None
+
+    def constraint(self, options: GenerationOptions) -> CompiledConstraint | None:
+        """The constraint on the answer that the options ask for, compiled once for each that is given.
 
         Raises:
             ConstraintError: it cannot be enforced, or is none.
         """
         grammar = options.grammar
-        if form is not None and form.tools is not None and form.tools.required:
-            if grammar is not None or options.response_format is not None:
-                raise ConstraintError(
-                    "tool_choice asks for a tool call, and response_format or grammar for another text: leave one out"
-                )
-            return self._compiler.compile(ToolCallConstraint.of(form, self.encoder.control_ids(form.markers)))
         if isinstance(grammar, str):
             constraint = Grammar(grammar)
         elif grammar is None:
@@ -256,9 +278,9 @@ class _Assembly:
         self._max_new_tokens = limit.new_tokens
         self._limit = StopMatch("length", None, limit.rule)
         self._deadline = None if options.max_time is None else perf_counter() + options.max_time
-        self._constraint = builder.constraint(options, form)
-        required = form is not None and form.tools is not None and form.tools.required
-        self._form = replace(form, constrained=True) if form and required else form
+        calls = builder.tool_constraint(options, form)
+        self._constraint = calls or builder.constraint(options)
+        self._form = replace(form, constrained=calls is not None) if form else None
 
     def request(self) -> Request:
         options = self._options

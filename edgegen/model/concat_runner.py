@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import GraphVariant, KVLayer, Phase
 from edgegen.model.concat_cache import ConcatCache
+from edgegen.model.in_place_runner import OnHidden
 from edgegen.model.ort_session import Binding, Buffer, GraphPair
 
 Logits = NDArray[np.float32]
@@ -41,8 +42,9 @@ class ConcatRunner:
         """Free the sessions with their weights; nothing can be run any more."""
         del self._graphs  # a session is freed with its last reference
 
-    def prefill(self, cache: ConcatCache, slot: int, ids: Sequence[int]) -> Logits:
+    def prefill(self, cache: ConcatCache, slot: int, ids: Sequence[int], on_hidden: OnHidden | None = None) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
+        assert on_hidden is None  # traced graphs give no hidden states
         return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
 
     def decode(self, cache: ConcatCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:

@@ -1,13 +1,13 @@
 """InPlaceRunner: prefill and decode of graphs that append to a preallocated KV cache in place."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import GraphVariant, Phase
+from edgegen.bundle.manifest import GraphVariant
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import Binding, Buffer, GraphPair
 from edgegen.model.rotary import RotaryTables
@@ -15,6 +15,12 @@ from edgegen.model.sliding_window import windows_of
 from edgegen.system import second_level_cache
 
 Logits = NDArray[np.float32]
+
+OnHidden = Callable[[NDArray[np.float32]], None]
+"""Receives the hidden states [tokens, size] of what was prefilled, valid until the next call."""
+
+_Outputs = Literal["prefill", "decode", "hidden"]
+"""The graph's logits, or those of prefill and the hidden states."""
 
 
 class InPlaceRunner:
@@ -28,7 +34,7 @@ class InPlaceRunner:
         self.switch = graphs.switch
         self._graphs = graphs
         self._variant = variant
-        self._steps: dict[Phase, _Step] = {}
+        self._steps: dict[_Outputs, _Step] = {}
         self._rotary = RotaryTables(variant.rotary)
 
     @property
@@ -47,9 +53,13 @@ class InPlaceRunner:
         self._steps.clear()  # their bindings refer to sessions
         del self._graphs  # a session is freed with its last reference
 
-    def prefill(self, cache: KVCache, slot: int, ids: Sequence[int]) -> Logits:
+    def prefill(self, cache: KVCache, slot: int, ids: Sequence[int], on_hidden: OnHidden | None = None) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
-        return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
+        outputs: _Outputs = "prefill" if on_hidden is None else "hidden"
+        logits = self._run(outputs, cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
+        if on_hidden is not None:
+            on_hidden(self._steps[outputs].hidden[0])
+        return logits
 
     def decode(self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
@@ -58,30 +68,31 @@ class InPlaceRunner:
         """
         return self._run("decode", cache, first_slot, ids)
 
-    def _run(self, phase: Phase, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+    def _run(self, outputs: _Outputs, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
         rows, tokens = ids.shape
         cache.make_room(first, rows, tokens)  # growth drops the steps, whose bindings hold the old arrays
-        if phase not in self._steps:
-            self._steps[phase] = _Step(self._graphs.binding(phase), phase, self._variant, self.vocab_size, self._rotary)
-        return self._steps[phase].run(cache, first, ids)
+        if outputs not in self._steps:
+            bind = self._graphs.binding("decode" if outputs == "decode" else "prefill")
+            self._steps[outputs] = _Step(bind, outputs, self._variant, self.vocab_size, self._rotary)
+        return self._steps[outputs].run(cache, first, ids)
 
 
 class _Step:
     """One graph, its inputs' buffers and the binding that joins them; rebinds only what changed since the last run."""
 
     def __init__(
-        self, binding: Binding, phase: Phase, variant: GraphVariant, vocab_size: int, rotary: RotaryTables
+        self, binding: Binding, outputs: _Outputs, variant: GraphVariant, vocab_size: int, rotary: RotaryTables
     ) -> None:
         self._binding = binding
         self._rotary = rotary
-        self._phase: Phase = phase
+        self._outputs: _Outputs = outputs
         self._variant = variant
         self._vocab_size = vocab_size
         self._shape = (0, 0)
         self._bound: tuple[ReferenceType[KVCache], int, int, int] | None = None  # weak: the cache knows this step
         self._ids = np.zeros((0, 0), np.int64)
         self._positions = np.zeros((0, 0), np.int64)
-        self._logits = np.zeros((0, 0, 0), np.float32)
+        self._logits = self.hidden = np.zeros((0, 0, 0), np.float32)
         self._offsets = np.zeros(0, np.int64)
         self._seqlens: dict[str, NDArray[np.int32]] = {}
         self._totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
@@ -120,7 +131,7 @@ class _Step:
     def _bind_shape(self, rows: int, tokens: int) -> None:
         names, bind = self._variant.contract, self._binding
         self._shape = (0, 0)  # until all is bound: an interrupt may fall between
-        first_wanted = 0 if self._phase == "decode" else tokens - 1
+        first_wanted = 0 if self._outputs == "decode" else tokens - 1
         wanted = np.tile(np.arange(first_wanted, tokens, dtype=np.int64), (rows, 1))
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
@@ -135,6 +146,9 @@ class _Step:
         if bind.takes(names.logits_indices):
             bind.input(names.logits_indices, Buffer(wanted))
         bind.output(names.logits, Buffer(self._logits))
+        if self._outputs == "hidden" and (hidden := self._variant.hidden_states) is not None:
+            self.hidden = np.zeros((rows, tokens, hidden.size), np.float32)
+            bind.output(hidden.name, Buffer(self.hidden))
         self._shape = (rows, tokens)
 
     def _bind_cache(self, cache: KVCache, first: int, rows: int) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import CacheKind, GraphVariant
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.model.in_place_runner import InPlaceRunner, Logits
+from edgegen.model.in_place_runner import InPlaceRunner, Logits, OnHidden
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import GraphPair, RunSwitch
 
@@ -101,7 +101,7 @@ class Runner(Protocol[C]):
         """An empty cache, which grows to ``budget`` bytes at most."""
         ...
 
-    def prefill(self, cache: C, slot: int, ids: Sequence[int]) -> Logits:
+    def prefill(self, cache: C, slot: int, ids: Sequence[int], on_hidden: OnHidden | None = None) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
         ...
 

@@ -77,7 +77,7 @@ class OneOf(Kind):
         return f"{', '.join(others)} or {last}"
 
     def problems(self, name: str, value: object) -> list[str]:
-        known = any(value == one and (isinstance(value, bool) or not isinstance(one, bool)) for one in self.values)
+        known = any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self.values)
         return [] if known else [f"{name}: {self.expected} {shortened(value)}"]
 
 

@@ -522,6 +522,7 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
         "Prompt",
         OneOf(("error", "drop_oldest"), "'error' or 'drop_oldest' expected, found"),
         "What to do with a chat that does not fit the context.",
+        ("generate", "chat"),
         note="`drop_oldest` leaves out the oldest turns, keeps the system message, and keeps room for the answer: "
         "`max_new_tokens`, or a quarter of the context if that is less. The result says how many `dropped_messages`.",
     ),
@@ -631,8 +632,10 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "Speed and memory",
         Number(int, 0),
         "Prefix caching: bytes of KV cache to keep of finished requests.",
+        ("serve",),
         note="0 is off. Left out, a finished request's KV cache serves new prompts that share a prefix with it for as "
-        "long as its slot is not needed; a number keeps so many bytes beyond that.",
+        "long as its slot is not needed; a number keeps so many bytes beyond that. `edgegen serve` keeps half as many "
+        "bytes as the KV cache has.",
     ),
     Option(
         "deterministic",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from reprlib import repr as shortened
 from typing import cast
 
-_LARGEST = 3.4e38
+LARGEST = 3.4e38
 """About the largest float32, in which all arithmetic on logits is done."""
 
 
@@ -23,7 +23,7 @@ def number(
     accepted = (int,) if kind is int else (int, float)
     if not isinstance(value, accepted) or isinstance(value, bool):
         return [f"{name}: {kind.__name__} expected, found {shortened(value)}"]
-    finite = kind is int or abs(value) <= _LARGEST
+    finite = kind is int or abs(value) <= LARGEST
     if finite and low <= value <= high and not (above and value == low) and not (below and value == high):
         return []
     bounds = [f"{'above' if above else 'at least'} {low:g}"] if low > -math.inf else []

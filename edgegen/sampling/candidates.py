@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import LogitsError
+from edgegen.errors import LogitsError, OptionLogitsError
 
 WEIGHT_OF_BEST = 2.0**34
 """The best candidate's weight; up to 2**19 of them add up exactly in a float64."""
@@ -94,6 +94,13 @@ class Candidates:
         _check_highest(float(self.logits[index]))
         return index
 
+    def check(self) -> None:
+        """
+        Raises:
+            LogitsError: as ``best``.
+        """
+        _check_highest(float(self.logits.max(initial=-math.inf)))
+
     def weights(self) -> NDArray[np.float32]:
         """Probabilities, scaled to whole numbers of which the best candidate's is ``WEIGHT_OF_BEST``.
 
@@ -122,4 +129,4 @@ def _check_highest(logit: float) -> None:
             "the model's logits are NaN or infinite: export it with --fp32 to see whether quantization is to blame"
         )
     if logit == -math.inf:
-        raise LogitsError("no token is left to choose from: all of them are masked")
+        raise OptionLogitsError("no token is left to choose from: all of them are masked")

@@ -18,6 +18,7 @@ from typing import Self
 
 import numpy as np
 
+from edgegen.errors import LogitsError, OptionLogitsError
 from edgegen.options.sampling import LogitsSettings
 from edgegen.sampling.candidates import Candidates
 from edgegen.sampling.processor import LogitsContext, LogitsProcessor
@@ -106,7 +107,8 @@ class LogitsPipeline:
         """The candidates that are left, with the logits they got.
 
         Raises:
-            LogitsError: a logit is NaN or plus infinity, or all are minus infinity.
+            LogitsError: a logit of the model is NaN or plus infinity.
+            OptionLogitsError: a processor made one so, or all are masked.
         """
         if not self.processors:
             return candidates
@@ -114,10 +116,18 @@ class LogitsPipeline:
             candidates.best()  # processors compare, and comparing would hide a NaN
             if context.unconditional is not None:
                 Candidates(context.unconditional).best()
-        # Masks may overflow, and so may what is as good as certain: an infinity is noticed when a token is chosen.
-        with np.errstate(over="ignore", invalid="ignore"):
-            for process in self.processors:
-                candidates = process(candidates, context)
+        try:
+            # Masks may overflow, and so may what is as good as certain: an infinity is noticed at the end.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                for process in self.processors:
+                    candidates = process(candidates, context)
+            candidates.check()
+        except OptionLogitsError:
+            raise
+        except LogitsError:
+            raise OptionLogitsError(
+                "the request's options make logits NaN or infinite: give smaller penalties, biases or guidance_scale"
+            ) from None
         return candidates
 
 

@@ -1,1 +1,1 @@
-"""Log-probabilities of given text: scores of continuations, and perplexity."""
+"""What a model makes of a given text: scores of continuations, perplexity, and embeddings."""

@@ -8,7 +8,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgegen.server.api_error import ApiError
-from edgegen.server.options import ServerOptions, is_loopback
+from edgegen.server.messages_error import error_response
+from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions, is_loopback
 
 _OPEN = ("/", "/health")
 """Paths that need no key: the web page asks for it."""
@@ -26,9 +27,10 @@ class AccessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
+                _check_size(scope)
                 self._check(scope["path"], Headers(scope=scope))
             except ApiError as error:
-                await error.response()(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -46,7 +48,7 @@ class AccessGuard:
         if self._keys and path not in _OPEN and not self._has_key(headers):
             raise ApiError(
                 401,
-                "this server needs an API key: send it as 'Authorization: Bearer KEY'.",
+                "this server needs an API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
@@ -61,9 +63,18 @@ class AccessGuard:
 
     def _has_key(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        sent = given.strip().encode() if scheme.lower() == "bearer" else b""
+        bearer = given.strip() if scheme.lower() == "bearer" else ""
+        sent = [one.encode() for one in (bearer, headers.get("x-api-key", "").strip())]
         # Every key is compared, in constant time.
-        return sum(hmac.compare_digest(sent, key) for key in self._keys) > 0
+        return sum(hmac.compare_digest(one, key) for one in sent for key in self._keys) > 0
+
+
+def _check_size(scope: Scope) -> None:
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MOST_HEADER_BYTES:
+        said = f"the address and headers of the request have {size} bytes: at most {MOST_HEADER_BYTES} are read."
+        raise ApiError(431, said, code="headers_too_large")
 
 
 def _name(host: str) -> str:

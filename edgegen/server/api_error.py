@@ -7,9 +7,18 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from edgegen.errors import ConstraintError, ConversationError, EdgegenError, PromptTooLongError, UsageError
+from edgegen.errors import (
+    ConstraintError,
+    ConversationError,
+    EdgegenError,
+    OptionLogitsError,
+    PromptTooLongError,
+    UsageError,
+)
 
 _LOG = logging.getLogger("edgegen.server")
+_MOST_MESSAGE, _MOST_PARAM = 10_000, 200
+"""Characters of what is told: messages repeat what a client has sent, which may be megabytes."""
 
 
 class ApiError(Exception):
@@ -25,11 +34,12 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = _cut(message, _MOST_MESSAGE)
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = kind
-        self.param = param
+        self.param = None if param is None else _cut(param, _MOST_PARAM)
         self.code = code
         self.headers = headers
 
@@ -43,8 +53,8 @@ class ApiError(Exception):
         if isinstance(error, ConversationError):
             return cls(400, str(error), param=_about(error) or "messages")
         if isinstance(error, ConstraintError):
-            return cls(400, str(error), param="response_format")
-        if isinstance(error, UsageError):
+            return cls(400, str(error), param=_constraint(error))
+        if isinstance(error, UsageError | OptionLogitsError):
             return cls(400, str(error), param=_about(error))
         if isinstance(error, EdgegenError):
             return cls(500, str(error), kind="server_error")
@@ -57,6 +67,18 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         return JSONResponse(self.body, self.status, headers=self.headers)
+
+
+def _constraint(error: Exception) -> str:
+    """Which of the parameters that constrain an answer an error speaks of."""
+    found = re.match(r"(?:a|the) (grammar)\b|the arguments of the (tool)\b", str(error))
+    if found is None:
+        return "response_format"
+    return "grammar" if found[1] else "tools"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _about(error: Exception) -> str | None:

@@ -13,31 +13,42 @@ from edgegen.errors import did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
-from edgegen.server.chat_completions import ChatCompletions
-from edgegen.server.completions import Completions
+from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.information import Information
+from edgegen.server.messages.api import Messages, MessageTokens
+from edgegen.server.messages_error import error_response
 from edgegen.server.metrics import Metrics
-from edgegen.server.models import ServedModels
+from edgegen.server.model_routes import ModelRoutes
+from edgegen.server.models import ModelSource, ServedModels
+from edgegen.server.openai.chat_completions import ChatCompletions
+from edgegen.server.openai.completions import Completions
+from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
+from edgegen.server.responses.api import Responses
 from edgegen.server.wire import Wire
 
-WIRES: Sequence[Wire] = (ChatCompletions(), Completions())
+WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses(), Messages(), MessageTokens())
 """The APIs that generate text."""
 
 
-def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8) -> Starlette:
+def create_app(
+    models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8, source: ModelSource | None = None
+) -> Starlette:
     """The application over ``models``, by the names that clients call them; the first is the default.
 
-    ``running``: requests that one model runs together (``max_batch_size``).
+    ``running``: requests that one model runs together (``max_batch_size``). ``source``: what else can be loaded.
     """
-    served = ServedModels(models, running * len(models) + options.max_queue)
-    metrics = Metrics(lambda: served.requests)
+    metrics = Metrics(lambda: served.requests, lambda: served.loaded)
+    served = ServedModels(models, options, metrics, running=running, source=source)
     routes = [
         *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
+        Route(EMBEDDINGS, EmbeddingsEndpoint(served, options, metrics), methods=["POST"]),
         *Information(served, options, metrics).routes(),
+        *ModelRoutes(served).routes(),
         *page_routes(),
+        openapi_route(),
     ]
     paths = [route.path for route in routes]
 
@@ -47,10 +58,11 @@ def create_app(models: Mapping[str, LLM], options: ServerOptions, *, running: in
         path = request.url.path
         if status == 404:
             said = f"there is nothing at {path}{did_you_mean(path, paths)}."
-            return ApiError(404, said, code="unknown_path").response()
+            return error_response(ApiError(404, said, code="unknown_path"), path)
         headers = error.headers if isinstance(error, HTTPException) else None
         said = f"{path} takes no {request.method}." if status == 405 else "the request is refused."
-        return ApiError(status, said, code="method_not_allowed" if status == 405 else None, headers=headers).response()
+        code = "method_not_allowed" if status == 405 else None
+        return error_response(ApiError(status, said, code=code, headers=headers), path)
 
     return Starlette(
         routes=routes,

@@ -45,7 +45,7 @@ class GenerationEndpoint:
             with self._models.admitted():
                 async with asyncio.timeout(self._options.request_seconds):
                     body = await read_json(request)
-                    await _while_connected(self._answer(body, request, reply, token, begin), receive, token)
+                    await while_connected(self._answer(body, request, reply, token, begin), receive, token)
         except TimeoutError:
             seconds = self._options.request_seconds
             said = f"the request took more than {seconds:g} seconds: ask for fewer tokens, or try again later."
@@ -79,6 +79,8 @@ class GenerationEndpoint:
                     first = False
                 if asked.stream:
                     await reply.events(writer.chunk(piece, prompt))
+                elif asked.follows:
+                    writer.chunk(piece, prompt)
             results = [stream.result for stream in streams]
             for result in results:
                 self._metrics.answered(name, result)
@@ -148,7 +150,7 @@ def _body(data: bytes, *, more: bool) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def _while_connected(answer: Coroutine[Any, Any, None], receive: Receive, token: CancelToken) -> None:
+async def while_connected(answer: Coroutine[Any, Any, None], receive: Receive, token: CancelToken) -> None:
     """Run ``answer`` until it is done or the client leaves; then what it runs is cancelled."""
     work, left = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
     try:
@@ -198,7 +200,14 @@ async def _merged(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, Ge
 def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
     """Tokenize all prompts and submit them. They run in one batch."""
     return [
-        llm.stream_chat(prompt.conversation, options, tools=prompt.tools, tool_choice=prompt.tool_choice, cancel=token)
+        llm.stream_chat(
+            prompt.conversation,
+            options,
+            tools=prompt.tools,
+            tool_choice=prompt.tool_choice,
+            parallel_tool_calls=prompt.parallel_tool_calls,
+            cancel=token,
+        )
         if isinstance(prompt, ChatPrompt)
         else llm.stream(prompt, options, cancel=token)
         for prompt in asked.prompts

@@ -1,6 +1,5 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
-from collections.abc import Awaitable, Callable
 from reprlib import repr as shortened
 from typing import Any, cast
 
@@ -10,11 +9,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
-from edgegen.errors import did_you_mean
+from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.parity.report import ParityReport
 from edgegen.server.api_error import ApiError
-from edgegen.server.json_body import read_json
+from edgegen.server.handler import Handler, answering, check_names, known_body
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
@@ -30,60 +29,70 @@ class Information:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/health", _answering(self.health)),
-            Route("/v1/models", _answering(self.models)),
-            Route("/v1/models/{model:path}", _answering(self.model)),
-            Route("/props", _answering(self.props)),
-            Route("/tokenize", _answering(self._counted(self.tokenize)), methods=["POST"]),
-            Route("/detokenize", _answering(self._counted(self.detokenize)), methods=["POST"]),
-            Route("/metrics", _answering(self.metrics)),
+            Route("/health", answering(self.health)),
+            Route("/v1/models", answering(self.models)),
+            Route("/v1/models/{model:path}", answering(self.model)),
+            Route("/props", answering(self.props)),
+            Route("/tokenize", answering(self._counted(self.tokenize)), methods=["POST"]),
+            Route("/detokenize", answering(self._counted(self.detokenize)), methods=["POST"]),
+            Route("/metrics", answering(self.metrics)),
         ]
 
     async def health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> Response:
-        entries = [self._models.entry(name) for name in self._models.models]
+        entries = [self._models.entry(model.name) for model in await self._models.listed()]
         return JSONResponse({"object": "list", "data": entries})
 
     async def model(self, request: Request) -> Response:
-        name, _ = self._models.find(request.path_params["model"])
-        return JSONResponse(self._models.entry(name))
+        model = await self._models.find(request.path_params["model"])
+        return JSONResponse(self._models.entry(model.name))
 
     async def props(self, request: Request) -> Response:
-        """What a model is and can do; ``?model=NAME`` for others than the default."""
-        name, llm = self._models.find(request.query_params.get("model"))
-        return JSONResponse(await run_in_threadpool(self._props, name, llm))
+        """What a model is and can do; ``?model=NAME`` for others than the default.
+
+        It loads none: a page of another site can make a browser send a GET, though it cannot read the answer.
+        """
+        check_names(request, request.query_params, ("model",))
+        names = [model.name for model in await self._models.listed()]
+        async with self._models.lease(request.query_params.get("model"), load=False) as (name, llm):
+            return JSONResponse(await run_in_threadpool(self._props, name, llm, names))
 
     async def tokenize(self, request: Request) -> Response:
         """The ids of ``content``; ``prompt`` is another name for it."""
-        body = await _body(request, ("model", "content", "prompt", "add_special_tokens"))
-        _, llm = self._models.find(body.get("model"))
-        name = "prompt" if "prompt" in body and "content" not in body else "content"
+        body = await known_body(request, ("model", "content", "prompt", "add_special_tokens"))
+        if "prompt" in body and "content" in body:
+            raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
+        name = "prompt" if "prompt" in body else "content"
         text, special = body.get(name), body.get("add_special_tokens", True)
         if not isinstance(text, str):
             raise ApiError(400, f"{name}: text expected, found {shortened(text)}", param=name)
         if not isinstance(special, bool):
             raise ApiError(400, "add_special_tokens: true or false expected.", param="add_special_tokens")
-        ids = await run_in_threadpool(_tokenized, llm, text, special=special)
-        return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": llm.max_context})
+        async with self._models.lease(body.get("model")) as (_, llm):
+            ids = await run_in_threadpool(_tokenized, llm, text, special=special)
+            return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": llm.max_context})
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
-        body = await _body(request, ("model", "tokens"))
-        _, llm = self._models.find(body.get("model"))
+        body = await known_body(request, ("model", "tokens"))
         ids: object = body.get("tokens")
         if not isinstance(ids, list) or any(type(token) is not int for token in cast(list[object], ids)):
             raise ApiError(
                 400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens"
             )
-        text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+        async with self._models.lease(body.get("model")) as (_, llm):
+            try:
+                text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+            except UsageError as error:
+                raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-    def _counted(self, handler: "Handler") -> "Handler":
+    def _counted(self, handler: Handler) -> Handler:
         """``handler``, admitted like a request for text: a body may be large."""
 
         async def answer(request: Request) -> Response:
@@ -92,11 +101,11 @@ class Information:
 
         return answer
 
-    def _props(self, name: str, llm: LLM) -> dict[str, Any]:
+    def _props(self, name: str, llm: LLM, names: list[str]) -> dict[str, Any]:
         model, variant = llm.bundle.manifest.model, llm.bundle.variant
         return {
             "model": name,
-            "models": [*self._models.models],
+            "models": names,
             "version": edgegen.__version__,
             "family": model.family,
             "parameters": model.parameters,
@@ -111,35 +120,11 @@ class Information:
                 "logprobs": True,
                 "response_format": llm.tokenizer is not None,
                 "tools": llm.tokenizer is not None,
-                "embeddings": False,
+                "embeddings": llm.embedding_size is not None,
             },
             "generation_options": llm.generation_options.to_json(),
             "parity": _parity(llm),
         }
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def _answering(handler: Handler) -> Handler:
-    """``handler``, with its errors as OpenAI's API has them."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except Exception as error:
-            return ApiError.of(error).response()
-
-    return answer
-
-
-async def _body(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
-    body = await read_json(request)
-    for name in body:
-        if name not in known:
-            said = f"{name!r} is not a parameter of {request.url.path}{did_you_mean(name, known)}."
-            raise ApiError(400, said, param=name, code="unknown_parameter")
-    return body
 
 
 def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:

@@ -12,21 +12,21 @@ from edgegen.server.api_error import ApiError
 from edgegen.server.options import BODY_SECONDS, MOST_BODY_BYTES, MOST_JSON_DEPTH
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """The object in the body of ``request``; parsed off the event loop.
+async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[str, Any]:
+    """The object in the body of ``request``, which may take ``seconds``; parsed off the event loop.
 
     Raises:
         ApiError: the body is too large or too slow, or is no such object.
     """
     data = bytearray()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             async for piece in request.stream():
                 data += piece
                 if len(data) > MOST_BODY_BYTES:
                     raise ApiError(413, f"the body has more than {MOST_BODY_BYTES} bytes.", code="body_too_large")
     except TimeoutError:
-        raise ApiError(408, f"the body took more than {BODY_SECONDS:g} seconds.", code="body_too_slow") from None
+        raise ApiError(408, f"the body took more than {seconds:g} seconds.", code="body_too_slow") from None
     return await run_in_threadpool(parse_json, bytes(data))
 
 

@@ -1,53 +1,212 @@
-"""ServedModels: the models of a server by name, and the admission of requests to them."""
+"""ServedModels: the models of a server by name, loaded on demand, unloaded for room, and the admission of requests."""
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from edgegen.errors import did_you_mean
+from starlette.concurrency import run_in_threadpool
+
+from edgegen.errors import EdgegenError, did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
+from edgegen.server.options import ServerOptions
+
+
+class ModelLoadError(EdgegenError):
+    """A model that is served cannot be loaded."""
+
+
+class ModelSource(Protocol):
+    """Where models are loaded from. The methods block, so they run in threads."""
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes that loaded models may take together; None is no limit."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """All models that there are now."""
+        ...
+
+    def memory(self, name: str) -> int:
+        """An estimate of the bytes that a model takes once it is loaded.
+
+        Raises:
+            ModelLoadError: it cannot be read.
+        """
+        ...
+
+    def load(self, name: str) -> LLM:
+        """
+        Raises:
+            ModelLoadError: it cannot be loaded.
+        """
+        ...
+
+
+class ModelEvents(Protocol):
+    """Is told what happens to models, for metrics."""
+
+    def model_loaded(self, model: str, seconds: float) -> None: ...
+
+    def model_failed(self, model: str) -> None: ...
+
+    def model_unloaded(self, model: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """
+    Attributes:
+        llm: None while it is not loaded.
+        memory: the estimate, from the begin of loading to the end of unloading.
+        users: requests that run on it, or wait for it to be loaded.
+        last_used: when the last of them ended, in seconds since 1970.
+        problem: why it could not be loaded the last time.
+    """
+
+    name: str
+    llm: LLM | None = None
+    memory: int = 0
+    users: int = 0
+    last_used: float = 0.0
+    problem: str | None = None
+    loading: asyncio.Task[None] | None = None
+    unloading: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> Literal["loaded", "loading", "unloading", "unloaded"]:
+        if self.llm is not None:
+            return "loaded"
+        if self.loading is not None:
+            return "loading"
+        return "unloaded" if self.unloading is None else "unloading"
 
 
 class ServedModels:
-    """Loaded models; the first is the default. Used by the event loop only."""
+    """Models by name; the first is the default. Used by one event loop only, so nothing is locked but the loading.
 
-    def __init__(self, models: Mapping[str, LLM], capacity: int) -> None:
-        self.models = dict(models)
-        self.default = next(iter(self.models))
+    Models are loaded one at a time. If the next one would exceed the memory budget, the least recently used model
+    without requests is unloaded; where all are in use, it waits until one is not.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, LLM],
+        options: ServerOptions,
+        events: ModelEvents,
+        *,
+        running: int = 8,
+        source: ModelSource | None = None,
+    ) -> None:
+        """``models`` are loaded already. Without a ``source`` they stay so, and there are no others.
+
+        ``running``: requests that one model runs together.
+        """
+        self.default = next(iter(models))
         self.requests = 0
-        self._capacity = capacity
+        self._models = {
+            name: ServedModel(name, llm, source.memory(name) if source else 0, last_used=time.time())
+            for name, llm in models.items()
+        }
+        self._source = source
+        self._options = options
+        self._running = running
+        self._events = events
         self._created = int(time.time())
+        self._one_at_a_time = asyncio.Lock()
+        self._changes = list[asyncio.Event]()
 
-    def find(self, name: object) -> tuple[str, LLM]:
-        """The model of that name; None is the default.
+    @property
+    def loaded(self) -> int:
+        """How many are loaded."""
+        return sum(model.llm is not None for model in self._models.values())
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the loaded ones are estimated to take."""
+        return sum(model.memory for model in self._models.values())
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes that they may take; None is no limit."""
+        return self._source.budget if self._source else None
+
+    async def listed(self) -> list[ServedModel]:
+        """All that can be served now; bundles that were installed since the start are among them."""
+        if self._source is not None:
+            names = await run_in_threadpool(self._source.names)
+            for name in names:
+                self._models.setdefault(name, ServedModel(name))
+            for name in self._models.keys() - set(names):
+                if self._models[name].status == "unloaded" and not self._models[name].users and name != self.default:
+                    del self._models[name]
+        return [*self._models.values()]
+
+    async def find(self, name: object) -> ServedModel:
+        """The model of that name, loaded or not; None is the default.
 
         Raises:
             ApiError: there is none.
         """
         if name is None:
-            return self.default, self.models[self.default]
+            return self._models[self.default]
         if not isinstance(name, str):
             raise ApiError(400, "model: text expected.", param="model")
-        if name not in self.models:
+        if name not in self._models:
+            await self.listed()
+        if name not in self._models:
             raise ApiError(
                 404,
-                f"no model named {name!r} is served{did_you_mean(name, self.models)}: there is "
-                f"{', '.join(self.models)}.",
+                f"no model named {name!r} is served{did_you_mean(name, self._models)}: there is "
+                f"{', '.join(self._models)}.",
                 param="model",
                 code="model_not_found",
             )
-        return name, self.models[name]
+        return self._models[name]
 
     @asynccontextmanager
-    async def lease(self, name: object) -> AsyncGenerator[tuple[str, LLM]]:
-        """The model of that name, for as long as a request uses it.
+    async def lease(self, name: object, *, load: bool | None = None) -> AsyncGenerator[tuple[str, LLM]]:
+        """The model of that name, for as long as a request uses it; it is not unloaded meanwhile.
+
+        ``load``: whether to load it if need be; None is as ``ServerOptions.autoload`` says.
 
         Raises:
-            ApiError: there is none.
+            ApiError: there is none, or it cannot be loaded.
         """
-        yield self.find(name)
+        model = await self.find(name)
+        model.users += 1
+        try:
+            yield model.name, await self._loaded(model, load=self._options.autoload if load is None else load)
+        finally:
+            model.users -= 1
+            model.last_used = time.time()
+            self._changed()
+
+    async def unload(self, name: object) -> ServedModel:
+        """Give the memory of a model back, unless that has been done.
+
+        Raises:
+            ApiError: there is none, requests use it, or it could not be loaded again.
+        """
+        model = await self.find(name)
+        if self._source is None:
+            raise ApiError(400, "the models of this server stay loaded.", param="model", code="model_not_unloadable")
+        if model.users or model.loading is not None:
+            raise ApiError(
+                409,
+                f"{model.users} requests run on {model.name!r} or wait for it: unload it when they have ended.",
+                param="model",
+                code="model_in_use",
+            )
+        if model.llm is not None:
+            self._start_unloading(model, model.llm)
+        if model.unloading is not None:
+            await asyncio.shield(model.unloading)
+        return model
 
     def entry(self, name: str) -> dict[str, Any]:
         """A model as ``/v1/models`` lists it."""
@@ -60,7 +219,7 @@ class ServedModels:
         Raises:
             ApiError: as many as may be are already there.
         """
-        if self.requests >= self._capacity:
+        if self.requests >= self._running * max(1, self.loaded) + self._options.max_queue:
             raise ApiError(
                 503,
                 f"{self.requests} requests run or wait, which is the most: try again later.",
@@ -73,3 +232,126 @@ class ServedModels:
             yield
         finally:
             self.requests -= 1
+
+    async def _loaded(self, model: ServedModel, *, load: bool) -> LLM:
+        """``model``, which has a user from now on; requests that come while it is being loaded wait for that.
+
+        Raises:
+            ApiError: it cannot be loaded, or not in the time of a request.
+        """
+        if model.llm is None and model.loading is None and not load:
+            said = f"{model.name!r} is not loaded: load it with POST /models/load."
+            raise ApiError(400, said, param="model", code="model_not_loaded")
+        try:
+            async with asyncio.timeout(self._options.request_seconds):
+                while model.llm is None:
+                    if model.loading is None:
+                        model.loading = asyncio.create_task(self._load(model))
+                        model.loading.add_done_callback(_retrieve)
+                    await asyncio.shield(model.loading)  # a client that leaves does not end what others wait for
+        except TimeoutError:
+            said = f"{model.name!r} could not be loaded in time, as other models are loaded or in use: try again later."
+            raise ApiError(
+                503, said, kind="server_error", code="model_load_timeout", headers={"Retry-After": "5"}
+            ) from None
+        return model.llm
+
+    async def _load(self, model: ServedModel) -> None:
+        """
+        Raises:
+            ApiError: it cannot be loaded, or its users have left while there was no room.
+        """
+        source = self._source
+        assert source is not None  # or it would still be loaded
+        try:
+            async with self._one_at_a_time:
+                if model.unloading is not None:
+                    await asyncio.shield(model.unloading)
+                memory = await run_in_threadpool(source.memory, model.name)
+                await self._make_room(model, memory, source.budget)
+                model.memory, begin = memory, time.perf_counter()
+                model.llm = await run_in_threadpool(source.load, model.name)
+                model.last_used, model.problem = time.time(), None
+                self._events.model_loaded(model.name, time.perf_counter() - begin)
+        except Exception as error:
+            found = _load_error(error)
+            if not isinstance(error, _AbandonedError):
+                model.problem = found.message
+                self._events.model_failed(model.name)
+            raise found from None
+        finally:
+            if model.llm is None:
+                model.memory = 0
+            model.loading = None
+            self._changed()
+
+    async def _make_room(self, model: ServedModel, needed: int, budget: int | None) -> None:
+        """Unload least recently used models until ``needed`` bytes fit; waits while all others are in use.
+
+        Raises:
+            ApiError: they never fit.
+            _AbandonedError: no request waits for the model any more.
+        """
+        if not model.users:
+            raise _AbandonedError
+        if budget is None:
+            return
+        if needed > budget:
+            raise ApiError(
+                400,
+                f"{model.name!r} needs about {needed / 1e6:,.0f} MB, and models may take {budget / 1e6:,.0f} MB here: "
+                "start the server with a larger --memory-budget.",
+                param="model",
+                code="model_too_large",
+            )
+        while self.memory + needed > budget:
+            if not model.users:
+                raise _AbandonedError
+            idle = [one for one in self._models.values() if one.llm is not None and not one.users]
+            if idle:
+                oldest = min(idle, key=lambda one: one.last_used)
+                assert oldest.llm is not None
+                await asyncio.shield(self._start_unloading(oldest, oldest.llm))
+            else:
+                change = asyncio.Event()
+                self._changes.append(change)
+                await change.wait()
+
+    def _start_unloading(self, model: ServedModel, llm: LLM) -> asyncio.Task[None]:
+        """From here on ``model`` is not loaded; its memory counts until it is given back."""
+        model.llm = None
+        model.unloading = asyncio.create_task(self._unload(model, llm))
+        model.unloading.add_done_callback(_retrieve)
+        return model.unloading
+
+    async def _unload(self, model: ServedModel, llm: LLM) -> None:
+        try:
+            await run_in_threadpool(llm.close)
+        finally:
+            model.memory, model.unloading = 0, None
+            self._events.model_unloaded(model.name)
+            self._changed()
+
+    def _changed(self) -> None:
+        """Wake a load that waits for room."""
+        for change in self._changes:
+            change.set()
+        self._changes.clear()
+
+
+class _AbandonedError(Exception):
+    """All who waited for a model have left before there was room for it."""
+
+
+def _load_error(error: Exception) -> ApiError:
+    if isinstance(error, _AbandonedError):
+        return ApiError(503, "the load was given up.", kind="server_error", headers={"Retry-After": "1"})
+    if isinstance(error, ModelLoadError):
+        return ApiError(500, str(error), kind="server_error", param="model", code="model_load_failed")
+    return ApiError.of(error)
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """An error of a load that nobody waits for any more is in ``ServedModel.problem``."""
+    if not task.cancelled():
+        task.exception()

@@ -6,15 +6,22 @@ from dataclasses import KW_ONLY, dataclass, field
 from edgegen.errors import OptionError, UsageError, one_or_list
 from edgegen.options.validation import number
 
+MOST_HEADER_BYTES = 16 << 10
+"""Of the address and the headers of a request together."""
 MOST_BODY_BYTES = 4 << 20
 MOST_JSON_DEPTH = 64
 MOST_MESSAGES = 2048
 MOST_PROMPTS = 128
 """Prompts of one completion request."""
+MOST_EMBEDDING_INPUTS = 2048
+MOST_EMBEDDED_TOKENS = 300_000
+"""Of all inputs of one request for embeddings together."""
 MOST_TOOLS = 128
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024
 MOST_BIASES = 1024
+MOST_TOOL_BYTES = 128 << 10
+"""Of the definition of one tool, as JSON."""
 BODY_SECONDS = 30.0
 """Seconds that a client may take to send a body."""
 
@@ -29,6 +36,8 @@ class ServerOptions:
         max_queue: requests that may wait while ``max_batch_size`` run; others are refused with 503.
         max_tokens: most tokens of an answer; None is the model's context.
         request_seconds: after this time a request is ended.
+        memory_budget: bytes that loaded models may take together; None is most of what is free at the start.
+        autoload: a request loads the model that it names; False leaves that to ``/models/load``.
         grace_seconds: how long running requests may go on when the server is stopped.
     """
 
@@ -41,6 +50,8 @@ class ServerOptions:
     max_queue: int = 32
     max_tokens: int | None = None
     request_seconds: float = 600.0
+    memory_budget: int | None = None
+    autoload: bool = True
     grace_seconds: float = 30.0
 
     def __post_init__(self) -> None:
@@ -48,6 +59,7 @@ class ServerOptions:
             *number("port", self.port, int, 0, 65535),
             *number("max_queue", self.max_queue, int, 0),
             *(number("max_tokens", self.max_tokens, int, 1) if self.max_tokens is not None else []),
+            *(number("memory_budget", self.memory_budget, int, 1) if self.memory_budget is not None else []),
             *number("request_seconds", self.request_seconds, float, 0, above=True),
             *number("grace_seconds", self.grace_seconds, float, 0),
         ]

@@ -16,6 +16,9 @@ from edgegen.server.options import MOST_BIASES, MOST_STOP_CHARACTERS, MOST_STOPS
 OPTION_NAMES = frozenset(option.name for option in GENERATION_OPTIONS if not isinstance(option.kind, Functions))
 """Generation options that a request may have under their own names."""
 
+_OTHER_LIMITS = ("stop_strings", "negative_prompt", "response_format")
+"""Lists and objects whose entries are not counted: these are limited elsewhere, by the context or the body's size."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
@@ -46,9 +49,10 @@ class RequestSettings:
             texts = [stops]
         if any(isinstance(text, str) and len(text) > MOST_STOP_CHARACTERS for text in texts):
             raise self.error(f"stop_strings: a text of at most {MOST_STOP_CHARACTERS} characters expected")
-        for name in ("logit_bias", "sequence_bias", "bad_words_ids", "suppress_tokens", "stop_token_ids"):
-            value = self.values.get(name)
-            if isinstance(value, dict | list) and len(cast(list[Any] | dict[str, Any], value)) > MOST_BIASES:
+        for name, value in self.values.items():
+            if name in _OTHER_LIMITS or not isinstance(value, dict | list):
+                continue
+            if len(cast(list[Any] | dict[str, Any], value)) > MOST_BIASES:
                 raise self.error(f"{name}: at most {MOST_BIASES} entries expected")
 
     def options(self, llm: LLM, most: int | None) -> GenerationOptions:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from edgegen.errors import EdgegenError
-from edgegen.server.options import ServerOptions
+from edgegen.server.connection import ConnectionLimits, timed_protocol
+from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
 
-_MOST_CONNECTIONS = 1000
 _BACKLOG = 256
 
 
@@ -46,30 +46,39 @@ def listen(options: ServerOptions) -> socket.socket:
     return found
 
 
-def run(app: Starlette, options: ServerOptions, listening: socket.socket) -> None:
+def run(app: ASGIApp, options: ServerOptions, listening: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT; running requests may go on for ``grace_seconds``.
 
     Raises:
         KeyboardInterrupt: it was SIGINT.
     """
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,  # a line for each request, with what clients send
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
-    )
-    server = _Server(config)
+    server = server_of(app, options)
     server.run(sockets=[listening])
     if server.interrupted:
         raise KeyboardInterrupt
 
 
-class _Server(uvicorn.Server):
+def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | None = None) -> "Server":
+    """A server that does not run yet."""
+    limits = limits or ConnectionLimits()
+    config = uvicorn.Config(
+        app,
+        http=timed_protocol(limits),
+        log_level="warning",
+        access_log=False,  # a line for each request, with what clients send
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=limits.idle_seconds,
+        timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
+        # Incomplete headers end here; complete ones are measured without their punctuation by the AccessGuard.
+        h11_max_incomplete_event_size=2 * MOST_HEADER_BYTES,
+    )
+    return Server(config)
+
+
+class Server(uvicorn.Server):
     """Ends with a return on SIGTERM and SIGINT, in place of dying of the signal."""
 
     interrupted = False

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolChoice
@@ -12,17 +12,31 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
+from edgegen.server.options import MOST_TOOL_BYTES
 from edgegen.server.request_settings import RequestSettings
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation, and the tools that the model may call in its answer."""
+    """A conversation, and the tools that the model may call in its answer.
+
+    Raises:
+        ApiError: the definition of a tool is too large.
+    """
 
     conversation: Conversation
     tools: Sequence[Mapping[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
+
+    def __post_init__(self) -> None:
+        tools = cast(object, self.tools)
+        # What is no list is refused where tools are read.
+        for n, tool in enumerate(cast(list[object], tools) if isinstance(tools, list) else []):
+            size = len(json.dumps(tool))
+            if size > MOST_TOOL_BYTES:
+                said = f"tools[{n}] has {size} bytes of JSON: at most {MOST_TOOL_BYTES}."
+                raise ApiError(400, said, param="tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,7 @@ class WireRequest:
         include_usage: a stream tells its usage.
         echo: the prompt is part of the answer's text.
         generates: False where only the prompt is asked for, with its log-probabilities.
+        follows: the writer reads each chunk of a whole answer too.
     """
 
     prompts: tuple[str | list[int] | ChatPrompt, ...]
@@ -42,6 +57,7 @@ class WireRequest:
     include_usage: bool = False
     echo: bool = False
     generates: bool = True
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,23 +10,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import KVSpec, Model, Phase
+from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.ort_session import require_version
 from edgegen_export.architecture.architecture import Architecture, bind, find_architecture
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.architecture.folding import folded
+from edgegen_export.architecture.folding import final_multiplier, folded
 from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
 from edgegen_export.families.refused import REFUSED
 from edgegen_export.graph.builder import GraphBuilder
-from edgegen_export.graph.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
+from edgegen_export.graph.decoder import (
+    HIDDEN_SCALE,
+    HIDDEN_STATES,
+    build_decode,
+    build_prefill,
+    build_states,
+    build_with_hidden,
+    kv_spec,
+    rotary_tables,
+)
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.requirements import MINIMUM_FOR_EXPERTS, MINIMUM_FOR_WINDOWS, MINIMUM_ONNXRUNTIME
-from edgegen_export.model_source import ModelFacts, Plan
+from edgegen_export.model_source import HiddenGraphs, ModelFacts, Plan
 from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
 
@@ -54,6 +63,15 @@ class FamilySource:
 
     def build_states(self, kv: KVSpec, params: Parameters) -> GraphBuilder:
         return build_states(self.config, params, kv)
+
+    def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs:
+        config, scale = self.config, _hidden_scale(self.config, self.tensors, tensors)
+        scaled = bool((scale != 1).any())
+        return HiddenGraphs(
+            HiddenStates(HIDDEN_STATES, len(scale)),
+            {HIDDEN_SCALE: LazyTensor.from_array(scale)} if scaled else {},
+            lambda kv, params: build_with_hidden(config, params, kv, scaled=scaled),
+        )
 
     def states(self, ids: Ids) -> Iterator[NDArray[np.float32]]:
         return self.reference.states(ids)
@@ -163,6 +181,28 @@ def _minimum_onnxruntime(config: DecoderConfig) -> str:
     if config.experts:
         return MINIMUM_FOR_EXPERTS
     return MINIMUM_FOR_WINDOWS if any(layer.window for layer in config.layers) else MINIMUM_ONNXRUNTIME
+
+
+def _hidden_scale(
+    config: DecoderConfig, folded: Mapping[str, LazyTensor], stored: Mapping[str, LazyTensor]
+) -> NDArray[np.float32]:
+    """What the hidden states before the head are multiplied with to be the model's own, float32 [e].
+
+    Multipliers were folded into the final norm, and smoothing divides each of its channels by a factor, which is in the
+    matrix behind it: a projection, or the head.
+    """
+    size = config.embedding_size or config.hidden_size
+    if not config.final_norm:
+        return np.ones(size, np.float32)
+    scale = np.full(size, 1 / final_multiplier(config))
+    if size == config.hidden_size:
+        before, after = (
+            [one[name].read().astype(np.float64) for name in ("final_norm.weight", "final_norm.bias") if name in one]
+            for one in (folded, stored)
+        )
+        for old, new in reversed([*zip(before, after, strict=True)]):  # the bias, where a weight is zero
+            np.divide(old / final_multiplier(config), new, out=scale, where=new != 0)
+    return scale.astype(np.float32)
 
 
 def _context(config: DecoderConfig, wanted: int | None) -> int:

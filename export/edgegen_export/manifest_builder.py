@@ -9,6 +9,7 @@ from edgegen.bundle.manifest import (
     FORMAT_VERSION,
     GraphContract,
     GraphVariant,
+    HiddenStates,
     KVSpec,
     Manifest,
     Quantization,
@@ -40,8 +41,11 @@ def build_manifest(
     facts: ModelFacts,
     prepared: Prepared,
     recipe: Quantization,
+    hidden: HiddenStates | None = None,
 ) -> Manifest:
-    """The manifest of the bundle ``name``, of what ``writer`` has so far; ``recipe``: what became of the weights."""
+    """The manifest of the bundle ``name``, of what ``writer`` has so far; ``recipe``: what became of the weights;
+    ``hidden``: the prefill graphs' output of hidden states."""
+    kinds = [(kv, fast) for fast in prepared.prefills for kv in prepared.kvs]
     return Manifest(
         format_version=FORMAT_VERSION,
         name=name,
@@ -49,7 +53,7 @@ def build_manifest(
         source=checkpoint.source,
         model=facts.model,
         quantization=recipe,
-        variants=tuple(_variant(recipe, facts, kv, fast=fast) for fast in prepared.prefills for kv in prepared.kvs),
+        variants=tuple(_variant(recipe, facts, kv, hidden, fast=fast) for kv, fast in kinds),
         tokenizer=TOKENIZER if TOKENIZER in writer.files else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,
@@ -59,7 +63,9 @@ def build_manifest(
     )
 
 
-def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, *, fast: bool) -> GraphVariant:
+def _variant(
+    recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: HiddenStates | None, *, fast: bool
+) -> GraphVariant:
     prefill, decode = graph_files(kv, fast=fast)
     name = recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}"
     minimum = facts.minimum_onnxruntime
@@ -78,6 +84,7 @@ def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, *, fast: bool)
         contract=GraphContract(),
         rotary=facts.rotary,
         fast_prefill=fast,
+        hidden_states=hidden,
     )
 
 

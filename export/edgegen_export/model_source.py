@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import KVSpec, Model, Phase, Quantization, RotaryTable
+from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase, Quantization, RotaryTable
 from edgegen_export.calibration.calibrate import Calibrated
 from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.graph.builder import GraphBuilder
@@ -57,6 +57,18 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenGraphs:
+    """Prefill graphs that give the hidden states after the final norm besides the logits.
+
+    ``output``: as the manifest names it; ``tensors``: what the graphs use beside the model's, by our names.
+    """
+
+    output: HiddenStates
+    tensors: Mapping[str, LazyTensor]
+    build: Callable[[KVSpec, Parameters], GraphBuilder]
+
+
 class ModelSource(Protocol):
     """``tensors`` are the weights of the graphs, by our names; ``reference`` is what the bundle is compared with.
 
@@ -83,6 +95,11 @@ class ModelSource(Protocol):
 
     def build_states(self, kv: KVSpec, params: Parameters) -> GraphBuilder | None:
         """A graph that gives the hidden states after each layer; None where layers are not known."""
+        ...
+
+    def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs | None:
+        """Prefill graphs with hidden states, for ``tensors`` as they are stored; None where the final norm is not
+        known."""
         ...
 
     def states(self, ids: Ids) -> Iterator[NDArray[np.float32]]:

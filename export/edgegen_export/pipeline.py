@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest, Quantization, is_safe_path
-from edgegen.errors import UsageError
+from edgegen.errors import UsageError, one_or_list
 from edgegen.parity.measure import open_graph
 from edgegen.parity.report import ParityReport
 from edgegen.system import trim_memory
@@ -32,7 +32,7 @@ from edgegen_export.manifest_builder import (
     build_manifest,
     graph_files,
 )
-from edgegen_export.model_source import ModelSource, SourceLoader, Via
+from edgegen_export.model_source import HiddenGraphs, ModelSource, SourceLoader, Via
 from edgegen_export.optimum.model_source import TraceLoader
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
@@ -55,6 +55,7 @@ def export(
     calibration: Path | None = None,
     bits_budget: float | None = None,
     fast_prefill: bool = False,
+    with_hidden: bool = False,
     eval_text: Path | None = None,
     via: Via = "edgegen",
     revision: str | None = None,
@@ -71,6 +72,7 @@ def export(
     ``calibration``: a text file to run it on; by default text sampled from the model.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
     ``fast_prefill``: add variants that prefill faster, with the layers' matrices stored once more, rounded per row.
+    ``with_hidden``: have the prefill graphs give the last hidden states too, for embeddings.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
@@ -80,7 +82,8 @@ def export(
 
     Raises:
         UsageError: options contradict each other; the model cannot be exported for ``max_context`` positions;
-            ``calibration`` or ``eval_text`` cannot be used; ``adapter`` or a GGUF file is to be traced.
+            ``calibration`` or ``eval_text`` cannot be used; ``adapter`` or a GGUF file is to be traced, or hidden
+            states are asked of a traced model.
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written.
@@ -89,7 +92,7 @@ def export(
     options = QuantizationOptions(scheme, fast, calibration, bits_budget, fast_prefill)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
-    loader = _loader(via, scheme, families, max_context, adapter, progress)
+    loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden)
     progress.stage(f"opening {source}")
     opened = Checkpoint.open(
         source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=loader.check
@@ -115,10 +118,14 @@ def export(
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer
         prepared = prepare(model, options, resume, writer.scratch(), vocabulary, settings, sample, progress)
+        hidden = model.hidden_graphs(prepared.tensors) if with_hidden else None
+        if hidden is not None:
+            prepared = replace(prepared, tensors={**prepared.tensors, **hidden.tensors})
         progress.stage(f"writing {scheme} weights")
-        states, recipe = _write_graphs(writer, model, prepared, progress)
+        states, recipe = _write_graphs(writer, model, prepared, hidden, progress)
         writer.add(GENERATION_CONFIG, _to_json(settings))
-        manifest = build_manifest(target.absolute().name, writer, checkpoint, model.facts, prepared, recipe)
+        output = None if hidden is None else hidden.output
+        manifest = build_manifest(target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output)
         progress.stage("comparing with the checkpoint")
         trim_memory()  # before the weights are packed
         report = _compare(writer, manifest, model, states, evaluated, text, progress)
@@ -133,16 +140,23 @@ def _loader(
     max_context: int | None,
     adapter: str | None,
     progress: ExportProgress,
+    *,
+    with_hidden: bool,
 ) -> SourceLoader:
     """
     Raises:
-        UsageError: there is an adapter, and the model is to be traced.
+        UsageError: there is an adapter, or hidden states are asked for, and the model is to be traced.
         CheckpointError: the adapter cannot be read.
     """
     if via == "edgegen":
         return FamilyLoader(families, max_context, adapter, progress)
+    problems = list[str]()
     if adapter is not None:
-        raise UsageError("optimum traces the model without its adapter: leave --via optimum or --adapter out")
+        problems.append("optimum traces the model without its adapter: leave --via optimum or --adapter out")
+    if with_hidden:
+        problems.append("optimum's graphs have no output of hidden states: leave --via optimum or --with-hidden out")
+    if problems:
+        raise UsageError(one_or_list(problems))
     return TraceLoader(ROUNDED[scheme], max_context, progress)
 
 
@@ -156,10 +170,14 @@ def _generation_settings(checkpoint: Checkpoint, max_context: int, progress: Exp
 
 
 def _write_graphs(
-    writer: BundleWriter, model: ModelSource, prepared: Prepared, progress: ExportProgress
+    writer: BundleWriter,
+    model: ModelSource,
+    prepared: Prepared,
+    hidden: HiddenGraphs | None,
+    progress: ExportProgress,
 ) -> tuple[dict[str, bytes], Quantization]:
-    """Write every weight once, and the graphs that use them, for each KV cache. Returns the graphs that give hidden
-    states, serialized, by the name of the prefill graph; and the recipe with what the weights take."""
+    """Write every weight once, and the graphs that use them, for each KV cache. Returns the graphs that give the
+    states after each layer, serialized, by the name of the prefill graph; and the recipe with what the weights take."""
     total, done = sum(math.prod(tensor.shape) for tensor in prepared.tensors.values()), 0
 
     def on_tensor(elements: int) -> None:
@@ -174,7 +192,8 @@ def _write_graphs(
         for fast in prepared.prefills:
             of_prefill = FastParameters(params) if fast else params
             prefill, decode = graph_files(kv, fast=fast)
-            graphs[prefill] = model.build(kv, of_prefill, "prefill").model(WEIGHTS)
+            made = hidden.build(kv, of_prefill) if hidden else model.build(kv, of_prefill, "prefill")
+            graphs[prefill] = made.model(WEIGHTS)
             if not fast:
                 graphs[decode] = model.build(kv, params, "decode").model(WEIGHTS)
             if graph := model.build_states(kv, of_prefill):

@@ -114,6 +114,50 @@ class TestPipe:
         assert done.returncode == 2
         assert "no longer fits the model's context of 512 tokens: /undo takes back" in done.stderr.decode()
 
+    def test_a_conversation_that_outgrows_the_context_loses_its_oldest_turns(
+        self, edgegen: Edgegen, stories: LLM
+    ) -> None:
+        system, turns = "Tell a story.", ["once upon a time there was a little girl " * 8] * 6
+        said: list[dict[str, str]] = [{"role": "system", "content": system}]
+        answers, dropped = "", list[int]()
+        for text in turns:
+            said.append({"role": "user", "content": text})
+            answer = stories.chat(said, temperature=0, max_new_tokens=12, context_overflow="drop_oldest")
+            dropped.append(answer.dropped_messages)
+            said.append({"role": "assistant", "content": answer.text})
+            answers += answer.text if answer.text.endswith("\n") else answer.text + "\n"
+        assert dropped[0] == 0
+        assert dropped[-1] > 0
+        chat = ("chat", "--chat", "-s", system, *GREEDY)
+        stdin = "\n".join(turns).encode()
+        done = edgegen(*chat, stdin=stdin)
+        assert (done.returncode, done.stdout.decode()) == (0, answers)
+        told = [line for line in done.stderr.decode().splitlines() if "outgrown the context of 512 tokens" in line]
+        assert len(told) == len({count for count in dropped if count})
+        assert f"the {dropped[-1]} oldest messages are left out" in told[-1]
+        strict = edgegen(*chat, "--context-overflow", "error", stdin=stdin)
+        assert strict.returncode == 2
+        assert "no longer fits the model's context of 512 tokens" in strict.stderr.decode()
+
+    def test_generate_says_how_many_messages_are_left_out(self, edgegen: Edgegen, stories: LLM, tmp_path: Path) -> None:
+        turn = {"role": "user", "content": "once upon a time there was a little girl " * 30}
+        session, kept = Session(), str(tmp_path / "kept")
+        stories.chat([turn], session=session, max_new_tokens=2)
+        session.save(kept)
+        generate = ("generate", "--chat", "--session", kept, "-n", "2", turn["content"])
+        refused = edgegen(*generate)
+        assert (refused.returncode, b"this model's context is 512" in refused.stderr) == (2, True)
+        done = edgegen(*generate, EDGEGEN_CONTEXT_OVERFLOW="drop_oldest")
+        assert done.returncode == 0
+        assert "context of 512 tokens: the 2 oldest messages are left out." in done.stderr.decode()
+
+    def test_a_session_of_another_model_is_refused_at_once(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        kept = str(tmp_path / "kept")
+        assert edgegen("chat", *GREEDY, stdin=f"Once upon a time\n/save {kept}\n".encode()).returncode == 0
+        done = edgegen("chat", "--kv", "int8", *GREEDY, stdin=f"/load {kept}\n".encode())
+        assert done.returncode == 1
+        assert "the session was begun with another model" in done.stderr.decode()
+
     def test_wrong_values_are_told_before_a_model_is_loaded(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["chat", "-m", "nowhere", "--top-p", "7"]) == 2
         assert "top_p" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,19 +20,22 @@ from edgegen.engine.finish import FinishReason
 from edgegen.errors import EdgegenError, OptionError, PromptTooLongError, SessionError, UsageError
 from edgegen.generation.results import GenerationChunk, GenerationResult, Timings
 from edgegen.generation.session import Session
+from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
 
 pytestmark = pytest.mark.unit
 
 CTRL_C = KeyboardInterrupt()
+FOREIGN = 666
+"""The seed of a session that a fake model refuses."""
 Script = Sequence[str | BaseException]
 """An answer in pieces; an exception is raised in its place."""
 
 
 class FakeStream:
-    def __init__(self, pieces: Script, end: Callable[[str], None], reason: FinishReason) -> None:
-        self._pieces, self._end = pieces, end
+    def __init__(self, pieces: Script, end: Callable[[str], None], reason: FinishReason, dropped: int) -> None:
+        self._pieces, self._end, self._dropped = pieces, end, dropped
         self._reason: FinishReason = reason
         self.text = ""
 
@@ -51,7 +55,9 @@ class FakeStream:
 
     @property
     def result(self) -> GenerationResult:
-        return GenerationResult(self.text, (1, 2), self._reason, None, "max_new_tokens", 5, Timings(3, 0.1, 1, 0.1))
+        timings = Timings(3, 0.1, 1, 0.1)
+        result = GenerationResult(self.text, (1, 2), self._reason, None, "max_new_tokens", 5, timings)
+        return replace(result, dropped_messages=self._dropped)
 
 
 class FakeModel:
@@ -62,6 +68,8 @@ class FakeModel:
     def __init__(self, *answers: Script, reason: FinishReason = "length") -> None:
         self.answers = [*answers]
         self.reason: FinishReason = reason
+        self.dropped: list[int] = []
+        """How many messages the next prompts do without."""
         self.asked: list[tuple[Any, GenerationOptions, str]] = []
         """What was asked: the prompt or the messages, the options, and the text that the session held."""
 
@@ -76,6 +84,10 @@ class FakeModel:
     def decode(self, ids: Sequence[int], /) -> str:
         return "".join(map(chr, ids))
 
+    def check_session(self, session: Session, /) -> None:
+        if session.seed == FOREIGN:
+            raise SessionError("the session was begun with another model")
+
     def _answer(
         self, asked: object, options: GenerationOptions, session: Session, text: str, messages: Sequence[Message]
     ) -> FakeStream:
@@ -88,7 +100,7 @@ class FakeModel:
             session.ids, session.finish_reason, session.seed = tuple(map(ord, text + answer)), self.reason, 5
             session.messages = (*messages, {"role": "assistant", "content": answer}) if messages else ()
 
-        return FakeStream(pieces, end, self.reason)
+        return FakeStream(pieces, end, self.reason, self.dropped.pop(0) if self.dropped else 0)
 
 
 class FakeScreen:
@@ -351,6 +363,39 @@ class TestChat:
     def test_a_first_message_that_is_too_long_is_told_as_it_is(self) -> None:
         with pytest.raises(PromptTooLongError, match=r"^too long$"):
             chat(FakeModel([PromptTooLongError("too long")])).handle("one")
+
+    @pytest.mark.parametrize("interactive", [True, False])
+    def test_turns_that_are_left_out_are_told_when_there_are_more(self, interactive: bool) -> None:
+        model = FakeModel(["a"], ["b"], ["c"], ["d"], reason="stop")
+        model.dropped = [0, 1, 1, 3]
+        repl = chat(model, interactive=interactive)
+        say(repl, "one", "two", "three", "four")
+        context = "the conversation has outgrown the context of 16 tokens"
+        assert screen_of(repl).notes == [
+            f"({context}: the oldest message is left out; /set context_overflow error refuses such turns)",
+            f"({context}: the 3 oldest messages are left out; /set context_overflow error refuses such turns)",
+        ]
+        assert len(model.asked[3][0]) == 7, "the conversation itself is kept whole"
+
+    def test_a_message_that_is_too_long_by_itself_is_told_as_it_is(self) -> None:
+        model = FakeModel(["a"], [PromptTooLongError("too long")])
+        repl = chat(model, context_overflow="drop_oldest")
+        say(repl, "one")
+        with pytest.raises(PromptTooLongError, match=r"^too long$"):
+            repl.handle("two")
+
+    def test_a_session_of_another_model_is_refused_before_the_next_turn(self, tmp_path: Path) -> None:
+        foreign = Session(
+            ids=(1,), seed=FOREIGN, messages=(user("one"), assistant("a")), _snapshot=KVSnapshot(0, {}, ())
+        )
+        foreign.save(tmp_path / "foreign")
+        model = FakeModel(["a"], ["b"])
+        repl = chat(model)
+        say(repl, "one")
+        with pytest.raises(SessionError, match="begun with another model"):
+            repl.handle(f"/load {tmp_path / 'foreign'}")
+        say(repl, "two")
+        assert model.asked[1][0] == [user("one"), assistant("a"), user("two")]
 
     def test_a_session_continues_with_its_system_message(self) -> None:
         said = ({"role": "system", "content": "S"}, user("one"), assistant("a"))

@@ -10,17 +10,23 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli.environment import API_KEY, variables_of
 from edgegen.cli.serve import command as serve
 from edgegen.server.app import WIRES
+from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsRequest
 from edgegen.tokenizer import Tokenizer
+from tests.command_line import parameters
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.export.checkpoint.gguf_bytes import write_whole_llama
@@ -34,7 +40,7 @@ PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"openai-client.md": "openai"}
+CLIENTS = {"openai-client.md": "openai", "coding-agent.md": "openai", "anthropic-client.md": "anthropic"}
 """Pages whose Python talks to a server, and the module that they use for it."""
 
 RUN = {"edgegen", "echo"}
@@ -137,6 +143,8 @@ def test_page(path: Path, reader: Run, served: str) -> None:
             _execute(replace(block, code=block.code.replace(SERVER, served)), namespace, reader)
         except Exception as error:
             raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
+    if "client" in namespace:
+        namespace["client"].close()  # or its connection would be closed during another test, with a warning
 
 
 def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:
@@ -148,6 +156,12 @@ def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:
                 _command(command, output, reader)
         case "json", "":
             json.loads(block.code)
+        case "yaml", "":
+            _check_addresses(yaml.safe_load(block.code))
+        case "toml", "":
+            _check_addresses(tomllib.loads(block.code))
+        case "ini", "":
+            _check_settings(block.code.split("\n"))
         case "json", "manifest":
             Manifest.from_json(block.code)
         case "text", kind:
@@ -223,15 +237,97 @@ def _check_python(words: list[str]) -> None:
 
 def _check_serve(words: list[str]) -> None:
     """``edgegen serve --option`` runs until it is stopped: it knows the options."""
-    serve.make_context("serve", words[2:])
+    parameters("serve", words[2:])
 
 
 def _check_curl(words: list[str]) -> None:
     """``curl URL -d BODY``: a request that the server takes."""
     _, url, data, body = words
     assert data == "-d"
-    {wire.url: wire for wire in WIRES}[url.removeprefix(SERVER)].read(json.loads(body))
+    read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
+    read[EMBEDDINGS] = EmbeddingsRequest.read
+    read[url.removeprefix(SERVER)](json.loads(body))
 
 
-NOT_RUN = {"curl": _check_curl, "make": _check_make, "pip": _check_pip, "python": _check_python}
+def _check_addresses(settings: Any) -> None:
+    """Settings of a client that name the server, by OpenAI's base URL."""
+    addresses: list[str] = re.findall(r"http://[^'\"]*", str(settings))
+    assert addresses
+    assert all(urlsplit(address).path == "/v1" for address in addresses)
+
+
+def _check_client(words: list[str]) -> None:
+    """A client's own command, with options that were tried; a model has the name that its page gives it."""
+    known = CLIENT_OPTIONS[words[0]]
+    assert {word for word in words if word.startswith("-")} <= known.keys()
+    given = [words[at + 1] for at, word in enumerate(words) if known.get(word)]
+    assert set(given) <= {"my-model", "openai/my-model", "edgegen", "edgegen-text"}
+
+
+CLIENT_OPTIONS: dict[str, dict[str, bool]] = {
+    "aider": {"--model": True, "--map-tokens": False},
+    "claude": {"--model": True},
+    "codex": {"--disable": False},
+    "llm": {"-m": True, "-o": False, "--schema": False},
+    "opencode": {},
+}
+"""Options of programs that talk to the server, and whether a model follows."""
+
+
+def _check_settings(lines: list[str]) -> None:
+    """Lines ``NAME=value`` of the service's settings: variables of the server."""
+    known = {*variables_of(serve), API_KEY}
+    assert sorted({line.partition("=")[0] for line in lines} - known) == []
+
+
+def _check_sudo(words: list[str]) -> None:
+    """``sudo COMMAND``: a program that is checked too, wherever it is installed."""
+    words = _words(" ".join(words[1:]))
+    NOT_RUN[Path(words[0]).name](words)
+
+
+def _check_venv(words: list[str]) -> None:
+    assert words[1:3] == ["-m", "venv"]
+
+
+def _check_install(words: list[str]) -> None:
+    assert (ROOT / words[-2]).is_file()
+
+
+def _check_unit(words: list[str]) -> None:
+    """``systemctl`` and ``journalctl``: the unit is there, if one is named."""
+    names = [word for word in words[2:] if not word.startswith("-")]
+    assert all((ROOT / "packaging" / f"{name}.service").is_file() for name in names)
+
+
+def _check_edgegen(words: list[str]) -> None:
+    """A verb that knows its flags."""
+    parameters(words[1], words[2:])
+
+
+def _check_podman(words: list[str]) -> None:
+    """``podman build -f FILE`` and ``podman run … edgegen VERB``: the file is there, variables and flags are known."""
+    if words[1] == "build":
+        assert (ROOT / words[words.index("-f") + 1]).is_file()
+        return
+    options = words[2 : words.index("edgegen")]
+    _check_settings([value for flag, value in pairwise(options) if flag == "-e"])
+    if words[-1] != "edgegen":
+        _check_edgegen(words[words.index("edgegen") :])
+
+
+NOT_RUN = {
+    "curl": _check_curl,
+    "edgegen": _check_edgegen,
+    "install": _check_install,
+    "journalctl": _check_unit,
+    "make": _check_make,
+    "pip": _check_pip,
+    "podman": _check_podman,
+    "python": _check_python,
+    "python3": _check_venv,
+    "sudo": _check_sudo,
+    "systemctl": _check_unit,
+    **dict.fromkeys(CLIENT_OPTIONS, _check_client),
+}
 """Commands that are only checked: they build environments, install from the network, or take minutes."""

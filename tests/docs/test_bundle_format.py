@@ -28,6 +28,7 @@ TYPES = (
     manifest.Quantization,
     manifest.MatrixFormat,
     manifest.GraphVariant,
+    manifest.HiddenStates,
     manifest.KVSpec,
     manifest.CacheClass,
     manifest.KVLayer,

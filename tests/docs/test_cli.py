@@ -11,6 +11,7 @@ from docs.make_cli import OPTIONS_PAGE, PAGE, options_page, page
 from edgegen.cli import VERBS, app
 from tests.docs.markdown import PAGES, blocks, prose
 
+OTHER_PROGRAM = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(python|pip|sudo|podman|aider|codex|llm) ")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 
 
@@ -32,7 +33,7 @@ def test_every_verb_and_option_is_documented() -> None:
 def test_options_named_on_a_page_exist(path: Path) -> None:
     code = [line for block in blocks(path) for line in block.code.split("\n")]
     # The options of other programs are checked where their commands are.
-    text = [line for line in [*code, *(line for _, line in prose(path))] if not re.match(r"(\$ )?(python|pip) ", line)]
+    text = [line for line in [*code, *(line for _, line in prose(path))] if not OTHER_PROGRAM.match(line)]
     named = {option for line in text for option in OPTION.findall(line)}
     assert sorted(named - _options()) == []
 

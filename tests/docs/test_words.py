@@ -24,17 +24,22 @@ TERMS = {
         """,
     "CONTRIBUTING.md": "commit titles; test levels; logits processor",
     "docs/architecture.md": "continuous batching; prefix caching; speculative decoding; constrained decoding; KV cache",
+    "docs/anthropic-client.md": "anthropic; stream; tools; prefix caching; constrained decoding; chat template",
     "docs/batch.md": "continuous batching; resumed; Ray; throughput",
     "docs/chat.md": "REPL; chat template; base model; KV cache; session; system message; streams",
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/bundle-format.md": "manifest; KV cache; prefill; decode; block_size; SmoothQuant",
     "docs/cli.md": "KV cache; temperature; beam",
+    "docs/coding-agent.md": "prefix caching; function calling; context; KV cache; reasoning; chat template; slot",
+    "docs/connectors.md": "OpenAI; API key; schema; CORS; base model",
+    "docs/configuration.md": "environment variable; precedence; flag; completion; system message",
     "docs/constrained-output.md": "constrained decoding; JSON Schema; regular expression; Lark; GBNF",
     "docs/continuous-batching.md": """
         continuous batching; chunked prefill; admission; first come, first served; preemption; priority; throughput;
         latency; KV cache; bit-exact; prefix caching
         """,
     "docs/evaluating.md": "perplexity; standard error; lm-evaluation-harness; log-probabilities",
+    "docs/embeddings.md": "embedding; hidden states; pooling; cosine similarity; chunked prefill; prefix caching",
     "docs/exporting.md": """
         checkpoint; safetensors; GGUF; GPTQ; AWQ; LoRA; RoPE; parity report; KV cache; SentencePiece
         """,
@@ -78,8 +83,10 @@ TERMS = {
         perplexity
         """,
     "docs/serving.md": """
-        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token
+        continuous batching; prefix caching; OpenAI; API key; Host; Origin; DNS rebinding; CORS; time to first token;
+        least recently used; lm-evaluation-harness
         """,
+    "docs/service.md": "systemd; Containerfile; KV cache; API; TLS; Prometheus; health check",
     "docs/sessions.md": "session; KV cache; prefill; safetensors",
     "docs/speculative-decoding.md": """
         speculative decoding; prompt lookup; draft model; proposals; accepted; acceptance rate; n-gram

@@ -23,6 +23,7 @@ from edgegen.bundle.manifest import (
     FileEntry,
     GraphContract,
     GraphVariant,
+    HiddenStates,
     KVLayer,
     KVSpec,
     Manifest,
@@ -68,6 +69,9 @@ def write_checkpoint(folder: Path) -> Path:
     )
 
 
+HIDDEN_SIZE = 6
+"""That of the fake model's hidden states."""
+
 FLOATS = MatrixFormat(bits=32, block_size=0, symmetric=True, accuracy_level=0)
 
 NextId = Callable[[list[int]], int]
@@ -96,6 +100,10 @@ class FakeGraphs:
         logits = np.full(self.vocab_size, -9, np.float32)
         logits[self.next_id(ids)] = 9
         return logits
+
+    def hidden(self, ids: list[int]) -> NDArray[np.float32]:
+        """The hidden states behind ``ids``: those of no other text."""
+        return np.random.default_rng([len(ids), *ids]).normal(0, 1, HIDDEN_SIZE).astype(np.float32)
 
 
 class RandomGraphs(FakeGraphs):
@@ -145,6 +153,9 @@ class FakeBinding(Binding):
                 end = int(a["position_ids"][row, token]) + 1
                 assert (keys[:end] == values[:end]).all()
                 a["logits"][row, at] = self.graphs.logits(keys[:end].astype(int).tolist())
+            for at in range(tokens if "hidden_states" in a else 0):
+                end = int(a["position_ids"][row, at]) + 1
+                a["hidden_states"][row, at] = self.graphs.hidden(keys[:end].astype(int).tolist())
         self.graphs.runs.append((self.phase, tokens))
         self.graphs.after_run()
 
@@ -167,7 +178,7 @@ def digest_of(ids: list[int]) -> int:
     return state % 256
 
 
-def fake_variant() -> GraphVariant:
+def fake_variant(*, hidden: bool = False) -> GraphVariant:
     layer = KVLayer("full", 1, 1, "past.key", "past.value", "present.key", "present.value")
     return GraphVariant(
         name="fake",
@@ -182,11 +193,12 @@ def fake_variant() -> GraphVariant:
         contract=GraphContract(),
         rotary=(),
         fast_prefill=False,
+        hidden_states=HiddenStates("hidden_states", HIDDEN_SIZE) if hidden else None,
     )
 
 
-def fake_runner(graphs: FakeGraphs, max_context: int = 512) -> InPlaceRunner:
-    return InPlaceRunner(graphs, fake_variant(), graphs.vocab_size, max_context)
+def fake_runner(graphs: FakeGraphs, max_context: int = 512, *, hidden: bool = False) -> InPlaceRunner:
+    return InPlaceRunner(graphs, fake_variant(hidden=hidden), graphs.vocab_size, max_context)
 
 
 FAKE_REPORT = ParityReport(
@@ -211,6 +223,7 @@ def write_fake_bundle(
     tokenizer: bool = True,
     max_context: int = 512,
     template: str | None = None,
+    hidden: bool = False,
 ) -> Bundle:
     """A bundle that is whole, but whose graphs are no graphs."""
     content = folder / "v1"
@@ -233,7 +246,7 @@ def write_fake_bundle(
         source=Source("folder", "fake"),
         model=Model("gpt2", 1000, 1, 1, VOCAB_SIZE, max_context),
         quantization=Quantization("fp32", FLOATS, FLOATS),
-        variants=(fake_variant(),),
+        variants=(fake_variant(hidden=hidden),),
         tokenizer="tokenizer.json" if tokenizer else None,
         generation_config="generation_config.json",
         parity="parity.json",
@@ -253,14 +266,18 @@ def fake_llm(
     max_context: int = 512,
     prefill_chunk: int = 8,
     template: str | None = None,
+    hidden: bool = False,
+    prefix_cache: int | None = 0,
 ) -> LLM:
-    bundle = write_fake_bundle(folder, config=config, tokenizer=tokenizer, max_context=max_context, template=template)
+    bundle = write_fake_bundle(
+        folder, config=config, tokenizer=tokenizer, max_context=max_context, template=template, hidden=hidden
+    )
     path = bundle.file("tokenizer.json")
     return LLM(
         bundle,
         edgegen.tokenizer.Tokenizer.from_file(path) if tokenizer else None,
-        fake_runner(graphs, max_context),
-        EngineOptions(prefill_chunk=prefill_chunk, prefix_cache=0),  # so that each request's runs can be counted
+        fake_runner(graphs, max_context, hidden=hidden),
+        EngineOptions(prefill_chunk=prefill_chunk, prefix_cache=prefix_cache),  # 0: each request's runs can be counted
     )
 
 

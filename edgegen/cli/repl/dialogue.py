@@ -36,6 +36,7 @@ class Model(Protocol):
         self, conversation: Sequence[Message], options: GenerationOptions, /, *, session: Session
     ) -> Stream: ...
     def decode(self, ids: Sequence[int], /) -> str: ...
+    def check_session(self, session: Session, /) -> None: ...
 
 
 class Chat:
@@ -71,6 +72,8 @@ class Chat:
         try:
             return self._model.stream_chat((*self._system(), *self._asked), options, session=self._session)
         except PromptTooLongError as error:
+            if options.context_overflow == "drop_oldest":  # what was said before is no reason
+                raise
             raise _too_long(error, self._model.max_context, begun=bool(self._said)) from None
 
     def keep(self, answer: str, result: GenerationResult | None) -> None:
@@ -207,7 +210,12 @@ Dialogue = Chat | Completion
 
 
 def dialogue_of(model: Model, session: Session) -> Dialogue:
-    """The dialogue that a saved session continues."""
+    """The dialogue that a saved session continues.
+
+    Raises:
+        SessionError: the session was begun with another model.
+    """
+    model.check_session(session)
     return Chat(model, session=session) if session.messages else Completion(model, session)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from edgegen.cli.repl.commands import Do, Say, help_text, parse
 from edgegen.cli.repl.dialogue import Completion, Dialogue, Model, dialogue_of
 from edgegen.cli.repl.settings import SETTABLE, option_named, read_value
+from edgegen.cli.session_file import dropped_note
 from edgegen.cli.stats_line import stats_line
 from edgegen.errors import UsageError, did_you_mean
 from edgegen.generation.results import GenerationResult
@@ -51,6 +52,8 @@ class Repl:
         self._options = options.override(self._given)
         self._stats, self._last_stats = stats, ""
         self._answers_again = 0
+        self._dropped = 0
+        """How many messages of the conversation the last prompt had not."""
         self.dialogue = dialogue
         self._commands: dict[str, Callable[[str], None]] = {
             "/set": self._set,
@@ -109,6 +112,10 @@ class Repl:
             self._last_stats = stats_line(result)
             if self._stats:
                 self.screen.note(self._last_stats)
+            if result.dropped_messages > self._dropped:
+                told = dropped_note(result.dropped_messages, self._model.max_context)
+                self.screen.note(f"({told}; /set context_overflow error refuses such turns)")
+            self._dropped = result.dropped_messages
         if not self.screen.interactive:
             return
         if result is None:

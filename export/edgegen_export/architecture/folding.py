@@ -32,8 +32,13 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
         for module in (f"layers.{i}.attn.o", f"layers.{i}.mlp.down"):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
     multiply(["embed.weight"], config.embedding_multiplier)
-    logits = config.logit_multiplier / (config.embedding_multiplier if config.tied_head else 1.0)
+    logits = final_multiplier(config)
     assert config.final_norm or logits == 1.0, "there is nothing to fold the logits' multiplier into"
     multiply(["final_norm.weight", "final_norm.bias"], logits)
     multiply(["head.bias"], config.logit_multiplier)
     return result
+
+
+def final_multiplier(config: DecoderConfig) -> float:
+    """What :func:`folded` multiplies the final norm with."""
+    return config.logit_multiplier / (config.embedding_multiplier if config.tied_head else 1.0)

@@ -450,10 +450,15 @@ def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, str
     return norm(g, params, config, stream, "final_norm")[0] if config.final_norm else added(g, stream)
 
 
+def projected(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value) -> Value:
+    """hidden [b, t, d] in the embedding's width, [b, t, e]."""
+    if config.embedding_size in (None, config.hidden_size):
+        return hidden
+    return linear(g, params.matrix("head_in"), hidden)
+
+
 def head(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value) -> Value:
-    """The logits [b, t, v] of hidden [b, t, d]."""
-    if config.embedding_size not in (None, config.hidden_size):
-        hidden = linear(g, params.matrix("head_in"), hidden)
+    """The logits [b, t, v] of hidden [b, t, e]."""
     logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden, params.bias("head"))
     return softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
 

@@ -1,6 +1,7 @@
 """The prefill graph and the decode graph of a decoder, built from the same blocks."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from edgegen.bundle.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
 from edgegen_export.architecture.config import Alibi, DecoderConfig
@@ -14,9 +15,16 @@ from edgegen_export.graph.blocks import (
     embedding,
     final_hidden,
     head,
+    projected,
 )
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
+
+HIDDEN_STATES = "hidden_states"
+"""The output of the hidden states."""
+
+HIDDEN_SCALE = "hidden_states.scale"
+"""The vector [e] that they are multiplied with."""
 
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
@@ -77,8 +85,22 @@ def build_states(config: DecoderConfig, params: Parameters, kv: KVSpec) -> Graph
     return _build("prefill", config, params, kv, with_states=True)
 
 
+def build_with_hidden(config: DecoderConfig, params: Parameters, kv: KVSpec, *, scaled: bool) -> GraphBuilder:
+    """The prefill graph with the hidden states [b, t, e] before the head as one more output, ``hidden_states``.
+
+    ``scaled``: they are multiplied with the vector ``HIDDEN_SCALE``, which undoes what was folded into the final norm.
+    """
+    return _build("prefill", config, params, kv, hidden="scaled" if scaled else "as they are")
+
+
 def _build(
-    phase: Phase, config: DecoderConfig, params: Parameters, kv: KVSpec, *, with_states: bool = False
+    phase: Phase,
+    config: DecoderConfig,
+    params: Parameters,
+    kv: KVSpec,
+    *,
+    with_states: bool = False,
+    hidden: Literal["scaled", "as they are"] | None = None,
 ) -> GraphBuilder:
     names = GraphContract()
     g = GraphBuilder(phase)
@@ -93,14 +115,26 @@ def _build(
             state = g.op.Identity(added(g, stream))
             g.output(state_name(layer), state, "float32", ["batch", "tokens", config.hidden_size])
     with g.scope("head"):
-        hidden = final_hidden(g, params, config, stream)
+        final = final_hidden(g, params, config, stream)
+        if hidden is not None:
+            final = projected(g, params, config, final)
+            final = _hidden_output(g, params, config, final, scaled=hidden == "scaled")
         wanted = "tokens"
         if phase == "prefill":
             wanted = "wanted"
-            hidden = pick(g, hidden, g.input(names.logits_indices, "int64", ["batch", wanted]))
-        logits = head(g, params, config, hidden)
+            final = pick(g, final, g.input(names.logits_indices, "int64", ["batch", wanted]))
+        if hidden is None:  # after the choice of positions, of which there are fewer
+            final = projected(g, params, config, final)
+        logits = head(g, params, config, final)
     g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
     return g
+
+
+def _hidden_output(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, *, scaled: bool) -> Value:
+    """Declare the output of ``hidden`` [b, t, e]; returns what the head is to take."""
+    result = g.op.Mul(hidden, g.weight(params.vector(HIDDEN_SCALE))) if scaled else hidden
+    g.output(HIDDEN_STATES, result, "float32", ["batch", "tokens", config.embedding_size or config.hidden_size])
+    return hidden if scaled else Value(HIDDEN_STATES)
 
 
 def state_name(layer: int) -> str:

@@ -61,6 +61,9 @@ class TracedSource:
     def build_states(self, kv: KVSpec, params: Parameters) -> None:
         """Layers are not known."""
 
+    def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> None:
+        """Nor is the final norm."""
+
     def states(self, ids: Ids) -> Iterator[Array]:
         return iter(())
 

@@ -14,6 +14,7 @@ from edgegen.bundle.manifest import (
     AdapterSource,
     FileEntry,
     GraphContract,
+    HiddenStates,
     KVLayer,
     KVSpec,
     Manifest,
@@ -289,3 +290,36 @@ def test_the_memory_of_a_token_is_two_vectors_per_layer(raw: dict[str, Any]) -> 
     kv = Manifest.from_json(json.dumps(raw)).variants[0].kv
     assert kv.bytes_per_token == 2 * 1 * 1 * 4 + 2 * 3 * 5 * 4
     assert replace(kv, dtype="int8").bytes_per_token == 2 * 1 * 1 + 2 * 3 * 5
+
+
+def test_hidden_states_may_be_left_out(raw: dict[str, Any]) -> None:
+    """And then nothing is written of them: such bundles are what they were before there were any."""
+    (variant,) = raw["variants"]
+    assert "hidden_states" not in variant
+    variant["hidden_states"] = {"name": "hidden", "size": 4}
+    text = json.dumps(raw)
+    manifest = Manifest.from_json(text)
+    assert manifest.variants[0].hidden_states == HiddenStates("hidden", 4)
+    assert json.loads(manifest.to_json()) == raw
+
+
+@pytest.mark.parametrize(
+    ("hidden", "expected"),
+    [
+        ({"name": "hidden", "size": 0}, ["variants[0].hidden_states.size: at least 1 expected"]),
+        ({"name": "hidden"}, ["variants[0].hidden_states.size: missing"]),
+        ("hidden", ["variants[0].hidden_states: object expected, found str"]),
+    ],
+)
+def test_hidden_states_have_a_name_and_a_size(raw: dict[str, Any], hidden: Any, expected: list[str]) -> None:
+    raw["variants"][0]["hidden_states"] = hidden
+    assert problems(raw) == expected
+
+
+def test_traced_graphs_have_no_hidden_states(raw: dict[str, Any]) -> None:
+    (variant,) = raw["variants"]
+    variant["hidden_states"] = {"name": "hidden", "size": 4}
+    variant["kv"]["kind"] = "concat"
+    for one in variant["kv"]["classes"].values():
+        one |= {"seqlens": None, "total": None}
+    assert problems(raw) == ["variants[0].hidden_states: null expected for a cache of kind 'concat'"]

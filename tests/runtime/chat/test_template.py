@@ -334,6 +334,15 @@ def test_templates_are_chosen_by_name_by_tools_and_by_default() -> None:
         ChatTemplate({"a": "", "b": ""}).render(Conversation(PLAIN))
 
 
+def test_which_variables_a_template_reads() -> None:
+    source = "{% if enable_thinking %}thinking{% endif %}{{ messages[0].reasoning_effort }}"
+    template = ChatTemplate({"default": source})
+    conversation = Conversation([USER])
+    assert template.reads(conversation, "enable_thinking")
+    assert not template.reads(conversation, "thinking")
+    assert not template.reads(conversation, "reasoning_effort")
+
+
 def test_a_malformed_template_is_found_when_it_is_used() -> None:
     template = ChatTemplate({"default": "d", "rag": "{% if"})
     assert template.render(Conversation(PLAIN)) == "d"

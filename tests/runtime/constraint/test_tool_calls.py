@@ -1,9 +1,12 @@
 """Calls that must be made: whatever a model says, it is calls of the tools, and the parser reads them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from edgegen.chat.reasoning import ReasoningMarkers
 from edgegen.chat.reply import Reply, ReplyFormat, ReplyParser
@@ -11,7 +14,7 @@ from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat
 from edgegen.chat.tools import Tools
 from edgegen.constraint import ToolCallConstraint
 from edgegen.errors import ConstraintError
-from tests.runtime.chat.test_reply import joined, written
+from tests.runtime.chat.test_reply import TOOLS, joined, parsed, written, written_by_templates
 from tests.runtime.constraint.fake_model import FakeModel, generate
 from tests.runtime.constraint.vocabulary import Vocabulary
 
@@ -57,11 +60,33 @@ def test_each_call_is_allowed_as_its_family_writes_it(qwen: Vocabulary, style: T
         assert not qwen.accepts(constraint, written(style, [other]))
 
 
+@pytest.mark.slow
+def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: Path) -> None:
+    seen = set[tuple[str, str]]()
+    for name, style, calls, text in written_by_templates(test_data):
+        start = text.index(style.wrappers[0] if style.wrappers else style.opening or "{")
+        last = max(
+            text.rfind(end) + len(end) for end in (style.closing, *style.wrappers[1:], "}", "]") if end and end in text
+        )
+        said = text[start : last if style.opening else text.rindex("}") + 1]
+        assert TOOLS is not None
+        if (style.name, said) in seen:
+            continue
+        seen.add((style.name, said))
+        for required in (True, False):
+            form = ReplyFormat(style=style, tools=replace(TOOLS, required=required))
+            state = qwen.start(ToolCallConstraint.of(form, {}))
+            ids = qwen.encode(said)
+            allowed = state.valid_prefix(ids)
+            assert allowed == ids, f"{name}: {calls} {said!r} only {qwen.tokenizer.decode(allowed)!r}"
+
+
 @STYLES
 def test_several_calls_are_allowed_unless_one_is_named(qwen: Vocabulary, style: ToolFormat) -> None:
-    if style.name == "kimi":  # whose calls are numbered; any number is read
-        return
     assert qwen.accepts(ToolCallConstraint.of(form_of(style), {}), written(style, CALLS))
+    one = Tools.read(DEFINITIONS, "required", parallel=False)
+    assert qwen.accepts(ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {}), written(style, CALLS[2:]))
+    assert not qwen.accepts(ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {}), written(style, CALLS))
     assert not qwen.accepts(ToolCallConstraint.of(form_of(style, by_name("now")), {}), written(style, CALLS[2:] * 2))
 
 
@@ -102,12 +127,86 @@ def test_thoughts_may_come_first(qwen: Vocabulary) -> None:
     assert not qwen.accepts(must, call)
 
 
+@STYLES
+def test_calls_in_free_text_are_calls_of_the_tools(qwen: Vocabulary, style: ToolFormat) -> None:
+    free, call = ToolCallConstraint.of(form_of(style, "auto"), {}), written(style, CALLS[:1])
+    before = "I look. <tool, {x}\n" if style.opening else ""
+    for text in ("", "Hello {", "<think>", before + call, before + written(style, CALLS)):
+        assert qwen.accepts(free, text)
+    for broken in (call.replace("city", "town"), call.replace("Oslo", "Oslo</arg_value>").replace("unit", "units")):
+        assert not qwen.accepts(free, broken)
+    unknown = call.replace("get_weather", "get_wether")
+    assert qwen.accepts(free, unknown) == (not style.opening)
+    state = qwen.start(free)
+    assert state.valid_prefix(qwen.encode(call)) == qwen.encode(call)
+    one = Tools.read(DEFINITIONS, "auto", parallel=False)
+    single = ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {})
+    assert qwen.accepts(single, "Hello")
+    assert qwen.accepts(single, before + written(style, CALLS[2:]))
+    assert not qwen.accepts(single, before + written(style, CALLS[1:]))
+
+
+@STYLES
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_is_thought_is_no_call(qwen: Vocabulary, style: ToolFormat, begun: bool) -> None:
+    form = form_of(style, "auto", reasoning=THINK, in_reasoning=begun)
+    call, opening = written(style, CALLS[:1]), "" if begun else "<think>\n"
+    broken = call.replace("city", "town")
+    free = ToolCallConstraint.of(form, {})
+    for said in ("", "\n\nYes.", "\n\n" + call):
+        assert qwen.accepts(free, f"{opening}Hm, {broken}</think>{said}")
+    assert qwen.accepts(free, f"{opening}Hm, {broken}")
+    assert not qwen.accepts(free, f"{opening}Hm.\n</think>\n\n{broken}")
+    assert qwen.accepts(free, broken) == begun
+
+
+PIECES = ["<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "{", "}", " ", "\n", "x", "; ",
+          '{"name": "now"', "<|python_tag|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"]  # fmt: skip
+
+
+@STYLES
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.sampled_from([*PIECES, *range(3), *range(3)]), max_size=7), thinks=st.booleans())
+def test_free_text_is_read_as_the_grammar_has_it(
+    qwen: Vocabulary, style: ToolFormat, pieces: list[str | int], thinks: bool
+) -> None:
+    text = "".join(written(style, [CALLS[piece]]) if isinstance(piece, int) else piece for piece in pieces)
+    form = form_of(style, "auto", reasoning=THINK if thinks else None)
+    ids = qwen.encode(text)
+    state = qwen.start(ToolCallConstraint.of(form, {}))
+    prefix = state.valid_prefix(ids)
+    for token_id in prefix:
+        state.accept(token_id)
+    parser = ReplyParser(replace(form, constrained=True))
+    reply = sum((parser.push(letter) for letter in qwen.tokenizer.decode(prefix)), Reply()) + parser.finish()
+    told, calls = joined(reply), [(call.id, call.name, call.arguments_json) for call in reply.tool_calls]
+    assert told[: len(calls)] == calls
+    assert len(told) <= len(calls) + (not state.may_stop)
+    if state.may_stop and prefix == ids:
+        content, thought, read = parsed(form, [text])
+        assert read == [(call.name, call.arguments) for call in reply.tool_calls]
+        assert (content.strip(), thought) == (reply.content.strip(), reply.reasoning_content)
+
+
 def test_a_marker_that_is_a_special_token_is_that_token(qwen: Vocabulary) -> None:
+    def encode(text: str) -> list[int]:
+        return qwen.tokenizer.encode(text, add_special_tokens=False)
+
     style = ToolFormat("of special tokens", (), "<|vision_start|>", "<|vision_end|>", "object")
     special = {text: token_id for text in style.markers if (token_id := qwen.tokenizer.token_to_id(text)) is not None}
     assert len(special) == 2
     constraint = ToolCallConstraint.of(form_of(style), special)
-    assert qwen.accepts(constraint, qwen.tokenizer.encode(written(style, CALLS[:1]), add_special_tokens=False))
+    assert qwen.accepts(constraint, encode(written(style, CALLS[:1])))
+    think = ReasoningMarkers("<|box_start|>", "<|box_end|>")
+    special |= {text: encode(text)[0] for text in (think.opening, think.closing)}
+    for begun in (True, False):
+        free = ToolCallConstraint.of(form_of(style, "auto", reasoning=think, in_reasoning=begun), special)
+        call, opening = written(style, CALLS), "" if begun else "<|box_start|>"
+        broken = call.replace("city", "town")
+        assert qwen.accepts(free, encode(f"{opening}Hm, {broken}<|box_end|>Well,\n{call}\nor so"))
+        assert not qwen.accepts(free, encode(f"{opening}Hm.<|box_end|>Well,\n{broken}"))
+        assert qwen.accepts(free, encode(f"Well,\n{broken}")) == begun
+        assert not qwen.accepts(free, encode(f"{opening}Hm.<|box_end|><|box_start|>"))
 
 
 def test_an_argument_that_cannot_be_enforced_is_named(qwen: Vocabulary) -> None:

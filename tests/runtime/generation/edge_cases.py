@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegen.constraint import Choice, Regex
-from edgegen.errors import EdgegenError, LogitsError, OptionError, PromptTooLongError, UsageError
+from edgegen.errors import EdgegenError, LogitsError, OptionError, OptionLogitsError, PromptTooLongError, UsageError
 from tests.runtime.models import EOS, VOCAB_SIZE
 from tests.runtime.sampling.edge_cases import CASES as LOGITS_CASES
 
@@ -128,7 +128,7 @@ CASES = (
         "nothing but ends, held back",
         {"eos_token_id": ALL, "min_new_tokens": 1},
         error=("at token 1 of the answer, no token is left",),
-        kind=LogitsError,
+        kind=OptionLogitsError,
     ),
     refused("an empty stop string", {"stop_strings": ["x", ""]}, "stop_strings: an empty string would stop at once"),
     refused("a stop string that is a number", {"stop_strings": 5}, "stop_strings: text expected, found 5"),
@@ -162,7 +162,7 @@ CASES = (
             f"all masked, {name}",
             {"suppress_tokens": ALL, **options},
             error=("at token 1 of the answer, no token is left to choose from: all of them are masked",),
-            kind=LogitsError,
+            kind=OptionLogitsError,
         )
         for name, options in {
             "greedily": {},
@@ -176,7 +176,7 @@ CASES = (
         "all masked after two",
         {"suppress_tokens": ALL[2:], "no_repeat_ngram_size": 1},
         error=("at token 3 of the answer, no token is left",),
-        kind=LogitsError,
+        kind=OptionLogitsError,
     ),
     EdgeCase("all but one masked", {"suppress_tokens": ALL[1:]}, ids=(0,) * 6),
     EdgeCase("all but one masked, drawn", {"suppress_tokens": ALL[1:], "temperature": 1e30}, ids=(0,) * 6),
@@ -219,7 +219,21 @@ CASES = (
     EdgeCase("guidance of 1", {"guidance_scale": 1}, like=GREEDY),
     EdgeCase("guidance of 0 is the negative prompt", {"guidance_scale": 0, "negative_prompt": PROMPT}, like=GREEDY),
     EdgeCase("guidance of the same prompt", {"guidance_scale": 1e6, "negative_prompt": PROMPT}, like=GREEDY),
-    EdgeCase("guidance as strong as numbers are", {"guidance_scale": 3.4e38}, kind=LogitsError, error=("infinite",)),
+    EdgeCase(
+        "guidance as strong as numbers are", {"guidance_scale": 3.4e38}, kind=OptionLogitsError, error=("infinite",)
+    ),
+    EdgeCase(
+        "a penalty as small as numbers are", {"repetition_penalty": 5e-324}, kind=OptionLogitsError, error=("infinite",)
+    ),
+    EdgeCase(
+        "biases as large as numbers are",
+        {"logit_bias": {2: 3.4e38}, "sequence_bias": {(2,): 3.4e38}},
+        kind=OptionLogitsError,
+        error=("at token 1 of the answer, the request's options make logits NaN or infinite",),
+    ),
+    EdgeCase(
+        "biases as large as numbers are, in beams", {"logit_bias": dict.fromkeys(ALL, 3.4e38), "num_beams": 3}, count=6
+    ),
     refused("negative guidance", {"guidance_scale": -1}, "guidance_scale: must be at least 0"),
     refused("a negative prompt for nothing", {"negative_prompt": "x"}, "negative_prompt is for guidance"),
     EdgeCase(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,14 @@ from edgegen.errors import ConstraintError, ConversationError, OptionError, Prom
 from tests.runtime.saying import ASKED, CALL, TEMPLATE, THINKING, get_weather, saying
 
 PLAIN = TEMPLATE.replace("tools", "nothing")
+
+UNENFORCEABLE: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "not": {"required": ["town"]}},
+    },
+}
 
 
 @pytest.fixture
@@ -110,6 +118,36 @@ def test_a_call_that_must_be_made_is_made(folder: Path, choice: Any) -> None:
     assert llm.chat(ASKED, tools=[get_weather], tool_choice=choice).tool_calls[0].arguments == {"city": "Oslo"}
 
 
+def test_a_call_that_may_be_made_follows_its_schema(folder: Path) -> None:
+    said = "I look.\n" + CALL.replace("get_weather", "get_wether").replace("city", "town")
+    llm, _ = saying(folder, said)
+    answer = llm.chat(ASKED, tools=[get_weather], max_new_tokens=60)
+    assert answer.text.startswith('I look.\n<tool_call>\n{"name": "get_weather"')
+    assert llm.chat(ASKED, tools=[get_weather], max_new_tokens=7).content == "I look."
+
+
+def test_a_schema_that_cannot_be_enforced_is_an_error_only_where_a_call_must_be_made(folder: Path) -> None:
+    llm, _ = saying(folder, CALL)
+    stream = llm.stream_chat(ASKED, tools=[UNENFORCEABLE])
+    deltas = [delta for chunk in stream for delta in chunk.tool_call_deltas]
+    (call,) = stream.result.tool_calls
+    assert [(d.index, d.id, d.name, d.arguments) for d in deltas] == [(0, call.id, "get_weather", '{"city": "Oslo"}')]
+    with pytest.raises(ConstraintError, match=r"Unimplemented keys: .*not"):
+        llm.chat(ASKED, tools=[UNENFORCEABLE], tool_choice="required")
+
+
+def test_without_parallel_calls_there_is_one(folder: Path) -> None:
+    llm, _ = saying(folder, f"{CALL}\n{CALL}")
+    for tool, choice in ((get_weather, "auto"), (get_weather, "required"), (UNENFORCEABLE, "auto")):
+        answer = llm.chat(ASKED, tools=[tool], tool_choice=choice, parallel_tool_calls=False)
+        assert [call.arguments for call in answer.tool_calls] == [{"city": "Oslo"}]
+        assert (answer.finish_reason, answer.text == CALL) == ("tool_calls", tool is get_weather)
+        assert len(llm.chat(ASKED, tools=[tool], tool_choice=choice).tool_calls) == 2
+    assert llm.chat(ASKED, parallel_tool_calls=False).content == f"{CALL}\n{CALL}"
+    with pytest.raises(ConversationError, match="parallel_tool_calls is True or False, not 'no'"):
+        llm.chat(ASKED, tools=[get_weather], parallel_tool_calls=cast(Any, "no"))
+
+
 def test_a_constraint_of_another_kind_contradicts_a_call(folder: Path) -> None:
     llm, _ = saying(folder, "")
     with pytest.raises(ConstraintError, match="tool_choice asks for a tool call, and response_format"):
@@ -155,6 +193,8 @@ def test_a_model_whose_template_knows_no_tools_is_told_of_them(folder: Path, tem
 def test_an_answer_cut_short_has_no_call(folder: Path) -> None:
     llm, _ = saying(folder, CALL)
     answer = llm.chat(ASKED, tools=[get_weather], max_new_tokens=30)
+    assert (answer.finish_reason, answer.tool_calls, answer.content) == ("length", (), "")
+    answer = llm.chat(ASKED, tools=[UNENFORCEABLE], max_new_tokens=30)
     assert (answer.finish_reason, answer.tool_calls, answer.content) == ("length", (), CALL[:30])
     token = CancelToken()
     token.cancel()

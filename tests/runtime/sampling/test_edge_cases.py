@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgegen.errors import EdgegenError, LogitsError, OptionError
+from edgegen.errors import EdgegenError, LogitsError, OptionError, OptionLogitsError
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.sampling.edge_cases import CASES, HIGHEST, INF, LOWEST, NAN, EdgeCase
@@ -37,7 +37,8 @@ def test_edge_case(case: EdgeCase) -> None:
         assert possible == case.left
         assert drawn <= possible
         return
-    expected = LogitsError if case.error in ("logits are NaN or infinite", "no token is left") else OptionError
+    kinds = {"logits are NaN or infinite": LogitsError, "no token is left": OptionLogitsError}
+    expected = kinds.get(case.error, OptionError)
     with pytest.raises(EdgegenError, match=re.escape(case.error)) as caught:
         chosen(case) if case.logits else LogitsSettings(**case.settings)
     assert type(caught.value) is expected

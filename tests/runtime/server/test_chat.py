@@ -126,6 +126,18 @@ def test_the_answer_to_a_call_goes_on(folder: Path) -> None:
     assert "<tool>rain" in graphs.prompt
 
 
+def test_earlier_calls_are_shown_without_tools(folder: Path) -> None:
+    """Also for a model whose template knows none: the system message tells of them."""
+    client, graphs = chatting(
+        folder, "It rains.", TEMPLATE.replace("tool_calls", "nothing").replace("tools", "nothing")
+    )
+    call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "1", "content": "rain"}
+    client.post(CHAT, json={"messages": [*ASKED, called, result]})
+    assert '"city": "Oslo"' in graphs.prompt
+
+
 def test_thoughts_are_apart(folder: Path) -> None:
     client, _ = chatting(folder, "Let me see.\n</think>\n\nYes.", THINKING)
     message = client.post(CHAT, json={"messages": ASKED}).json()["choices"][0]["message"]

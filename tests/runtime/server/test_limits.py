@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.options.generation import GenerationOptions
+from edgegen.options.table import MOST_SEQUENCES
 from edgegen.server.options import (
     MOST_BIASES,
     MOST_BODY_BYTES,
@@ -16,9 +17,11 @@ from edgegen.server.options import (
     MOST_PROMPTS,
     MOST_STOP_CHARACTERS,
     MOST_STOPS,
+    MOST_TOOL_BYTES,
+    MOST_TOOLS,
     ServerOptions,
 )
-from tests.runtime.models import RandomGraphs, fake_llm
+from tests.runtime.models import VOCAB_SIZE, RandomGraphs, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of, error_of
 
 
@@ -170,6 +173,139 @@ def test_size_of_a_body(client: TestClient, extra: int, status: int) -> None:
     head = json.dumps({"unknown": ""}).encode()
     body = head[:-2] + b"x" * (MOST_BODY_BYTES - len(head) + extra) + head[-2:]
     assert client.post(COMPLETION, content=body).status_code == status
+
+
+def tool(name: str = "look_up", size: int = 0) -> dict[str, Any]:
+    """A tool, whose definition has ``size`` bytes of JSON if that is more than it needs."""
+    made: dict[str, Any] = {"type": "function", "function": {"name": name, "description": ""}}
+    made["function"]["description"] = "x" * max(0, size - len(json.dumps(made)))
+    return made
+
+
+LISTS = ("suppress_tokens", "begin_suppress_tokens", "stop_token_ids", "eos_token_id", "forced_eos_token_id")
+CHAT_AT_LIMIT: dict[str, dict[str, Any]] = {
+    "messages": {"messages": [{"role": "user", "content": ""}] * MOST_MESSAGES},
+    "tools": {"tools": [tool(f"tool_{n}") for n in range(MOST_TOOLS)], "tool_choice": "none"},
+    "a tool's size": {"tools": [tool(size=MOST_TOOL_BYTES)], "tool_choice": "none"},
+    "n": {"n": MOST_SEQUENCES, "temperature": 1.0},
+    "top_logprobs": {"top_logprobs": 20},
+    "dry_sequence_breakers": {"dry_sequence_breakers": [1] * MOST_BIASES},
+    "sequence_bias": {"sequence_bias": [[[n % 250, n % 249], 1] for n in range(MOST_BIASES)]},
+    "bad_words_ids": {"bad_words_ids": [[n % 250, n % 249] for n in range(MOST_BIASES)]},
+    **{name: {name: [n % 200 for n in range(MOST_BIASES)]} for name in LISTS},
+}
+
+
+@pytest.mark.parametrize("name", CHAT_AT_LIMIT)
+def test_a_chat_at_the_limit_is_answered(client: TestClient, name: str) -> None:
+    body = {"messages": HELLO, "max_tokens": 1, **CHAT_AT_LIMIT[name]}
+    response = client.post(CHAT, json=body)
+    assert response.status_code == 200, response.text
+
+
+CHAT_VALUES: dict[str, list[Any]] = {
+    "tools": [
+        *([tool(f"tool_{n}") for n in range(count)] for count in (MOST_TOOLS + 1, 10 * MOST_TOOLS)),
+        *([tool(size=size)] for size in (MOST_TOOL_BYTES + 1, 10 * MOST_TOOL_BYTES)),
+        *(-1, 0, "", "x", False, True, {}, [1], [None], [[]], [{}], [{"type": "function"}]),
+    ],
+    "tool_choice": [-1, 1.5, True, [], {}, "x", {"type": "function"}, {"type": "function", "function": {"name": 1}}],
+    "top_logprobs": [21, 200, -1, 1.5, "1", True, [1]],
+    "logprobs": [1, "true", [], 0.5],
+    "n": [MOST_SEQUENCES + 1, 10 * MOST_SEQUENCES, 0, -1, 1.5, "2", True],
+    "response_format": [
+        -1,
+        "json",
+        [],
+        {},
+        {"type": 3},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": 1},
+    ],
+    "sequence_bias": [[[[1], 1]] * count for count in (MOST_BIASES + 1, 10 * MOST_BIASES)] + [[1], [[1, 1]], {"1": 1}],
+    "bad_words_ids": [[[1]] * count for count in (MOST_BIASES + 1, 10 * MOST_BIASES)] + [[1], [[]], 3, [["a"]]],
+    "mirostat": [1, 3, -2, "2", True, False, 0.5],
+    **{
+        name: [[1] * (MOST_BIASES + 1), [1] * 10 * MOST_BIASES, -1, 2**31, 1.5, "1", True, [-1], [1.5], ["a"], {}]
+        for name in (*LISTS, "dry_sequence_breakers")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [(param, value) for param, values in CHAT_VALUES.items() for value in values],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_chat_beyond_a_limit_is_refused(client: TestClient, graphs: RandomGraphs, param: str, value: Any) -> None:
+    before = len(graphs.runs)
+    body: dict[str, Any] = {"messages": HELLO, "max_tokens": 1, "tools": [tool()]} | {param: value}
+    response = client.post(CHAT, json=body)
+    assert response.status_code == 400, response.text
+    assert error_of(response)["param"] == param
+    assert len(graphs.runs) == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"suppress_tokens": [*range(VOCAB_SIZE)]},
+        {"logit_bias": dict.fromkeys(map(str, range(VOCAB_SIZE)), "-inf")},
+        {"repetition_penalty": 5e-324},
+        {"guidance_scale": 3.4e38},
+        {"logit_bias": {"1": 3.4e38}, "sequence_bias": [[[1], 3.4e38]]},
+    ],
+    ids=lambda body: " ".join(body),
+)
+@pytest.mark.parametrize("more", [{}, {"temperature": 1.0, "seed": 1}])
+def test_options_that_leave_no_token_are_an_error_of_the_client(
+    client: TestClient, body: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """It shows in the first step only; the model is not to blame."""
+    response = client.post(COMPLETION, json=said(prompt="Once upon a time", **body, **more))
+    assert response.status_code == 400, response.text
+    assert "the model" not in error_of(response)["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "content"),
+        ("/tokenize", {"content": 3}, "content"),
+        ("/tokenize", {"content": "a", "prompt": "a"}, "prompt"),
+        ("/tokenize", {"content": "a", "add_special_tokens": 1}, "add_special_tokens"),
+        ("/tokenize", {"text": "a"}, "text"),
+        ("/tokenize", {"content": "a", "model": 3}, "model"),
+        *(
+            ("/detokenize", {"tokens": value}, "tokens")
+            for value in (None, 3, "a", [1.5], ["a"], [-1], [2**31], [10**30])
+        ),
+    ],
+)
+def test_tokenization_is_checked(client: TestClient, path: str, body: dict[str, Any], param: str) -> None:
+    response = client.post(path, json=body)
+    assert response.status_code == 400, response.text
+    assert error_of(response)["param"] == param
+
+
+@pytest.mark.parametrize("grammar", ["", "start: (", "root ::= (", 'start: "a" missing'])
+def test_a_grammar_that_is_none_is_named(client: TestClient, grammar: str) -> None:
+    response = client.post(COMPLETION, json=said(grammar=grammar))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "grammar"
+
+
+@pytest.mark.parametrize("body", [{"model": "x" * 10**6}, {"x" * 10**6: 1}], ids=["model", "name"])
+def test_an_error_does_not_repeat_a_megabyte(client: TestClient, body: dict[str, Any]) -> None:
+    response = client.post(COMPLETION, json=said(**body))
+    assert len(error_of(response)["param"]) < 300
+    assert len(response.content) < 20_000
+
+
+def test_unknown_query_parameters_are_refused(client: TestClient) -> None:
+    assert error_of(client.get("/props?modl=fake"))["message"] == (
+        "'modl' is not a parameter of /props (did you mean 'model'?)."
+    )
 
 
 @pytest.mark.parametrize("count", [MOST_MESSAGES + 1, 10 * MOST_MESSAGES])

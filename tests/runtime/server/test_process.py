@@ -15,6 +15,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
+from edgegen.server.installed_models import InstalledModels
 from tests.waiting import PATIENCE_S, until
 
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
@@ -62,7 +63,7 @@ def llm(int8_bundle: Bundle) -> LLM:
 
 
 def test_models(client: Any, model: str) -> None:
-    assert [one.id for one in client.models.list()] == [model]
+    assert [one.id for one in client.models.list()] == [model, "stories"]
     assert client.models.retrieve(model).owned_by == "edgegen"
 
 
@@ -165,10 +166,38 @@ def test_the_end_lets_running_requests_finish(int8_bundle: Bundle, number: signa
         assert process.wait(PATIENCE_S) == code
 
 
+def test_bundles_of_the_store_are_loaded_on_demand(tmp_path: Path, int8_bundle: Bundle) -> None:
+    """There is room for two models: the third drives one out."""
+    store = tmp_path / "home" / "bundles"
+    store.mkdir(parents=True)
+    for name in ("two", "three"):
+        (store / name).symlink_to(int8_bundle.path)
+    budget = InstalledModels({"one": str(int8_bundle.path)}, EngineOptions(kv="int8")).memory("one") * 5 // 2
+    arguments = ("-m", "two", "--kv", "int8", "--threads", "1", "--memory-budget", str(budget))
+    with serving(*arguments, EDGEGEN_HOME=str(tmp_path / "home")) as (process, address):
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S) as client:
+            assert [one.id for one in client.models.list()] == ["two", "stories", "three"]
+            texts = [
+                client.completions.create(model=name, prompt="Once", max_tokens=8, temperature=0).choices[0].text
+                for name in ("two", "three", "stories", "two")
+            ]
+            assert texts[0] == texts[1] == texts[3] != texts[2]
+            assert client.completions.create(model="three", prompt="Once", max_tokens=1).model == "three"
+            with pytest.raises(openai.NotFoundError):
+                client.completions.create(model=str(int8_bundle.path), prompt="Once")
+            states = client.get(f"{address}/models", cast_to=object)
+            assert sum(one["status"]["value"] == "loaded" for one in states["data"]) == 2
+            assert states["memory_bytes"] <= states["memory_budget_bytes"] == budget
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr
+        assert process.stderr.read() == ""
+
+
 def test_a_key_file_and_a_taken_port(tmp_path: Path, int8_bundle: Bundle) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# ours\n\nfirst\nsecond\n")
-    with serving("-m", str(int8_bundle.path), "--api-key-file", str(keys)) as (_, address):
+    with serving("-m", str(int8_bundle.path), "--no-store", "--api-key-file", str(keys)) as (_, address):
         for key in ("first", "second"):
             with openai.OpenAI(base_url=f"{address}/v1", api_key=key) as client:
                 assert len([*client.models.list()]) == 1
@@ -185,6 +214,9 @@ def test_a_key_file_and_a_taken_port(tmp_path: Path, int8_bundle: Bundle) -> Non
         (["--host", "0.0.0.0"], "add --insecure to serve everyone"),
         (["--port", "70000"], "port: must be between 0 and 65535"),
         (["--api-key-file", "/nowhere"], "cannot read /nowhere"),
+        (["--memory-budget", "much"], "'much' is no number of bytes, such as 4GB, 1.5GiB or 1500000000"),
+        (["--memory-budget", "0"], "memory_budget: must be at least 1"),
+        (["--memory-budget", "1MB"], "stories needs about"),
         (["-m", "a/stories", "-m", "b/stories"], "two bundles have the same name"),
     ],
 )

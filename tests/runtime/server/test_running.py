@@ -25,8 +25,9 @@ def app_of(llm: LLM, options: ServerOptions | None = None) -> ASGIApp:
 class Exchange:
     """One request to an ASGI application, whose client leaves when it is told to."""
 
-    def __init__(self, app: ASGIApp, body: dict[str, Any]) -> None:
+    def __init__(self, app: ASGIApp, body: dict[str, Any], path: str = COMPLETION) -> None:
         self._app = app
+        self._path = path
         self._body: bytes | None = json.dumps(body).encode()
         self.left = asyncio.Event()
         self.sent = list[dict[str, Any]]()
@@ -38,8 +39,8 @@ class Exchange:
             "http_version": "1.1",
             "method": "POST",
             "scheme": "http",
-            "path": COMPLETION,
-            "raw_path": COMPLETION.encode(),
+            "path": self._path,
+            "raw_path": self._path.encode(),
             "query_string": b"",
             "root_path": "",
             "headers": [(b"host", b"localhost")],

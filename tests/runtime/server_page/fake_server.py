@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from edgegen.server.page import page_routes
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 KEY = "secret"
 CHAT, BASE = "chat-int8", "stories-int8"
@@ -38,14 +38,20 @@ class FakeServer:
     bodies: of the requests for text so far.
     disconnected: set when a reader of an endless answer has gone.
     needs_key: whether requests need the key.
+    unloaded: models that are to be loaded before they are used; loading waits for ``may_load``, and fails with
+        ``load_problem``.
     """
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.disconnected = threading.Event()
         self.needs_key = False
+        self.unloaded = set[str]()
+        self.may_load = threading.Event()
+        self.load_problem = ""
         routes = [
-            Route("/v1/models", self._models),
+            Route("/models", self._models),
+            Route("/models/load", self._load, methods=["POST"]),
             Route("/props", self._props),
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
             Route("/v1/completions", self._completion, methods=["POST"]),
@@ -74,17 +80,30 @@ class FakeServer:
         return None
 
     async def _models(self, request: Request) -> Response:
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "edgegen"} for name in (CHAT, BASE)]
+        data = [
+            {"id": name, "status": {"value": "unloaded" if name in self.unloaded else "loaded"}}
+            for name in (CHAT, BASE)
+        ]
         return self._refused(request) or JSONResponse({"object": "list", "data": data})
+
+    async def _load(self, request: Request) -> Response:
+        name = (await request.json())["model"]
+        await asyncio.to_thread(self.may_load.wait, PATIENCE_S)
+        if self.load_problem:
+            return _error(500, self.load_problem)
+        self.unloaded.discard(name)
+        return JSONResponse({"success": True})
 
     async def _props(self, request: Request) -> Response:
         model = request.query_params["model"]
+        assert model not in self.unloaded
         return self._refused(request) or JSONResponse(
             {"model": model, "context": 1024, "chat_template": model == CHAT, "parity": PARITY, "quantization": "int8"}
         )
 
     async def _chat(self, request: Request) -> Response:
         body = await request.json()
+        assert body["model"] not in self.unloaded
         self.bodies.append(body)
         told = body["messages"][-1]["content"]
         if told == "fail":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.runtime.server_page.fake_server import CHAT, KEY, FakeServer
+from tests.runtime.server_page.fake_server import BASE, CHAT, KEY, FakeServer
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
@@ -279,6 +279,63 @@ def test_a_server_that_wants_a_key_is_given_one(open_page: Open, server: FakeSer
     page.locator(f"#model option[value={CHAT}]").wait_for(state="attached")
     page.get_by_role("alert").wait_for(state="hidden")
     assert KEY not in json.dumps(page.evaluate("({...localStorage})"))
+
+
+def test_a_model_that_is_not_loaded_is_loaded_when_it_is_chosen(open_page: Open, server: FakeServer) -> None:
+    server.unloaded.add(BASE)
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    option = page.locator(f"#model option[value={BASE}]")
+    assert option.text_content() == f"{BASE} – not loaded"
+    page.get_by_label("Model", exact=True).select_option(BASE)
+    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {BASE}…'")
+    assert option.text_content() == f"{BASE} – loading…"
+    assert page.locator("#model").get_attribute("aria-busy") == "true"
+    server.may_load.set()
+    page.locator("#text-welcome .chips button").first.wait_for()
+    assert page.locator("#parity").inner_text().startswith("int8")
+    assert option.text_content() == BASE
+    assert page.locator("#model").get_attribute("aria-busy") is None
+
+
+def test_a_model_that_the_server_has_unloaded_is_loaded_again(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "one")
+    answered(page, 1)
+    server.unloaded.add(CHAT)
+    send(page, "two")
+    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {CHAT}…'")
+    assert len(server.bodies) == 1
+    server.may_load.set()
+    answered(page, 2)
+    assert last_answer(page) == "Answer 2 to two."
+
+
+def test_stopping_while_a_model_is_loaded(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    server.unloaded.add(CHAT)
+    send(page, "one")
+    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {CHAT}…'")
+    page.keyboard.press("Escape")
+    wait_for(page, "!job")
+    assert page.locator("#alert").is_hidden()
+    assert server.bodies == []
+    server.may_load.set()
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error(open_page: Open, server: FakeServer) -> None:
+    server.unloaded.add(BASE)
+    server.load_problem = "cannot load 'stories-int8': it is damaged."
+    server.may_load.set()
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.get_by_label("Model", exact=True).select_option(BASE)
+    page.get_by_role("alert").wait_for()
+    assert server.load_problem in page.get_by_role("alert").inner_text()
+    server.load_problem = ""
+    page.get_by_role("button", name="Try again").click()
+    page.locator("#text-welcome .chips button").first.wait_for()
 
 
 def test_export_and_import(open_page: Open, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai_request import SHARED, given_parameters, request_settings, switch, wants_usage
-from edgegen.server.openai_response import CompletionFrame, failed, total_usage
+from edgegen.server.openai.request import SHARED, given_parameters, request_settings, switch, wants_usage
+from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.options import MOST_PROMPTS
 from edgegen.server.wire import Event, PromptFacts, WireRequest
 

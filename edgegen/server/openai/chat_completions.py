@@ -13,8 +13,8 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai_request import SHARED, given_parameters, request_settings, switch, wants_usage
-from edgegen.server.openai_response import CompletionFrame, failed, total_usage
+from edgegen.server.openai.request import SHARED, given_parameters, request_settings, switch, wants_usage
+from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS
 from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
 

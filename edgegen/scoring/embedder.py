@@ -1,0 +1,178 @@
+"""Embedder: turns prompts into requests for their hidden states, and pools these into embeddings.
+
+Such a request is a prefill like any other, in chunks between the steps of other requests, and ends with it. The hidden
+states of a chunk are added up at once, so that memory does not grow with the prompt.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.engine.sequence import Logits, Sequence, SequenceGroup, SequenceParams
+from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError, did_you_mean, one_or_list
+from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
+from edgegen.generation.request import Answer, Request
+from edgegen.generation.results import GenerationResult
+from edgegen.options.validation import boolean, number
+from edgegen.sampling import LogitsPipeline
+from edgegen.sampling.sampler import Sampler
+from edgegen.scoring.embeddings import Embeddings, Pooling
+from edgegen.scoring.scorer import is_several
+from edgegen.stopping.text_watcher import TextWatcher
+
+_AT_ONCE = 8
+"""Prompts that wait in the engine's queue at once: what others ask for meanwhile waits for these only."""
+
+
+class EmbeddedSequence(Sequence):
+    """A prompt that is run for its hidden states: the token behind it ends it, whatever the logits are."""
+
+    __slots__ = ()
+
+    def choose(self, logits: Logits, unconditional: Logits | None = None) -> int:
+        return 0
+
+
+class HiddenPool:
+    """Pools hidden states [tokens, size] that come in chunks."""
+
+    def __init__(self, pooling: Pooling, size: int) -> None:
+        self._pooling = pooling
+        self._sum = np.zeros(size, np.float64)
+        self._tokens = 0
+
+    def add(self, hidden: NDArray[np.float32]) -> None:
+        """Take the next tokens into account."""
+        if self._pooling == "last":
+            self._sum, self._tokens = hidden[-1].astype(np.float64), 1
+        else:
+            self._sum += hidden.sum(axis=0, dtype=np.float64)
+            self._tokens += len(hidden)
+
+    @property
+    def vector(self) -> NDArray[np.float64]:
+        """Of the tokens so far, [size]."""
+        return self._sum / self._tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Prompts on their way to their embeddings: ``requests`` fill the ``pools``, one for each."""
+
+    requests: tuple[Request, ...]
+    pools: tuple[HiddenPool, ...]
+    normalize: bool
+    dimensions: int
+
+    def run(self, run: Callable[[Ids[Request]], list[GenerationResult]]) -> Embeddings:
+        """Have ``run`` run some requests after the others, until one is cancelled.
+
+        Raises:
+            LogitsError: hidden states are NaN or infinite.
+        """
+        results = list[GenerationResult]()
+        for start in range(0, len(self.requests), _AT_ONCE):
+            results += run(self.requests[start : start + _AT_ONCE])
+            if any(result.finish_reason != "length" for result in results[start:]):
+                break
+        return self._pooled(results)
+
+    def _pooled(self, results: Ids[GenerationResult]) -> Embeddings:
+        ready = [*takewhile(lambda result: result.finish_reason == "length", results)]
+        vectors = np.zeros((len(ready), self.dimensions), np.float64)
+        for vector, pool in zip(vectors, self.pools, strict=False):
+            vector[:] = pool.vector[: self.dimensions]
+        if broken := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+            raise LogitsError(f"the model's hidden states for {_named(broken[0], self.requests)} are NaN or infinite.")
+        if self.normalize:
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors /= np.where(lengths, lengths, 1)
+        tokens = sum(result.timings.prompt_tokens for result in ready)
+        return Embeddings(vectors.astype(np.float32), tokens, len(ready) == len(self.requests))
+
+
+class Embedder:
+    """Encodes prompts, and checks that they fit the model. ``size``: that of its hidden states."""
+
+    def __init__(self, encoder: PromptEncoder, max_context: int, size: int | None) -> None:
+        """
+        Raises:
+            UsageError: there is no ``size``, for the bundle was exported without hidden states.
+        """
+        if size is None:
+            raise UsageError(
+                "this bundle has no hidden states to make embeddings of: export the model again with "
+                "`edgegen export MODEL --with-hidden`."
+            )
+        self._encoder = encoder
+        self._max_context = max_context
+        self._size = size
+
+    def build(
+        self, prompts: Prompt | Ids[Prompt], pooling: Pooling, *, normalize: bool, dimensions: int | None
+    ) -> Embedding:
+        """
+        Raises:
+            OptionError: ``pooling`` is none, ``normalize`` no bool, or there are not so many ``dimensions``.
+            UsageError: a prompt cannot be encoded; all such prompts are told.
+            PromptTooLongError: what is wrong is that they do not fit the model's context.
+        """
+        known = get_args(Pooling)
+        problems = boolean("normalize", normalize)
+        if dimensions is not None:
+            problems += number("dimensions", dimensions, int, 1, self._size)
+        if pooling not in known:
+            near = did_you_mean(str(pooling), known)
+            problems.append(f"pooling: {' or '.join(map(repr, known))} expected, found {pooling!r}{near}")
+        if problems:
+            raise OptionError(one_or_list(problems))
+        pools, requests = list[HiddenPool](), list[Request]()
+        for ids in self._encoded(prompts):
+            pools.append(HiddenPool(pooling, self._size))
+            requests.append(_request(ids, pools[-1]))
+        return Embedding(tuple(requests), tuple(pools), normalize, self._size if dimensions is None else dimensions)
+
+    def _encoded(self, prompts: Prompt | Ids[Prompt]) -> list[list[int]]:
+        several = is_several(prompts) or (isinstance(prompts, list | tuple) and not prompts)
+        each = cast(Ids[Prompt], prompts) if several else [cast(Prompt, prompts)]
+        encoded, errors = list[list[int]](), list[UsageError]()
+        for at, prompt in enumerate(each):
+            what = _named(at, each)
+            try:
+                ids = self._encoder.encode(prompt, what)
+                if len(ids) > self._max_context:
+                    raise PromptTooLongError(
+                        f"{what} has {len(ids)} tokens, but this model's context is {self._max_context}: shorten it, "
+                        "or embed it in parts."
+                    )
+                encoded.append(ids)
+            except UsageError as error:
+                errors.append(error)
+        if len(errors) > 1:
+            kinds = {type(error) for error in errors}
+            raise (kinds.pop() if len(kinds) == 1 else UsageError)(one_or_list([str(error) for error in errors]))
+        if errors:
+            raise errors[0]
+        return encoded
+
+
+def _named(at: int, prompts: Ids[object]) -> str:
+    return "the prompt" if len(prompts) == 1 else f"prompt {at + 1}"
+
+
+def _request(ids: list[int], pool: HiddenPool) -> Request:
+    params = SequenceParams(
+        prompt_length=len(ids),
+        max_new_tokens=1,  # which is not run: its logits are those of the prompt
+        pipeline=LogitsPipeline(),
+        sampler=Sampler(seed=0, do_sample=False),
+        watch=lambda ids: None,
+        on_hidden=pool.add,
+    )
+    sequence = EmbeddedSequence(list(ids), params)
+    return Request(SequenceGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None)

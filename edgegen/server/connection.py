@@ -1,0 +1,115 @@
+"""Connections with time limits: for headers, for a body that nobody reads, and for a client that does not read."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import h11
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """
+    Attributes:
+        header_seconds: for the headers of a request, from the connection or from their first byte.
+        idle_seconds: between two requests; also for the rest of a body whose request has been answered.
+        write_seconds: for a client that takes nothing of an answer although more than 64 KiB of it wait.
+        connections: at a time; more are refused with 503.
+    """
+
+    header_seconds: float = 10.0
+    idle_seconds: int = 15
+    write_seconds: float = 30.0
+    connections: int = 1000
+
+
+class TimedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1, which limits nothing but the time between two requests."""
+
+    limits: ClassVar = ConnectionLimits()
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._phase: str | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._enter_phase()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_timers()
+        super().connection_lost(exc)
+        self._end_timers()  # it tells the application and resumes writing
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._enter_phase()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is not h11.IDLE:  # there uvicorn's own timer runs, until the next byte
+            self._enter_phase()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._expect_reading()  # closing waits for what has been written
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None and not self.transport.is_closing():
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _enter_phase(self) -> None:
+        """Each phase has one timer, which more data does not prolong."""
+        if self.transport.is_closing():
+            self._expect_reading()
+        phase, seconds = None, 0.0  # the application limits the rest
+        if self.conn.their_state is h11.IDLE:
+            phase, seconds = "headers", self.limits.header_seconds
+        elif self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            phase, seconds = "unread body", self.limits.idle_seconds
+        if phase == self._phase:
+            return
+        self._phase = phase
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+        self._read_timer = self.loop.call_later(seconds, self.transport.abort) if phase else None
+
+    def _expect_reading(self) -> None:
+        if self._write_timer is None:
+            self._check_reading(None)
+
+    def _check_reading(self, waiting_before: int | None) -> None:
+        """Nothing is added to what waits while writing is paused, so that it shrinks with every byte that is read."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting_before is not None and waiting >= waiting_before:
+            self.transport.abort()
+        else:
+            self._write_timer = self.loop.call_later(self.limits.write_seconds, self._check_reading, waiting)
+
+    def _end_timers(self) -> None:
+        for timer in (self._read_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._read_timer = self._write_timer = None
+
+
+def timed_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
+    """``TimedProtocol`` with other limits."""
+    return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})

@@ -1,0 +1,38 @@
+"""Messages and MessageTokens: Anthropic's ``/v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgegen.server.api_error import ApiError
+from edgegen.server.messages.request import hides_thoughts, read_count, read_request
+from edgegen.server.messages.response import CountWriter, MessageWriter
+from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES, message_error
+from edgegen.server.wire import WireRequest
+
+
+class Messages:
+    url = MESSAGES
+
+    def read(self, body: Mapping[str, Any]) -> WireRequest:
+        return read_request(body)
+
+    def writer(self, model: str, asked: WireRequest) -> MessageWriter:
+        return MessageWriter(model, asked, hides_thoughts=hides_thoughts(asked.settings.body))
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return message_error(error)
+
+
+class MessageTokens:
+    """Counts what a prompt has with the model's chat template and its tools."""
+
+    url = COUNT_TOKENS
+
+    def read(self, body: Mapping[str, Any]) -> WireRequest:
+        return read_count(body, self.url)
+
+    def writer(self, model: str, asked: WireRequest) -> CountWriter:
+        return CountWriter(asked)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return message_error(error)

@@ -1,0 +1,41 @@
+"""Errors as Anthropic's API has them: under ``/v1/messages`` every refusal has this shape, OpenAI's elsewhere."""
+
+import re
+import uuid
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from edgegen.server.api_error import ApiError
+
+MESSAGES, COUNT_TOKENS = "/v1/messages", "/v1/messages/count_tokens"
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+"""By HTTP status; below 500 any other is the client's, above it the server's."""
+
+_TOO_LONG = re.compile(r"has (\d+) tokens, .* (\d+): shorten it")
+
+
+def message_error(error: ApiError) -> dict[str, Any]:
+    """The body of ``error``. A prompt that is too long is told in the words that coding agents look for."""
+    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    if error.code == "request_timeout":
+        kind = "timeout_error"
+    text = error.message
+    if error.code == "context_length_exceeded" and (found := _TOO_LONG.search(text)):
+        text = f"prompt is too long: {found[1]} tokens > {found[2]} maximum"
+    return {"type": "error", "error": {"type": kind, "message": text}, "request_id": f"req_{uuid.uuid4().hex}"}
+
+
+def error_response(error: ApiError, path: str) -> Response:
+    """The response to a request for ``path``, in the shape of that path's API."""
+    if path == MESSAGES or path.startswith(f"{MESSAGES}/"):
+        return JSONResponse(message_error(error), error.status, headers=error.headers)
+    return error.response()

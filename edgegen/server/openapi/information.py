@@ -1,0 +1,122 @@
+"""The routes around the APIs, as the OpenAPI document describes them: models, tokenization, metrics, the web page."""
+
+from edgegen.server.openapi.operation import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    HTML,
+    INTEGER,
+    JSON,
+    NUMBER,
+    STRING,
+    TEXT,
+    Operation,
+    Schema,
+    array_of,
+    const,
+    map_of,
+    nullable,
+    object_of,
+    parameters,
+    ref,
+)
+from edgegen.server.page import MOST_RENDERED_TEXTS
+
+
+def components() -> dict[str, Schema]:
+    tokenized = {"model": ref("ModelName"), "add_special_tokens": BOOLEAN}
+    figures = (
+        "mean_kl", "max_kl", "top1_agreement", "perplexity", "perplexity_reference", "perplexity_change",
+        "perplexity_change_error",
+    )  # fmt: skip
+    abilities = ("chat", "completions", "logprobs", "response_format", "tools", "embeddings")
+    return {
+        "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
+        "ModelList": object_of({"object": const("list"), "data": array_of(ref("Model"))}),
+        "TokenizeRequest": {
+            **object_of({}, parameters({**tokenized, "content": STRING, "prompt": STRING})),
+            "anyOf": [
+                {"properties": {one: STRING, other: {"type": "null"}}, "required": [one]}
+                for one, other in (("content", "prompt"), ("prompt", "content"))
+            ],
+        },
+        "Tokens": object_of({"tokens": array_of(COUNT), "count": COUNT, "max_model_len": COUNT}),
+        "DetokenizeRequest": object_of({"tokens": array_of(ref("TokenId"))}, parameters({"model": ref("ModelName")})),
+        "Text": object_of({"content": STRING}),
+        "Props": object_of(
+            {
+                "model": STRING,
+                "models": array_of(STRING),
+                "version": STRING,
+                "family": STRING,
+                "parameters": COUNT,
+                "quantization": STRING,
+                "kv": STRING,
+                "context": COUNT,
+                "max_tokens": COUNT,
+                "chat_template": BOOLEAN,
+                "capabilities": object_of(dict.fromkeys(abilities, BOOLEAN)),
+                "generation_options": map_of(ANYTHING),
+                "parity": object_of(
+                    {
+                        "text": STRING,
+                        "tokens": COUNT,
+                        "weights_bytes": COUNT,
+                        "bundle_bytes": COUNT,
+                        **dict.fromkeys(figures, nullable(NUMBER)),
+                    }
+                ),
+            }
+        ),
+        "RenderRequest": object_of({"texts": array_of(STRING, most=MOST_RENDERED_TEXTS)}),
+        "Rendered": object_of({"html": array_of(STRING)}),
+    }
+
+
+def operations() -> list[Operation]:
+    in_path = {"name": "model", "in": "path", "required": True, "schema": ref("ModelName")}
+    in_query = {"name": "model", "in": "query", "required": False, "schema": ref("ModelName")}
+    return [
+        Operation("get", "/v1/models", "The models that are served.", {JSON: ref("ModelList")}),
+        Operation(
+            "get", "/v1/models/{model}", "One model.", {JSON: ref("Model")}, errors=(404,), parameters=(in_path,)
+        ),
+        Operation(
+            "get",
+            "/props",
+            "What a model is and can do.",
+            {JSON: ref("Props")},
+            errors=(400, 404, 500),
+            parameters=(in_query,),
+        ),
+        Operation(
+            "post",
+            "/tokenize",
+            "The token ids of a text.",
+            {JSON: ref("Tokens")},
+            body=ref("TokenizeRequest"),
+            errors=(400, 404, 408, 413, 503),
+        ),
+        Operation(
+            "post",
+            "/detokenize",
+            "The text of token ids.",
+            {JSON: ref("Text")},
+            body=ref("DetokenizeRequest"),
+            errors=(400, 404, 408, 413, 503),
+        ),
+        Operation("get", "/metrics", "Metrics for Prometheus.", {TEXT: STRING}),
+        Operation(
+            "get", "/health", "Whether the server answers.", {JSON: object_of({"status": const("ok")})}, open=True
+        ),
+        Operation("get", "/openapi.json", "This document.", {JSON: map_of(ANYTHING)}),
+        Operation("get", "/", "The web page.", {HTML: STRING}, open=True),
+        Operation(
+            "post",
+            "/render",
+            "Markdown as safe HTML, for the web page.",
+            {JSON: ref("Rendered")},
+            body=ref("RenderRequest"),
+            errors=(400, 413, 415),
+        ),
+    ]

@@ -1,0 +1,112 @@
+"""Embeddings, and the models that are loaded and unloaded, as the OpenAPI document describes them."""
+
+from edgegen.server.openapi.operation import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    INTEGER,
+    JSON,
+    NUMBER,
+    STRING,
+    Operation,
+    Schema,
+    any_of,
+    array_of,
+    const,
+    described,
+    enum,
+    nullable,
+    object_of,
+    parameters,
+    ref,
+)
+from edgegen.server.openapi.option_schemas import PROMPT_IDS
+from edgegen.server.options import MOST_EMBEDDING_INPUTS
+
+
+def components() -> dict[str, Schema]:
+    text: Schema = {"type": "string", "minLength": 1}
+    several = array_of(any_of(text, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS)
+    embedding = object_of(
+        {
+            "object": const("embedding"),
+            "index": COUNT,
+            "embedding": described(any_of(array_of(NUMBER), STRING), "Numbers, or the base64 of their float32 values."),
+        }
+    )
+    status = object_of(
+        {"value": enum("loaded", "loading", "unloading", "unloaded")}, {"failed": const(True), "error": STRING}
+    )
+    state = {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}
+    return {
+        "EmbeddingsRequest": object_of(
+            {"input": any_of(text, PROMPT_IDS, several)},
+            parameters(
+                {
+                    "model": ref("ModelName"),
+                    "encoding_format": enum("float", "base64"),
+                    "dimensions": {"type": "integer", "minimum": 1},
+                    "user": described(ANYTHING, "Accepted, as it changes nothing."),
+                    "pooling": enum("mean", "last"),
+                    "normalize": BOOLEAN,
+                }
+            ),
+        ),
+        "EmbeddingList": object_of(
+            {
+                "object": const("list"),
+                "data": array_of(embedding),
+                "model": STRING,
+                "usage": object_of({"prompt_tokens": COUNT, "total_tokens": COUNT}),
+            }
+        ),
+        "ModelRequest": object_of({"model": ref("ModelName")}),
+        "ModelState": object_of(
+            {
+                **state,
+                "status": status,
+                "memory_bytes": COUNT,
+                "requests": described(COUNT, "Those that run on it, or wait for it."),
+                "last_used": described(nullable(COUNT), "In seconds since 1970."),
+            }
+        ),
+        "ModelStates": object_of(
+            {
+                "object": const("list"),
+                "data": array_of(ref("ModelState")),
+                "memory_bytes": COUNT,
+                "memory_budget_bytes": nullable(COUNT),
+            }
+        ),
+        "ModelDone": object_of({"success": const(True), "model": ref("ModelState")}),
+    }
+
+
+def operations() -> list[Operation]:
+    return [
+        Operation(
+            "post",
+            "/v1/embeddings",
+            "Embeddings of texts or token ids.",
+            {JSON: ref("EmbeddingList")},
+            body=ref("EmbeddingsRequest"),
+            errors=(400, 404, 408, 413, 500, 503),
+        ),
+        Operation("get", "/models", "Which models are loaded, and the memory they take.", {JSON: ref("ModelStates")}),
+        Operation(
+            "post",
+            "/models/load",
+            "Loads a model before it is needed.",
+            {JSON: ref("ModelDone")},
+            body=ref("ModelRequest"),
+            errors=(400, 404, 408, 413, 500, 503),
+        ),
+        Operation(
+            "post",
+            "/models/unload",
+            "Gives the memory of a model back.",
+            {JSON: ref("ModelDone")},
+            body=ref("ModelRequest"),
+            errors=(400, 404, 408, 409, 413),
+        ),
+    ]

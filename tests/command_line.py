@@ -1,0 +1,19 @@
+"""Reads a command line as ``edgegen`` does, and runs nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from edgegen.cli import app, command_of
+
+
+def parameters(verb: str, flags: Sequence[str]) -> dict[str, Any]:
+    """What a verb would be called with.
+
+    Raises:
+        click.UsageError: a flag is unknown or malformed.
+    """
+    # Without its parent a command would take --help only, and remember that for later tests.
+    parent = click.Context(app, info_name="edgegen", **app.context_settings)
+    return command_of(verb).make_context(verb, [*flags], parent=parent).params
