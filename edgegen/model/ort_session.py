@@ -21,6 +21,7 @@ import onnxruntime as ort
 
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
+from edgegen.model.kernels import kernel_library, with_kernels
 from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]
@@ -178,8 +179,12 @@ def open_session(
         options.add_session_config_entry(key, value)
     if save_to is not None:
         options.optimized_model_filepath = str(save_to)
+    source = model if isinstance(model, bytes) else str(model)
+    if (library := kernel_library()) is not None and not isinstance(model, bytes) and save_to is None:
+        options.register_custom_ops_library(str(library))
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+        source = with_kernels(model.read_bytes())
     try:
-        source = model if isinstance(model, bytes) else str(model)
         return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name

@@ -1,0 +1,80 @@
+"""Protocol buffer messages, read and edited field by field: ONNX graphs, without ``onnx``, which is not there at run time.
+
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from collections.abc import Callable, Iterator
+
+Edit = Callable[[bytes], bytes]
+
+
+def values(message: bytes, number: int) -> Iterator[bytes]:
+    """What the fields ``number`` hold, which are bytes."""
+    return (payload for found, payload, _ in fields(message) if found == number)
+
+
+def integer_value(message: bytes, number: int) -> int | None:
+    """What the last field ``number`` holds, which is an integer; None if there is none."""
+    found = [whole for at, _, whole in fields(message) if at == number]
+    return _varint(found[-1], _varint(found[-1], 0)[1])[0] if found else None
+
+
+def edited(message: bytes, number: int, edit: Edit) -> bytes:
+    """``message``, its fields ``number``, which are bytes, edited."""
+    return b"".join(
+        field(found, edit(payload)) if found == number else whole for found, payload, whole in fields(message)
+    )
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A field of bytes, text or a message."""
+    return _as_varint(number << 3 | 2) + _as_varint(len(payload)) + payload
+
+
+def integer_field(number: int, value: int) -> bytes:
+    """A field of an integer that is not negative."""
+    return _as_varint(number << 3) + _as_varint(value)
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, payload (of a field of bytes; else empty) and the whole of each field."""
+    at = 0
+    while at < len(message):
+        tag, begin = _varint(message, at)
+        match tag & 7:
+            case 0:
+                _, end = _varint(message, begin)
+            case 1:
+                end = begin + 8
+            case 2:
+                length, begin = _varint(message, begin)
+                end = begin + length
+            case 5:
+                end = begin + 4
+            case kind:
+                raise ValueError(f"a field of kind {kind}")
+        if end > len(message):
+            raise ValueError("a message that ends too early")
+        yield tag >> 3, message[begin:end] if tag & 7 == 2 else b"", message[at:end]
+        at = end
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at ``at``, and where it ends."""
+    value = shift = 0
+    while True:
+        if at >= len(message):
+            raise ValueError("a message that ends too early")
+        value |= (message[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if message[at - 1] < 0x80:
+            return value, at
+
+
+def _as_varint(value: int) -> bytes:
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)

@@ -1,0 +1,427 @@
+/* The kernels for AVX-512 with VNNI.
+ *
+ * Up to FEW rows of x, the matrix is read as it lies, four rows and four blocks at a time. More share a panel: PANEL
+ * rows of the matrix, their codes interleaved in groups of four columns, packed once into memory of the task.
+ */
+#include "matrix.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#include <string.h>
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma")))
+#define INLINE static inline __attribute__((always_inline))
+#define FEW 7
+#define PANEL 32
+
+TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
+  size_t block = matrix->block;
+  int8_t *codes = to->codes + m * to->stride * block;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  /* of 16 codes: the even ones, then the odd ones */
+  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  for (size_t b = 0; b < to->stride; b++) {
+    size_t begin = b * block;
+    size_t count = begin >= matrix->columns ? 0 : matrix->columns - begin < block ? matrix->columns - begin : block;
+    __m512 v[4];
+    __m512i most = _mm512_setzero_si512();
+    for (size_t i = 0; i < block / 16; i++) {
+      size_t left = count > i * 16 ? count - i * 16 : 0;
+      __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+      v[i] = _mm512_maskz_loadu_ps(there, left ? x + begin + i * 16 : x);
+      most = _mm512_max_epu32(most, _mm512_and_epi32(_mm512_castps_si512(v[i]), magnitude));
+    }
+    uint32_t bits = _mm512_reduce_max_epu32(most);
+    float size, scale = 0;
+    memcpy(&size, &bits, 4);
+    __m512i sum = _mm512_setzero_si512();
+    float factor = 0;
+    if (bits >= 0x7f800000) {
+      bits = 0x7fc00000;
+      memcpy(&scale, &bits, 4);
+    } else if (size >= TINY) {
+      factor = 127.0f / size;
+      scale = size / 127.0f;
+    }
+    for (size_t i = 0; i < block / 16; i++) {
+      __m512i rounded = _mm512_setzero_si512();
+      if (factor > 0) rounded = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(factor)));
+      sum = _mm512_add_epi32(sum, rounded);
+      if (matrix->bits == 8) {
+        _mm_storeu_si128((__m128i *)(codes + begin + i * 16), _mm512_cvtepi32_epi8(rounded));
+      } else {
+        __m128i halves = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
+        _mm_storel_epi64((__m128i *)(codes + begin + i * 8), halves);
+        _mm_storel_epi64((__m128i *)(codes + begin + block / 2 + i * 8), _mm_unpackhi_epi64(halves, halves));
+      }
+    }
+    to->scales[m * to->stride + b] = scale;
+    to->sums[m * to->stride + b] = _mm512_reduce_add_epi32(sum);
+  }
+}
+
+/* Sums of pairs: of the four lanes of 128 bits, each of four numbers. */
+#define ADD32(a, b) _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+#define ADD64(a, b) _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+#define ADD128(a, b) _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd))
+
+/* Four numbers of each of four rows as [number][row]. */
+INLINE TARGET __m512i across(__m512i rows) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, rows);
+}
+
+/* Four numbers, each four times. */
+INLINE TARGET __m512i spread(__m128i four) {
+  const __m512i order = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+  return _mm512_permutexvar_epi32(order, _mm512_castsi128_si512(four));
+}
+
+/* The scales of four blocks of the matrix's rows r[0..3], as [block][row]; zero beyond `left` blocks. */
+INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
+  __mmask8 there = left >= 4 ? 15 : (__mmask8)((1u << left) - 1);
+  if (matrix->scales) {
+    const float *s = matrix->scales + b;
+    __m512 rows = _mm512_castps128_ps512(_mm_maskz_loadu_ps(there, s + r[0] * matrix->blocks));
+    rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[1] * matrix->blocks), 1);
+    rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[2] * matrix->blocks), 2);
+    rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[3] * matrix->blocks), 3);
+    return _mm512_castsi512_ps(across(_mm512_castps_si512(rows)));
+  }
+  const uint16_t *s = matrix->bfloats + b;
+  __m128i low = _mm_unpacklo_epi64(_mm_maskz_loadu_epi16(there, s + r[0] * matrix->blocks),
+                                   _mm_maskz_loadu_epi16(there, s + r[1] * matrix->blocks));
+  __m128i high = _mm_unpacklo_epi64(_mm_maskz_loadu_epi16(there, s + r[2] * matrix->blocks),
+                                    _mm_maskz_loadu_epi16(there, s + r[3] * matrix->blocks));
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
+  return _mm512_castsi512_ps(across(_mm512_slli_epi32(wide, 16)));
+}
+
+INLINE TARGET __m512i zeros_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
+  if (!matrix->zeros) return _mm512_set1_epi32(matrix->bits == 8 ? 128 : 8);
+  int32_t zeros[16] = {0};
+  for (size_t j = 0; j < 4 && j < left; j++)
+    for (size_t i = 0; i < 4; i++) zeros[j * 4 + i] = zero_at(matrix, r[i], b + j);
+  return _mm512_loadu_si512(zeros);
+}
+
+/* Up to FEW rows of x by the matrix's rows n to n + 3. `unit`: bytes of a block's codes. */
+INLINE TARGET void few(const Matrix *matrix, const Inputs *x, size_t count, size_t n, size_t last, float *y,
+                       size_t unit, int bits) {
+  size_t r[4];
+  const uint8_t *w[4];
+  for (size_t i = 0; i < 4; i++) {
+    r[i] = n + i < last ? n + i : last - 1;
+    w[i] = matrix->codes + r[i] * row_bytes(matrix);
+  }
+  const size_t vectors = unit / 16;
+  const __m512i low = _mm512_set1_epi8(15);
+  __m512 f[FEW];
+  for (size_t m = 0; m < count; m++) f[m] = _mm512_setzero_ps();
+  size_t block = matrix->block;
+  for (size_t b = 0; b < matrix->blocks; b += 4) {
+    size_t left = matrix->blocks - b;
+    __m512i t[FEW][4];
+#pragma GCC unroll 4
+    for (size_t v = 0; v < vectors; v++) {
+      size_t at = b * unit + v * 64;
+      size_t there = left * unit > v * 64 ? left * unit - v * 64 : 0;
+      __mmask64 mask = there >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << there) - 1;
+      __m512i c[4];
+#pragma GCC unroll 4
+      for (size_t i = 0; i < 4; i++) c[i] = _mm512_maskz_loadu_epi8(mask, w[i] + at);
+#pragma GCC unroll 8
+      for (size_t m = 0; m < count; m++) {
+        const int8_t *codes = x->codes + m * x->stride * block + b * block;
+        __m512i d[4];
+        if (bits == 8) {
+          __m512i q = _mm512_loadu_si512(codes + v * 64);
+#pragma GCC unroll 4
+          for (size_t i = 0; i < 4; i++) d[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), c[i], q);
+        } else {
+          /* 64 bytes are the halves of 128 codes: of four blocks of 32, or two of 64. */
+          __m512i even, odd;
+          if (unit == 16) {
+            const __m512i evens = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13), odds = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
+            __m512i q0 = _mm512_loadu_si512(codes), q1 = _mm512_loadu_si512(codes + 64);
+            even = _mm512_permutex2var_epi64(q0, evens, q1);
+            odd = _mm512_permutex2var_epi64(q0, odds, q1);
+          } else {
+            __m512i q0 = _mm512_loadu_si512(codes + v * 128), q1 = _mm512_loadu_si512(codes + v * 128 + 64);
+            even = _mm512_shuffle_i64x2(q0, q1, 0x44);
+            odd = _mm512_shuffle_i64x2(q0, q1, 0xee);
+          }
+#pragma GCC unroll 4
+          for (size_t i = 0; i < 4; i++) {
+            d[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(c[i], low), even);
+            d[i] = _mm512_dpbusd_epi32(d[i], _mm512_and_si512(_mm512_srli_epi16(c[i], 4), low), odd);
+          }
+        }
+        t[m][v] = ADD64(ADD32(d[0], d[1]), ADD32(d[2], d[3]));
+      }
+    }
+    __m512 scales = scales_of(matrix, r, b, left);
+    __m512i zeros = zeros_of(matrix, r, b, left);
+    __mmask16 there = left >= 4 ? 0xffff : (__mmask16)((1u << left * 4) - 1);
+#pragma GCC unroll 8
+    for (size_t m = 0; m < count; m++) {
+      const float *s = x->scales + m * x->stride + b;
+      __m512i sums = spread(_mm_loadu_si128((const __m128i *)(x->sums + m * x->stride + b)));
+      __m512 own = _mm512_castsi512_ps(spread(_mm_castps_si128(_mm_loadu_ps(s))));
+      __m512i all = vectors == 1   ? t[m][0]
+                    : vectors == 2 ? ADD128(t[m][0], t[m][1])
+                                   : ADD128(ADD128(t[m][0], t[m][1]), ADD128(t[m][2], t[m][3]));
+      all = _mm512_sub_epi32(all, _mm512_mullo_epi32(zeros, sums));
+      f[m] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_mul_ps(scales, own), f[m], there);
+    }
+  }
+  for (size_t m = 0; m < count; m++) {
+    __m128 total = _mm_add_ps(
+        _mm_add_ps(_mm512_castps512_ps128(f[m]), _mm512_extractf32x4_ps(f[m], 1)),
+        _mm_add_ps(_mm512_extractf32x4_ps(f[m], 2), _mm512_extractf32x4_ps(f[m], 3)));
+    __mmask8 there = last - n >= 4 ? 15 : (__mmask8)((1u << (last - n)) - 1);
+    if (matrix->bias) total = _mm_add_ps(total, _mm_maskz_loadu_ps(there, matrix->bias + n));
+    _mm_mask_storeu_ps(y + m * matrix->rows + n, there, total);
+  }
+}
+
+#define FEW_ROWS(NAME, COUNT, UNIT, BITS)                                                                          \
+  TARGET static void NAME(const Matrix *matrix, const Inputs *x, size_t first, size_t last, float *y) {            \
+    for (size_t n = first; n < last; n += 4) few(matrix, x, COUNT, n, last, y, UNIT, BITS);                        \
+  }
+FEW_ROWS(one_8_64, 1, 64, 8)
+FEW_ROWS(two_8_64, 2, 64, 8)
+FEW_ROWS(three_8_64, 3, 64, 8)
+FEW_ROWS(four_8_64, 4, 64, 8)
+FEW_ROWS(five_8_64, 5, 64, 8)
+FEW_ROWS(six_8_64, 6, 64, 8)
+FEW_ROWS(seven_8_64, 7, 64, 8)
+FEW_ROWS(one_8_32, 1, 32, 8)
+FEW_ROWS(two_8_32, 2, 32, 8)
+FEW_ROWS(three_8_32, 3, 32, 8)
+FEW_ROWS(four_8_32, 4, 32, 8)
+FEW_ROWS(five_8_32, 5, 32, 8)
+FEW_ROWS(six_8_32, 6, 32, 8)
+FEW_ROWS(seven_8_32, 7, 32, 8)
+FEW_ROWS(one_4_64, 1, 32, 4)
+FEW_ROWS(two_4_64, 2, 32, 4)
+FEW_ROWS(three_4_64, 3, 32, 4)
+FEW_ROWS(four_4_64, 4, 32, 4)
+FEW_ROWS(five_4_64, 5, 32, 4)
+FEW_ROWS(six_4_64, 6, 32, 4)
+FEW_ROWS(seven_4_64, 7, 32, 4)
+FEW_ROWS(one_4_32, 1, 16, 4)
+FEW_ROWS(two_4_32, 2, 16, 4)
+FEW_ROWS(three_4_32, 3, 16, 4)
+FEW_ROWS(four_4_32, 4, 16, 4)
+FEW_ROWS(five_4_32, 5, 16, 4)
+FEW_ROWS(six_4_32, 6, 16, 4)
+FEW_ROWS(seven_4_32, 7, 16, 4)
+
+typedef void (*FewRows)(const Matrix *, const Inputs *, size_t, size_t, float *);
+static const FewRows FEW_OF[2][2][FEW] = {
+    {{one_8_64, two_8_64, three_8_64, four_8_64, five_8_64, six_8_64, seven_8_64}, {one_8_32, two_8_32, three_8_32, four_8_32, five_8_32, six_8_32, seven_8_32}},
+    {{one_4_64, two_4_64, three_4_64, four_4_64, five_4_64, six_4_64, seven_4_64}, {one_4_32, two_4_32, three_4_32, four_4_32, five_4_32, six_4_32, seven_4_32}},
+};
+
+/* A panel: codes [blocks][block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. */
+typedef struct {
+  uint8_t *codes;
+  float *scales;
+  int32_t *zeros;
+} Panel;
+
+static size_t scratch_size(const Matrix *matrix, size_t count) {
+  if (count <= FEW) return 0;
+  size_t padded = (matrix->blocks + 15) / 16 * 16;
+  return matrix->blocks * PANEL * (matrix->block + 4) + padded * PANEL * 4;
+}
+
+/* 16 rows of 64 bytes as 16 groups of four columns: out[group * 2][row]. */
+INLINE TARGET void transpose(const __m512i *rows, uint8_t *out) {
+  __m512i a[16], t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) {
+    t[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    a[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    a[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    a[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    a[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int d = 0; d < 4; d++) {
+    __m512i p = _mm512_shuffle_i32x4(a[d], a[4 + d], 0x88), q = _mm512_shuffle_i32x4(a[d], a[4 + d], 0xdd);
+    __m512i u = _mm512_shuffle_i32x4(a[8 + d], a[12 + d], 0x88), v = _mm512_shuffle_i32x4(a[8 + d], a[12 + d], 0xdd);
+    _mm512_store_si512(out + (size_t)d * PANEL * 4, _mm512_shuffle_i32x4(p, u, 0x88));
+    _mm512_store_si512(out + (size_t)(8 + d) * PANEL * 4, _mm512_shuffle_i32x4(p, u, 0xdd));
+    _mm512_store_si512(out + (size_t)(4 + d) * PANEL * 4, _mm512_shuffle_i32x4(q, v, 0x88));
+    _mm512_store_si512(out + (size_t)(12 + d) * PANEL * 4, _mm512_shuffle_i32x4(q, v, 0xdd));
+  }
+}
+
+/* 64 codes of a row, which begin at code `at` of it, as bytes: of 4 bits, evens and odds of each block in halves. */
+INLINE TARGET __m512i codes_at(const Matrix *matrix, size_t row, size_t at) {
+  size_t begin = at * (size_t)matrix->bits / 8, size = row_bytes(matrix);
+  const uint8_t *from = matrix->codes + row * size + begin;
+  if (matrix->bits == 8) {
+    size_t left = size - begin;
+    return _mm512_maskz_loadu_epi8(left >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << left) - 1, from);
+  }
+  size_t left = size - begin;
+  __m256i both = _mm256_maskz_loadu_epi8(left >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << left) - 1, from);
+  const __m256i low = _mm256_set1_epi8(15);
+  __m512i halves = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_and_si256(both, low)),
+                                      _mm256_and_si256(_mm256_srli_epi16(both, 4), low), 1);
+  if (matrix->block == 64) return halves;
+  return _mm512_shuffle_i64x2(halves, halves, 0xd8); /* two blocks of 32 */
+}
+
+TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel) {
+  size_t r[PANEL];
+  for (size_t i = 0; i < PANEL; i++) r[i] = n + i < last ? n + i : last - 1;
+  size_t codes = matrix->blocks * matrix->block;
+  for (size_t at = 0; at < codes; at += 64) {
+    for (size_t half = 0; half < 2; half++) {
+      __m512i rows[16];
+#pragma GCC unroll 16
+      for (size_t i = 0; i < 16; i++) rows[i] = codes_at(matrix, r[half * 16 + i], at);
+      uint8_t *out = panel.codes + at * PANEL + half * 64;
+      if (codes - at >= 64) {
+        transpose(rows, out);
+      } else { /* the last block of 32: there is no room for a second one */
+        uint8_t both[64 * PANEL] __attribute__((aligned(64)));
+        transpose(rows, both);
+        for (size_t g = 0; g < 8; g++) memcpy(out + g * PANEL * 4, both + g * PANEL * 4, 64);
+      }
+    }
+  }
+  for (size_t b = 0; b < matrix->blocks; b += 16) {
+    size_t left = matrix->blocks - b;
+    __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+    for (size_t half = 0; half < 2; half++) {
+      __m512i rows[16];
+#pragma GCC unroll 16
+      for (size_t i = 0; i < 16; i++) {
+        size_t at = r[half * 16 + i] * matrix->blocks + b;
+        rows[i] = matrix->scales ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
+                                 : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
+      }
+      transpose(rows, (uint8_t *)(panel.scales + b * PANEL + half * 16));
+    }
+  }
+  if (matrix->zeros)
+    for (size_t b = 0; b < matrix->blocks; b++)
+      for (size_t i = 0; i < PANEL; i++) panel.zeros[b * PANEL + i] = zero_at(matrix, r[i], b);
+}
+
+#define EACH2(F) F(0) F(1)
+#define EACH3(F) EACH2(F) F(2)
+#define EACH4(F) EACH3(F) F(3)
+#define EACH6(F) EACH4(F) F(4) F(5)
+#define EACH8(F) EACH6(F) F(6) F(7)
+#define EACH12(F) EACH8(F) F(8) F(9) F(10) F(11)
+#define EACH1(F) F(0)
+
+#define BEGIN(r)                                              \
+  __m512i a##r = _mm512_set1_epi32(-middle * sums[r * stride + b]), c##r = a##r; \
+  if (matrix->zeros) {                                        \
+    a##r = _mm512_mullo_epi32(z0, a##r);                      \
+    c##r = _mm512_mullo_epi32(z1, c##r);                      \
+  }
+/* As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
+#define STEP(r)                                                               \
+  {                                                                           \
+    int32_t four;                                                             \
+    memcpy(&four, q##r + g * 4, 4);                                           \
+    __m512i v = _mm512_set1_epi32(four);                                      \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(a##r) : "v"(w0), "v"(v));            \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(c##r) : "v"(w1), "v"(v));            \
+  }
+#define ROW(r) const int8_t *q##r = codes + r * stride * block + b * block;
+#define SCALED(r)                                                                                        \
+  {                                                                                                      \
+    __m512 own = _mm512_set1_ps(scales[r * stride + b]);                                                 \
+    float *to = f + (b % LANES * ROWS + r) * PANEL;                                                      \
+    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##r), _mm512_mul_ps(s0, own), _mm512_load_ps(to))); \
+    _mm512_store_ps(to + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(c##r), _mm512_mul_ps(s1, own), _mm512_load_ps(to + 16))); \
+  }
+#define TILE(COUNT)                                                                                             \
+  TARGET static void tile##COUNT(const Matrix *matrix, Panel panel, size_t stride, const int8_t *codes,          \
+                                 const float *scales, const int32_t *sums, size_t n, size_t last, float *y) {    \
+    enum { ROWS = COUNT };                                                                                       \
+    size_t block = matrix->block;                                                                                \
+    float f[LANES * COUNT * PANEL] __attribute__((aligned(64)));                                                 \
+    memset(f, 0, sizeof f);                                                                                      \
+    int32_t middle = matrix->zeros ? 1 : matrix->bits == 8 ? 128 : 8;                                            \
+    __m512i z0 = _mm512_setzero_si512(), z1 = z0;                                                                \
+    for (size_t b = 0; b < matrix->blocks; b++) {                                                                \
+      if (matrix->zeros) {                                                                                       \
+        z0 = _mm512_load_si512(panel.zeros + b * PANEL);                                                         \
+        z1 = _mm512_load_si512(panel.zeros + b * PANEL + 16);                                                    \
+      }                                                                                                          \
+      const uint8_t *w = panel.codes + b * block * PANEL;                                                        \
+      EACH##COUNT(ROW) EACH##COUNT(BEGIN)                                                                        \
+      for (size_t g = 0; g < block / 4; g++) {                                                                   \
+        __m512i w0 = _mm512_load_si512(w + g * PANEL * 4), w1 = _mm512_load_si512(w + g * PANEL * 4 + 64);       \
+        EACH##COUNT(STEP)                                                                                        \
+      }                                                                                                          \
+      __m512 s0 = _mm512_load_ps(panel.scales + b * PANEL), s1 = _mm512_load_ps(panel.scales + b * PANEL + 16);  \
+      EACH##COUNT(SCALED)                                                                                        \
+    }                                                                                                            \
+    finish(matrix, f, COUNT, n, last, y);                                                                        \
+  }
+
+INLINE TARGET void finish(const Matrix *matrix, const float *f, size_t count, size_t n, size_t last, float *y) {
+  for (size_t half = 0; half < 2; half++) {
+    size_t at = n + half * 16;
+    if (at >= last) return;
+    __mmask16 there = last - at >= 16 ? 0xffff : (__mmask16)((1u << (last - at)) - 1);
+    for (size_t m = 0; m < count; m++) {
+      const float *from = f + m * PANEL + half * 16;
+      size_t lane = count * PANEL;
+      __m512 total = _mm512_add_ps(_mm512_add_ps(_mm512_load_ps(from), _mm512_load_ps(from + lane)),
+                                   _mm512_add_ps(_mm512_load_ps(from + 2 * lane), _mm512_load_ps(from + 3 * lane)));
+      if (matrix->bias) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(there, matrix->bias + at));
+      _mm512_mask_storeu_ps(y + m * matrix->rows + at, there, total);
+    }
+  }
+}
+
+TILE(12) TILE(8) TILE(6) TILE(4) TILE(3) TILE(2) TILE(1)
+
+TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
+                            void *scratch) {
+  if (count <= FEW) {
+    FEW_OF[matrix->bits == 4][matrix->block == 32][count - 1](matrix, x, first, last, y);
+    return;
+  }
+  size_t stride = x->stride;
+  Panel panel = {.codes = scratch};
+  panel.zeros = (int32_t *)(panel.codes + matrix->blocks * matrix->block * PANEL);
+  panel.scales = (float *)(panel.zeros + matrix->blocks * PANEL); /* of 16 blocks, if there are so many or not */
+  for (size_t n = first; n < last; n += PANEL) {
+    pack(matrix, n, last, panel);
+    for (size_t m = 0; m < count;) {
+      const int8_t *codes = x->codes + m * stride * matrix->block;
+      const float *scales = x->scales + m * stride;
+      const int32_t *sums = x->sums + m * stride;
+      float *to = y + m * matrix->rows;
+#define RUN(COUNT) (tile##COUNT(matrix, panel, stride, codes, scales, sums, n, last, to), m += COUNT)
+      size_t left = count - m;
+      if (left >= 12) RUN(12);
+      else if (left >= 8) RUN(8);
+      else if (left >= 6) RUN(6);
+      else if (left >= 4) RUN(4);
+      else if (left == 3) RUN(3);
+      else if (left == 2) RUN(2);
+      else RUN(1);
+    }
+  }
+}
+
+const Kernels edgegen_avx512vnni = {"avx512vnni", quantize, multiply, scratch_size, PANEL};
+#endif

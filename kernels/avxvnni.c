@@ -1,0 +1,10 @@
+/* The kernels for VNNI in 256-bit vectors, which processors for laptops have without AVX-512. */
+#ifdef __x86_64__
+#include <immintrin.h>
+#define TARGET __attribute__((target("avx2,fma,avxvnni")))
+#define NAME edgegen_avxvnni
+#define LABEL "avxvnni"
+#define CENTER 0
+#define DOT(sums, codes, q, bits) ((void)(bits), _mm256_dpbusd_avx_epi32(sums, codes, q))
+#include "avx2.inc"
+#endif

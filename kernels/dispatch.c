@@ -1,0 +1,43 @@
+/* Which kernels run: the best that the processor has, or those that EDGEGEN_KERNELS names. */
+#include "matrix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_dotprod, edgegen_neon;
+
+#if defined(__x86_64__)
+#define CHOICES &edgegen_avx512vnni, &edgegen_avxvnni, &edgegen_avx2,
+static bool runs(const Kernels *kernels) {
+  __builtin_cpu_init();
+  if (kernels == &edgegen_avx512vnni) return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (kernels == &edgegen_avxvnni) return __builtin_cpu_supports("avxvnni");
+  if (kernels == &edgegen_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return true;
+}
+#elif defined(__aarch64__)
+#define CHOICES &edgegen_dotprod, &edgegen_neon,
+#if defined(__linux__)
+#include <sys/auxv.h>
+static bool has_dotprod(void) { return getauxval(AT_HWCAP) >> 20 & 1; } /* HWCAP_ASIMDDP */
+#else
+static bool has_dotprod(void) { return true; } /* every Mac and Windows machine that ONNX Runtime has a wheel for */
+#endif
+static bool runs(const Kernels *kernels) { return kernels != &edgegen_dotprod || has_dotprod(); }
+#else
+#define CHOICES
+static bool runs(const Kernels *kernels) { return (void)kernels, true; }
+#endif
+
+static const Kernels *const ALL[] = {CHOICES &edgegen_portable};
+
+const Kernels *edgegen_kernels(const char *name) {
+  const char *wanted = name ? name : getenv("EDGEGEN_KERNELS");
+  const Kernels *best = NULL;
+  for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
+    if (!runs(ALL[i])) continue;
+    if (!best) best = ALL[i];
+    if (wanted && !strcmp(wanted, ALL[i]->name)) return ALL[i];
+  }
+  return name ? NULL : best;
+}

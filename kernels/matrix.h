@@ -1,0 +1,89 @@
+/* Block-quantized matrices: what is computed, and the functions of each instruction set that compute it.
+ *
+ * y[m][n] = sum over k of x[m][k] * w[n][k], plus bias[n], with w[n][k] = (code - zero) * scale of its block.
+ *
+ * The arithmetic is the same on every instruction set, so that results have the same bits for every batch, chunk and
+ * number of threads:
+ *   - Each block of x is rounded to 8 bits: a = max |x|, q = x * (127 / a) to the nearest even integer, scale a / 127.
+ *     Where a is less than TINY, all of them are 0; where it is infinite or not a number, the scale is not a number.
+ *   - The products of a block are summed exactly, in 32 bits: s = sum (code - zero) * q.
+ *   - Blocks b are summed in four floats, that of b % 4 in ascending order: f = fma(s, wscale * xscale, f).
+ *   - y = ((f0 + f1) + (f2 + f3)) + bias.
+ */
+#ifndef EDGEGEN_MATRIX_H
+#define EDGEGEN_MATRIX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TINY 1e-30f
+#define LANES 4 /* floats that blocks are summed in */
+
+typedef struct {
+  size_t columns, rows;
+  size_t block;  /* columns of a block: 32 or 64 */
+  size_t blocks; /* of a row; the last may have fewer columns, and its codes are padded */
+  int bits;      /* 8 or 4; two codes of 4 bits in a byte, the first in the low half */
+  const uint8_t *codes;  /* [rows][blocks][block * bits / 8] */
+  const float *scales;   /* [rows][blocks], or NULL and */
+  const uint16_t *bfloats; /* the upper halves of such floats */
+  const uint8_t *zeros;  /* NULL: 128 or 8; 8 bits: [rows][blocks]; 4 bits: [rows][(blocks + 1) / 2], as the codes */
+  const float *bias;     /* [rows] or NULL */
+} Matrix;
+
+/* Rows of x, rounded. `stride` is `blocks` rounded up to a multiple of LANES; what is beyond `blocks` is zero.
+ * Codes of a matrix of 4 bits stand in the order of its bytes' halves: of each block the even columns, then the odd. */
+typedef struct {
+  size_t stride;
+  int8_t *codes;  /* [m][stride * block] */
+  float *scales;  /* [m][stride] */
+  int32_t *sums;  /* [m][stride]: of the codes of a block */
+} Inputs;
+
+typedef struct {
+  const char *name;
+  /* Rounds one row of x into row `m` of `to`. */
+  void (*quantize)(const Matrix *matrix, const float *x, Inputs *to, size_t m);
+  /* y[m][n] for all m < count and the rows first <= n < last of the matrix; y has matrix->rows columns.
+   * `scratch` has scratch_size bytes, aligned to 64. */
+  void (*multiply)(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
+                   void *scratch);
+  size_t (*scratch_size)(const Matrix *matrix, size_t count);
+  size_t granularity; /* rows of the matrix that are best computed together */
+} Kernels;
+
+/* The best kernels of this processor; or those of that name, NULL if there are none or it cannot run them. */
+const Kernels *edgegen_kernels(const char *name);
+
+extern const Kernels edgegen_portable;
+void edgegen_quantize_portable(const Matrix *matrix, const float *x, Inputs *to, size_t m);
+void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,
+                               float *y, void *scratch);
+
+static inline size_t row_bytes(const Matrix *matrix) {
+  return matrix->blocks * (matrix->block * (size_t)matrix->bits / 8);
+}
+
+static inline float scale_at(const Matrix *matrix, size_t row, size_t b) {
+  size_t at = row * matrix->blocks + b;
+  if (matrix->scales) return matrix->scales[at];
+  union {
+    uint32_t bits;
+    float value;
+  } wide = {(uint32_t)matrix->bfloats[at] << 16};
+  return wide.value;
+}
+
+static inline int32_t zero_at(const Matrix *matrix, size_t row, size_t b) {
+  if (!matrix->zeros) return matrix->bits == 8 ? 128 : 8;
+  if (matrix->bits == 8) return matrix->zeros[row * matrix->blocks + b];
+  return matrix->zeros[row * ((matrix->blocks + 1) / 2) + b / 2] >> (b % 2 * 4) & 15;
+}
+
+/* Where column `i` of a block stands among the rounded codes. */
+static inline size_t place_of(const Matrix *matrix, size_t i) {
+  return matrix->bits == 8 ? i : i / 2 + i % 2 * (matrix->block / 2);
+}
+
+#endif

@@ -1,0 +1,269 @@
+/* The operator "BlockMatMul" of the domain "edgegen", for ONNX Runtime: x @ matrix.T + bias.
+ *
+ * Inputs: x float [..., K]; codes uint8 [N, blocks, block_size * bits / 8]; scales float or bfloat16 [N, blocks]; zero
+ * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K, N,
+ * bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made.
+ */
+#include "matrix.h"
+#include "onnxruntime_abi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+enum { MOST_DIMENSIONS = 8, ROWS_OF_A_TASK = 8, FEW_TASKS = 8 };
+static const int64_t MOST_SIZE = (int64_t)1 << 31;
+
+typedef struct {
+  const OrtApi *api;
+  const Kernels *kernels;
+  Matrix matrix;
+} Kernel;
+
+static OrtStatus *failure(const OrtApi *api, int code, const char *message) {
+  return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
+}
+
+/* A tensor's type, count of elements and data. */
+static OrtStatus *tensor_of(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
+  OrtTensorTypeAndShapeInfo *info;
+  OrtStatus *status = ORT_CALL(api, ORT_GET_TENSOR_TYPE_AND_SHAPE, OrtGetTensorTypeAndShape)(value, &info);
+  if (status) return status;
+  size_t rank = 0;
+  int64_t dimensions[MOST_DIMENSIONS];
+  status = ORT_CALL(api, ORT_GET_TENSOR_ELEMENT_TYPE, OrtGetTensorElementType)(info, type);
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
+  if (!status && rank > MOST_DIMENSIONS) status = failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: a tensor has more than 8 dimensions");
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
+  ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
+  if (status) return status;
+  *count = 1;
+  for (size_t i = 0; i < rank; i++) {
+    if (dimensions[i] < 0 || (dimensions[i] && *count > INT64_MAX / dimensions[i]))
+      return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: a tensor has an impossible shape");
+    *count *= dimensions[i];
+  }
+  void *found;
+  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)((OrtValue *)value, &found);
+  *data = found;
+  return status;
+}
+
+/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
+static OrtStatus *initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                              int64_t expected, int *type, const void **data) {
+  int constant = 0;
+  const OrtValue *value = NULL;
+  *data = NULL;
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
+      info, index, &constant, &value);
+  if (status) {
+    /* So does an input that is left out, or that comes from another node. */
+    ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+    return NULL;
+  }
+  if (!constant || !value) return NULL;
+  int64_t count;
+  int found;
+  status = tensor_of(api, value, &found, &count, data);
+  if (status) return status;
+  bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
+  if (!fits || count != expected) {
+    char message[160];
+    snprintf(message, sizeof message, "BlockMatMul: %s have %lld elements of type %d, which is not what K, N, bits and block_size say", name,
+             (long long)count, found);
+    return failure(api, ORT_INVALID_ARGUMENT, message);
+  }
+  *type = found;
+  return NULL;
+}
+
+static OrtStatus *attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {
+  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
+}
+
+static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
+  (void)op;
+  int64_t columns, rows, bits, block;
+  OrtStatus *status;
+  if ((status = attribute(api, info, "K", &columns)) || (status = attribute(api, info, "N", &rows)) ||
+      (status = attribute(api, info, "bits", &bits)) || (status = attribute(api, info, "block_size", &block)))
+    return status;
+  if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (bits != 8 && bits != 4) ||
+      (block != 32 && block != 64))
+    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
+  int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
+  int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
+  Kernel *kernel = calloc(1, sizeof *kernel);
+  if (!kernel) return failure(api, ORT_FAIL, "BlockMatMul: no memory");
+  kernel->api = api;
+  kernel->kernels = edgegen_kernels(NULL);
+  Matrix *matrix = &kernel->matrix;
+  matrix->columns = (size_t)columns, matrix->rows = (size_t)rows, matrix->bits = (int)bits;
+  matrix->block = (size_t)block, matrix->blocks = (size_t)blocks;
+  int uint8 = ORT_UINT8, scale = ORT_ANY_TYPE, real = ORT_FLOAT;
+  const void *codes, *scales, *zero_points, *bias;
+  if ((status = initializer(api, info, 1, "codes", rows * bytes, &uint8, &codes)) ||
+      (status = initializer(api, info, 2, "scales", rows * blocks, &scale, &scales)) ||
+      (status = initializer(api, info, 3, "zero points", rows * zeros, &uint8, &zero_points)) ||
+      (status = initializer(api, info, 4, "biases", rows, &real, &bias))) {
+    free(kernel);
+    return status;
+  }
+  if (!codes || !scales) {
+    free(kernel);
+    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
+  }
+  matrix->codes = codes, matrix->zeros = zero_points, matrix->bias = bias;
+  if (scale == ORT_FLOAT) matrix->scales = scales;
+  else matrix->bfloats = scales;
+  *out = kernel;
+  return NULL;
+}
+
+typedef struct {
+  const Kernel *kernel;
+  const float *x;
+  float *y;
+  size_t count, tasks, task_rows, scratch_size;
+  Inputs inputs;
+  uint8_t *scratch;
+} Job;
+
+static void quantize_rows(void *data, size_t task) {
+  Job *job = data;
+  const Matrix *matrix = &job->kernel->matrix;
+  size_t first = task * ROWS_OF_A_TASK, last = first + ROWS_OF_A_TASK < job->count ? first + ROWS_OF_A_TASK : job->count;
+  for (size_t m = first; m < last; m++)
+    job->kernel->kernels->quantize(matrix, job->x + m * matrix->columns, &job->inputs, m);
+}
+
+static void multiply_rows(void *data, size_t task) {
+  Job *job = data;
+  const Matrix *matrix = &job->kernel->matrix;
+  size_t first = task * job->task_rows, last = first + job->task_rows < matrix->rows ? first + job->task_rows : matrix->rows;
+  job->kernel->kernels->multiply(matrix, &job->inputs, job->count, first, last, job->y,
+                                 job->scratch + task * job->scratch_size);
+}
+
+static uint8_t *aligned(uint8_t *memory) { return (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63); }
+
+static size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
+
+static OrtStatus *compute(void *state, OrtKernelContext *context) {
+  const Kernel *kernel = state;
+  const Matrix *matrix = &kernel->matrix;
+  const OrtApi *api = kernel->api;
+  const OrtValue *x;
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT, OrtKernelContextGetInput)(context, 0, &x);
+  if (status) return status;
+  OrtTensorTypeAndShapeInfo *info;
+  if ((status = ORT_CALL(api, ORT_GET_TENSOR_TYPE_AND_SHAPE, OrtGetTensorTypeAndShape)(x, &info))) return status;
+  int64_t dimensions[MOST_DIMENSIONS] = {0};
+  size_t rank = 0;
+  status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
+  if (!status && (rank < 1 || rank > MOST_DIMENSIONS))
+    status = failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has 1 to 8 dimensions");
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
+  ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
+  if (status) return status;
+  if (dimensions[rank - 1] != (int64_t)matrix->columns)
+    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: the last dimension of x is not K");
+  int64_t count = 1;
+  for (size_t i = 0; i + 1 < rank; i++) {
+    if (dimensions[i] < 0 || (dimensions[i] && count > MOST_SIZE / dimensions[i]))
+      return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
+    count *= dimensions[i];
+  }
+  dimensions[rank - 1] = (int64_t)matrix->rows;
+  OrtValue *y;
+  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, 0, dimensions, rank, &y);
+  if (status || !count) return status;
+  Job job = {.kernel = kernel, .count = (size_t)count};
+  void *from, *to;
+  if ((status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)((OrtValue *)x, &from)) ||
+      (status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(y, &to)))
+    return status;
+  job.x = from, job.y = to;
+
+  /* A task is a few rows of the matrix, so that a thread that comes late takes fewer of them. */
+  size_t step = kernel->kernels->granularity, panels = (matrix->rows + step - 1) / step;
+  size_t wanted = job.count > 1 && panels / 16 > FEW_TASKS ? panels / 16 : FEW_TASKS;
+  job.task_rows = (panels + wanted - 1) / wanted * step;
+  job.tasks = (matrix->rows + job.task_rows - 1) / job.task_rows;
+  job.scratch_size = rounded_up(kernel->kernels->scratch_size(matrix, job.count), 64);
+
+  size_t stride = rounded_up(matrix->blocks, LANES), codes = rounded_up(stride * matrix->block, 64);
+  size_t per_row = codes + 2 * stride * sizeof(float);
+  if (job.count > (SIZE_MAX / 4) / per_row || (job.scratch_size && job.tasks > (SIZE_MAX / 4) / job.scratch_size))
+    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
+  size_t needed = job.count * per_row + job.tasks * job.scratch_size + 192;
+  uint8_t few[16384], *heap = NULL, *memory = few;
+  if (needed > sizeof few) memory = heap = malloc(needed);
+  if (!memory) return failure(api, ORT_FAIL, "BlockMatMul: no memory");
+  job.inputs.stride = stride;
+  job.inputs.codes = (int8_t *)aligned(memory);
+  job.inputs.scales = (float *)((uint8_t *)job.inputs.codes + job.count * stride * matrix->block);
+  job.inputs.sums = (int32_t *)(job.inputs.scales + job.count * stride);
+  job.scratch = aligned((uint8_t *)(job.inputs.sums + job.count * stride));
+
+  OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
+  size_t groups = (job.count + ROWS_OF_A_TASK - 1) / ROWS_OF_A_TASK;
+  if (groups < 2) quantize_rows(&job, 0);
+  else status = parallel(context, quantize_rows, groups, 0, &job);
+  if (!status) status = parallel(context, multiply_rows, job.tasks, 0, &job);
+  free(heap);
+  return status;
+}
+
+static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMul"; }
+static const char *provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
+static int input_type(const OrtCustomOp *op, size_t index) {
+  static const int TYPES[] = {ORT_FLOAT, ORT_UINT8, ORT_ANY_TYPE, ORT_UINT8, ORT_FLOAT};
+  return (void)op, TYPES[index];
+}
+static size_t input_count(const OrtCustomOp *op) { return (void)op, 5; }
+static int output_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
+static size_t output_count(const OrtCustomOp *op) { return (void)op, 1; }
+static int input_characteristic(const OrtCustomOp *op, size_t index) { return (void)op, index > 2 ? ORT_OPTIONAL : ORT_REQUIRED; }
+static int output_characteristic(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_REQUIRED; }
+static int memory_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
+static int one(const OrtCustomOp *op) { return (void)op, 1; }
+
+static const OrtCustomOp OPERATOR = {
+    .version = ORT_API_VERSION,
+    .GetName = name,
+    .GetExecutionProviderType = provider,
+    .GetInputType = input_type,
+    .GetInputTypeCount = input_count,
+    .GetOutputType = output_type,
+    .GetOutputTypeCount = output_count,
+    .KernelDestroy = free,
+    .GetInputCharacteristic = input_characteristic,
+    .GetOutputCharacteristic = output_characteristic,
+    .GetInputMemoryType = memory_type,
+    .GetVariadicInputMinArity = one,
+    .GetVariadicInputHomogeneity = one,
+    .GetVariadicOutputMinArity = one,
+    .GetVariadicOutputHomogeneity = one,
+    .CreateKernelV2 = create,
+    .KernelComputeV2 = compute,
+    .GetStartVersion = one,
+    .GetEndVersion = one,
+};
+
+EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+  const OrtApi *api = base->GetApi(ORT_API_VERSION);
+  if (!api) return NULL; /* older than any that is allowed; the graph will not load */
+  OrtCustomOpDomain *domain;
+  OrtStatus *status = ORT_CALL(api, ORT_CREATE_CUSTOM_OP_DOMAIN, OrtCreateCustomOpDomain)("edgegen", &domain);
+  if (!status) status = ORT_CALL(api, ORT_CUSTOM_OP_DOMAIN_ADD, OrtCustomOpDomainAdd)(domain, &OPERATOR);
+  if (!status) status = ORT_CALL(api, ORT_ADD_CUSTOM_OP_DOMAIN, OrtAddCustomOpDomain)(options, domain);
+  return status;
+}
