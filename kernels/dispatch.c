@@ -1,4 +1,4 @@
-/* Which kernels run: the best that the processor has, or those that EDGEGEN_KERNELS names. */
+/* Which kernels run: the best that the processor has, or those that EDGEGEN_ISA names. */
 #include "matrix.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static bool runs(const Kernels *kernels) { return (void)kernels, true; }
 static const Kernels *const ALL[] = {CHOICES &edgegen_portable};
 
 const Kernels *edgegen_kernels(const char *name) {
-  const char *wanted = name ? name : getenv("EDGEGEN_KERNELS");
+  const char *wanted = name ? name : getenv("EDGEGEN_ISA");
   const Kernels *best = NULL;
   for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
     if (!runs(ALL[i])) continue;

@@ -5,19 +5,12 @@
  * bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made.
  */
 #include "matrix.h"
-#include "onnxruntime_abi.h"
+#include "operators.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
-enum { MOST_DIMENSIONS = 8, ROWS_OF_A_TASK = 8, FEW_TASKS = 8 };
+enum { ROWS_OF_A_TASK = 8, FEW_TASKS = 8 };
 static const int64_t MOST_SIZE = (int64_t)1 << 31;
 
 typedef struct {
@@ -26,82 +19,20 @@ typedef struct {
   Matrix matrix;
 } Kernel;
 
-static OrtStatus *failure(const OrtApi *api, int code, const char *message) {
-  return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
-}
-
-/* A tensor's type, count of elements and data. */
-static OrtStatus *tensor_of(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
-  OrtTensorTypeAndShapeInfo *info;
-  OrtStatus *status = ORT_CALL(api, ORT_GET_TENSOR_TYPE_AND_SHAPE, OrtGetTensorTypeAndShape)(value, &info);
-  if (status) return status;
-  size_t rank = 0;
-  int64_t dimensions[MOST_DIMENSIONS];
-  status = ORT_CALL(api, ORT_GET_TENSOR_ELEMENT_TYPE, OrtGetTensorElementType)(info, type);
-  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
-  if (!status && rank > MOST_DIMENSIONS) status = failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: a tensor has more than 8 dimensions");
-  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
-  ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
-  if (status) return status;
-  *count = 1;
-  for (size_t i = 0; i < rank; i++) {
-    if (dimensions[i] < 0 || (dimensions[i] && *count > INT64_MAX / dimensions[i]))
-      return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: a tensor has an impossible shape");
-    *count *= dimensions[i];
-  }
-  void *found;
-  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)((OrtValue *)value, &found);
-  *data = found;
-  return status;
-}
-
-/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
-static OrtStatus *initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
-                              int64_t expected, int *type, const void **data) {
-  int constant = 0;
-  const OrtValue *value = NULL;
-  *data = NULL;
-  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
-      info, index, &constant, &value);
-  if (status) {
-    /* So does an input that is left out, or that comes from another node. */
-    ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
-    return NULL;
-  }
-  if (!constant || !value) return NULL;
-  int64_t count;
-  int found;
-  status = tensor_of(api, value, &found, &count, data);
-  if (status) return status;
-  bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
-  if (!fits || count != expected) {
-    char message[160];
-    snprintf(message, sizeof message, "BlockMatMul: %s have %lld elements of type %d, which is not what K, N, bits and block_size say", name,
-             (long long)count, found);
-    return failure(api, ORT_INVALID_ARGUMENT, message);
-  }
-  *type = found;
-  return NULL;
-}
-
-static OrtStatus *attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {
-  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
-}
-
 static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
   (void)op;
   int64_t columns, rows, bits, block;
   OrtStatus *status;
-  if ((status = attribute(api, info, "K", &columns)) || (status = attribute(api, info, "N", &rows)) ||
-      (status = attribute(api, info, "bits", &bits)) || (status = attribute(api, info, "block_size", &block)))
+  if ((status = edgegen_attribute(api, info, "K", &columns)) || (status = edgegen_attribute(api, info, "N", &rows)) ||
+      (status = edgegen_attribute(api, info, "bits", &bits)) || (status = edgegen_attribute(api, info, "block_size", &block)))
     return status;
   if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (bits != 8 && bits != 4) ||
       (block != 32 && block != 64))
-    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
   int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
   int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
   Kernel *kernel = calloc(1, sizeof *kernel);
-  if (!kernel) return failure(api, ORT_FAIL, "BlockMatMul: no memory");
+  if (!kernel) return edgegen_failure(api, ORT_FAIL, "BlockMatMul: no memory");
   kernel->api = api;
   kernel->kernels = edgegen_kernels(NULL);
   Matrix *matrix = &kernel->matrix;
@@ -109,16 +40,16 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   matrix->block = (size_t)block, matrix->blocks = (size_t)blocks;
   int uint8 = ORT_UINT8, scale = ORT_ANY_TYPE, real = ORT_FLOAT;
   const void *codes, *scales, *zero_points, *bias;
-  if ((status = initializer(api, info, 1, "codes", rows * bytes, &uint8, &codes)) ||
-      (status = initializer(api, info, 2, "scales", rows * blocks, &scale, &scales)) ||
-      (status = initializer(api, info, 3, "zero points", rows * zeros, &uint8, &zero_points)) ||
-      (status = initializer(api, info, 4, "biases", rows, &real, &bias))) {
+  if ((status = edgegen_initializer(api, info, 1, "codes", rows * bytes, &uint8, &codes)) ||
+      (status = edgegen_initializer(api, info, 2, "scales", rows * blocks, &scale, &scales)) ||
+      (status = edgegen_initializer(api, info, 3, "zero points", rows * zeros, &uint8, &zero_points)) ||
+      (status = edgegen_initializer(api, info, 4, "biases", rows, &real, &bias))) {
     free(kernel);
     return status;
   }
   if (!codes || !scales) {
     free(kernel);
-    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
   }
   matrix->codes = codes, matrix->zeros = zero_points, matrix->bias = bias;
   if (scale == ORT_FLOAT) matrix->scales = scales;
@@ -169,16 +100,16 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   size_t rank = 0;
   status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
   if (!status && (rank < 1 || rank > MOST_DIMENSIONS))
-    status = failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has 1 to 8 dimensions");
+    status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has 1 to 8 dimensions");
   if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
   ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
   if (status) return status;
   if (dimensions[rank - 1] != (int64_t)matrix->columns)
-    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: the last dimension of x is not K");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: the last dimension of x is not K");
   int64_t count = 1;
   for (size_t i = 0; i + 1 < rank; i++) {
     if (dimensions[i] < 0 || (dimensions[i] && count > MOST_SIZE / dimensions[i]))
-      return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
     count *= dimensions[i];
   }
   dimensions[rank - 1] = (int64_t)matrix->rows;
@@ -202,11 +133,11 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   size_t stride = rounded_up(matrix->blocks, LANES), codes = rounded_up(stride * matrix->block, 64);
   size_t per_row = codes + 2 * stride * sizeof(float);
   if (job.count > (SIZE_MAX / 4) / per_row || (job.scratch_size && job.tasks > (SIZE_MAX / 4) / job.scratch_size))
-    return failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
   size_t needed = job.count * per_row + job.tasks * job.scratch_size + 192;
   uint8_t few[16384], *heap = NULL, *memory = few;
   if (needed > sizeof few) memory = heap = malloc(needed);
-  if (!memory) return failure(api, ORT_FAIL, "BlockMatMul: no memory");
+  if (!memory) return edgegen_failure(api, ORT_FAIL, "BlockMatMul: no memory");
   job.inputs.stride = stride;
   job.inputs.codes = (int8_t *)aligned(memory);
   job.inputs.scales = (float *)((uint8_t *)job.inputs.codes + job.count * stride * matrix->block);
@@ -236,7 +167,7 @@ static int output_characteristic(const OrtCustomOp *op, size_t index) { return (
 static int memory_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
 static int one(const OrtCustomOp *op) { return (void)op, 1; }
 
-static const OrtCustomOp OPERATOR = {
+const OrtCustomOp edgegen_block_matmul = {
     .version = ORT_API_VERSION,
     .GetName = name,
     .GetExecutionProviderType = provider,
@@ -257,13 +188,3 @@ static const OrtCustomOp OPERATOR = {
     .GetStartVersion = one,
     .GetEndVersion = one,
 };
-
-EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
-  const OrtApi *api = base->GetApi(ORT_API_VERSION);
-  if (!api) return NULL; /* older than any that is allowed; the graph will not load */
-  OrtCustomOpDomain *domain;
-  OrtStatus *status = ORT_CALL(api, ORT_CREATE_CUSTOM_OP_DOMAIN, OrtCreateCustomOpDomain)("edgegen", &domain);
-  if (!status) status = ORT_CALL(api, ORT_CUSTOM_OP_DOMAIN_ADD, OrtCustomOpDomainAdd)(domain, &OPERATOR);
-  if (!status) status = ORT_CALL(api, ORT_ADD_CUSTOM_OP_DOMAIN, OrtAddCustomOpDomain)(options, domain);
-  return status;
-}

@@ -1,0 +1,21 @@
+/* Registers the operators of the domain "edgegen" with a session's options. */
+#include "operators.h"
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+static const OrtCustomOp *const OPERATORS[] = {&edgegen_block_matmul};
+
+EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+  const OrtApi *api = base->GetApi(ORT_API_VERSION);
+  if (!api) return NULL; /* older than any that is allowed; the graph will not load */
+  OrtCustomOpDomain *domain;
+  OrtStatus *status = ORT_CALL(api, ORT_CREATE_CUSTOM_OP_DOMAIN, OrtCreateCustomOpDomain)("edgegen", &domain);
+  for (size_t i = 0; !status && i < sizeof OPERATORS / sizeof *OPERATORS; i++)
+    status = ORT_CALL(api, ORT_CUSTOM_OP_DOMAIN_ADD, OrtCustomOpDomainAdd)(domain, OPERATORS[i]);
+  if (!status) status = ORT_CALL(api, ORT_ADD_CUSTOM_OP_DOMAIN, OrtAddCustomOpDomain)(options, domain);
+  return status;
+}

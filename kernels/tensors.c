@@ -1,0 +1,66 @@
+/* What the operators share: reading tensors, initializers and attributes, each length checked. */
+#include "operators.h"
+
+#include <stdio.h>
+
+OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message) {
+  return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
+}
+
+/* A tensor's type, count of elements and data. */
+OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
+  OrtTensorTypeAndShapeInfo *info;
+  OrtStatus *status = ORT_CALL(api, ORT_GET_TENSOR_TYPE_AND_SHAPE, OrtGetTensorTypeAndShape)(value, &info);
+  if (status) return status;
+  size_t rank = 0;
+  int64_t dimensions[MOST_DIMENSIONS];
+  status = ORT_CALL(api, ORT_GET_TENSOR_ELEMENT_TYPE, OrtGetTensorElementType)(info, type);
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
+  if (!status && rank > MOST_DIMENSIONS) status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
+  ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
+  if (status) return status;
+  *count = 1;
+  for (size_t i = 0; i < rank; i++) {
+    if (dimensions[i] < 0 || (dimensions[i] && *count > INT64_MAX / dimensions[i]))
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has an impossible shape");
+    *count *= dimensions[i];
+  }
+  void *found;
+  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)((OrtValue *)value, &found);
+  *data = found;
+  return status;
+}
+
+/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
+OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                              int64_t expected, int *type, const void **data) {
+  int constant = 0;
+  const OrtValue *value = NULL;
+  *data = NULL;
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
+      info, index, &constant, &value);
+  if (status) {
+    /* So does an input that is left out, or that comes from another node. */
+    ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+    return NULL;
+  }
+  if (!constant || !value) return NULL;
+  int64_t count;
+  int found;
+  status = edgegen_tensor(api, value, &found, &count, data);
+  if (status) return status;
+  bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
+  if (!fits || count != expected) {
+    char message[160];
+    snprintf(message, sizeof message, "%s have %lld elements of type %d, which is not what the attributes say", name,
+             (long long)count, found);
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, message);
+  }
+  *type = found;
+  return NULL;
+}
+
+OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {
+  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
+}
