@@ -17,6 +17,7 @@ from edgegen_export.parity.compare import UnquantizedModel
 from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.recipe import Scheme
+from edgegen_export.scratch import Scratch
 
 Via = Literal["edgegen", "optimum"]
 """Where graphs come from: edgegen builds them of a family's blocks, or optimum traces the model."""
@@ -45,6 +46,7 @@ class Calibrate(Protocol):
         store: BlockStore,
         budget: float | None,
         on_layer: Callable[[int, int], None],
+        scratch: Scratch,
     ) -> Calibrated: ...
 
 

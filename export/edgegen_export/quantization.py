@@ -31,6 +31,7 @@ from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
+from edgegen_export.scratch import Scratch
 from edgegen_export.self_sampling import sampling_runner
 
 LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
@@ -123,7 +124,7 @@ def prepare(
         recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
         store = BlockStore(folder)
         progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))
-        calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance)
+        calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance, Scratch(scratch))
         for warning in calibrated.warnings:
             progress.warn(warning)
         tensors, recipe, blocks = calibrated.tensors, calibrated.recipe, store.get

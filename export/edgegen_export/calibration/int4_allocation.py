@@ -21,6 +21,7 @@ from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS
+from edgegen_export.scratch import Scratch
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""
@@ -37,16 +38,19 @@ class Int4Allocation:
         ids: NDArray[np.int64],
         store: BlockStore,
         budget: BitBudget,
+        scratch: Scratch,
         *,
         tied_head: bool,
     ) -> None:
-        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model."""
+        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model;
+        ``scratch``: where hidden states are kept."""
         self._reference = reference
         self._ids = ids
         self._store = store
         self._budget = budget
+        self._scratch = scratch
         self._tied_head = tied_head
-        self._probe = Sensitivity(reference, ids)
+        self._probe = Sensitivity(reference, ids, scratch)
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[str, float] = {}
 
@@ -86,7 +90,7 @@ class Int4Allocation:
             plain, zeros, _ = self._ladders[name]
             costs[name, plain] = ratio * costs[name, zeros]
         smoothed = self._reference.with_tensors(tensors)
-        costs |= embedding_costs(smoothed, self._ids, blocks, tied_head=self._tied_head)
+        costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=self._tied_head)
         return Decision(self._budget.spent(self._ladders, costs, recipe))
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Floats) -> dict[Change, Blocks]:
