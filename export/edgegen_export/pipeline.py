@@ -8,12 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import Manifest, Quantization, is_safe_path
+from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization, is_safe_path
 from edgegen.errors import UsageError, one_or_list
-from edgegen.parity.measure import open_graph
+from edgegen.model.interfaces import Runner, make_runner
+from edgegen.parity.measure import graph_of
 from edgegen.parity.report import ParityReport
 from edgegen.system import trim_memory
 from edgegen_export.architecture.architecture import Architecture
@@ -23,6 +26,7 @@ from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
 from edgegen_export.generation_config import generation_config
+from edgegen_export.graph.packed_graphs import PackedGraphs
 from edgegen_export.graph.parameters import FastParameters, StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
@@ -37,12 +41,13 @@ from edgegen_export.optimum.model_source import TraceLoader
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
-from edgegen_export.parity.layer_errors import layer_errors
+from edgegen_export.parity.layer_errors import POSITIONS, layer_errors
 from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.progress import ExportProgress, Silent
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.scratch import Scratch
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 
 
@@ -216,12 +221,27 @@ def _compare(
 ) -> ParityReport:
     """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle."""
     bundle, facts = Bundle(writer.target, manifest, writer.folder), model.facts.model
-    open_decode = partial(open_graph, bundle, bundle.variant, "decode")
-    reference = record_reference(model.reference, ids, facts.max_context, open_decode)
-    writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
-    with_states = [variant for variant in manifest.variants if variant.prefill in states]
-    errors = {v.name: layer_errors(bundle, v, states[v.prefill], model.states, ids) for v in with_states}
-    report = compare(bundle, reference, text, errors, progress.advance)
+    scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
+    with PackedGraphs(writer.folder) as packed:
+
+        def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
+            graphs = packed.open(bundle.file(graph_of(variant, phase)).read_bytes())
+            return make_runner(graphs, variant, facts.vocab_size, facts.max_context)
+
+        reference = record_reference(
+            model.reference,
+            ids,
+            facts.max_context,
+            partial(open_runner, bundle.variant, "decode"),
+            lambda x: of_model.append(scratch.kept(x[0, :POSITIONS])),
+        )
+        writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
+        errors = {
+            variant.name: layer_errors(bundle, variant, partial(packed.open, states[variant.prefill]), of_model, ids)
+            for variant in manifest.variants
+            if variant.prefill in states
+        }
+        report = compare(bundle, open_runner, reference, text, errors, progress.advance)
     for warning in parity_warnings(report, manifest, can_be_calibrated=model.can_calibrate):
         progress.warn(warning)
     writer.add(PARITY, _to_json(report.to_json()))

@@ -1,6 +1,7 @@
 """Self-sampling: the model's decode graph over plainly rounded 8-bit weights, opened to sample calibration text from.
 
-Its text calibrates as well as the unquantized model's, and it takes a quarter of the memory.
+Its text calibrates as well as the unquantized model's, and it takes a quarter of the bytes. They are in files, and so
+is the KV cache: what is in memory does not grow with the number of layers.
 """
 
 from collections.abc import Generator
@@ -8,21 +9,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgegen.bundle.manifest import GraphContract, GraphVariant
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import GraphContract, GraphVariant, KVSpec
 from edgegen.model.interfaces import Runner, make_runner
-from edgegen.model.ort_session import OneSession
-from edgegen.system import trim_memory
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.sliding_window import windows_of
+from edgegen.system import second_level_cache, trim_memory
+from edgegen_export.graph.packed_graphs import PackedGraphs
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.model_source import ModelSource
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED
+from edgegen_export.scratch import Scratch
 
 _GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
 
 
 @contextmanager
 def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]:
-    """Write graph and weights into ``folder`` and open them; they are gone afterwards.
+    """Write the weights into ``folder`` and open the graph over them; they are gone afterwards.
 
     Raises:
         TensorError: weights are not finite.
@@ -35,7 +41,6 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
         sink.close()
     finally:
         sink.abandon()
-    (folder / _GRAPH).write_bytes(graph.SerializeToString())
     variant = GraphVariant(
         name="sampled",
         prefill=_GRAPH,
@@ -50,10 +55,22 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
         fast_prefill=False,
         minimum_onnxruntime=facts.minimum_onnxruntime,
     )
-    del params, graph
+    del params
     trim_memory()  # of what writing took, before the weights are packed
-    graphs = OneSession(folder / _GRAPH, keep_spinning=False)
-    yield make_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context)
-    del graphs
-    for name in (_GRAPH, _WEIGHTS):
-        (folder / name).unlink()
+    with PackedGraphs(folder) as packed:
+        graphs = packed.open(graph.SerializeToString(), keep_spinning=False)
+        yield make_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context)
+        del graphs
+    (folder / _WEIGHTS).unlink()
+
+
+class ScratchCache(KVCache):
+    """A KV cache in scratch files. All room has to be reserved before the first run."""
+
+    def __init__(self, spec: KVSpec, max_context: int, scratch: Scratch) -> None:
+        self._scratch = scratch
+        super().__init__(spec, max_context, windows=windows_of(spec, second_level_cache()))
+
+    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
+        layer = self._spec.layers[index // 2]
+        return self._scratch.empty((slots, layer.kv_heads, capacity, layer.head_dim), self._spec.dtype)

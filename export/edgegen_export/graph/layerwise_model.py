@@ -4,8 +4,7 @@ The blocks of the bundle's graphs build one small graph per layer, whose weights
 checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
 """
 
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,9 +48,15 @@ class LayerwiseModel:
     def num_layers(self) -> int:
         return self._config.num_layers
 
-    def hidden(self, ids: NDArray[np.int64]) -> Hidden:
-        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
-        (x,) = deque(self.states(ids), maxlen=1)  # only the last layer's is kept
+    def hidden(self, ids: NDArray[np.int64], on_states: Callable[[Hidden], None] | None = None) -> Hidden:
+        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies.
+
+        ``on_states`` hears the states [b, t, d] after each layer.
+        """
+        x = np.empty(0, np.float32)
+        for x in self.states(ids):
+            if on_states is not None:
+                on_states(x)
         return self.final(x)
 
     def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:

@@ -1,6 +1,5 @@
 """What an export says of its bundle: the unquantized model heard, layers compared, warnings given, a picture drawn."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,8 +18,9 @@ from edgegen.parity.reference import LIKELIEST, UNKNOWN
 from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
+from edgegen_export.graph.packed_graphs import PackedGraphs
 from edgegen_export.graph.parameters import StoredParameters
-from edgegen_export.parity.compare import continuations, record_reference
+from edgegen_export.parity.compare import OnStates, continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
 from edgegen_export.parity.sample_text import SAMPLE_TEXT
@@ -44,7 +44,7 @@ class Model:
         self.graphs = graphs
         self.passes = 0
 
-    def hidden(self, ids: Ids) -> Array:
+    def hidden(self, ids: Ids, on_states: OnStates | None = None) -> Array:
         self.passes += 1
         return np.array([[self.graphs.logits(row[: at + 1]) for at in range(len(row))] for row in ids.tolist()])
 
@@ -121,7 +121,7 @@ def test_traced_graphs_are_compared_like_others() -> None:
     coarse = {name: (np.round(array * 24) / 24).astype(np.float32) for name, array in weights.items()}
 
     class Toy:
-        def hidden(self, ids: Ids) -> Array:
+        def hidden(self, ids: Ids, on_states: OnStates | None = None) -> Array:
             return np.array([toy_logits(weights, row) for row in ids.tolist()])
 
         def logits(self, hidden: Array) -> Array:
@@ -159,12 +159,9 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     variant = replace(fake_variant(), kv=kv, contract=GraphContract(), rotary=rotary)
     reference = LayerwiseModel(tensors, config, kv)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 30))
-
-    def grown(ids: Ids) -> Iterator[Array]:
-        for layer, states in enumerate(reference.states(ids)):
-            yield states * np.float32(1 + 0.25 * layer)
-
-    found = layer_errors(bundle, variant, graph, grown, ids)
+    grown = [states[0] * np.float32(1 + 0.25 * layer) for layer, states in enumerate(reference.states(ids))]
+    with PackedGraphs(bundle.content) as packed:
+        found = layer_errors(bundle, variant, lambda: packed.open(graph), grown, ids)
     assert found == pytest.approx([0.25 * i / (1 + 0.25 * i) for i in range(len(config.layers))], abs=1e-5)
     assert not [path for path in bundle.content.iterdir() if path.name not in bundle.manifest.files]
 
