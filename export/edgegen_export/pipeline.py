@@ -225,7 +225,7 @@ def _compare(
     with PackedGraphs(writer.folder) as packed:
 
         def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
-            graphs = packed.open(bundle.file(graph_of(variant, phase)).read_bytes())
+            graphs = packed.open(bundle.file(graph_of(variant, phase)).read_bytes(), keep_spinning=False)
             return make_runner(graphs, variant, facts.vocab_size, facts.max_context)
 
         reference = record_reference(

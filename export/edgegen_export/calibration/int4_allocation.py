@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import Quantization
+from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
@@ -22,6 +22,7 @@ from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS
 from edgegen_export.scratch import Scratch
+from edgegen_export.threads import in_threads
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""
@@ -99,14 +100,15 @@ class Int4Allocation:
         found = {form: self._store.get(name, form) for form in forms[:-1]}
         block_size = block_size_for(weight.shape[1], forms[0].block_size)
         factor = inverse_factor(hessian, block_size) if None in found.values() else None
-        blocks = dict[Change, Blocks]()
-        for form, stored in found.items():
-            if stored is None:
+
+        def quantized(form: MatrixFormat) -> Blocks:
+            if (stored := found[form]) is None:
                 assert factor is not None
                 stored = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric)
                 self._store.put(name, form, stored)
-            blocks[name, form] = stored
-        return blocks
+            return stored
+
+        return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
 
 
 def _unit(columns: int, value: float = 1.0) -> Floats:
