@@ -15,7 +15,7 @@ from onnx import ModelProto
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization, is_safe_path
 from edgegen.errors import UsageError, one_or_list
-from edgegen.model.interfaces import Runner, make_runner
+from edgegen.model.interfaces import Runner
 from edgegen.parity.measure import graph_of
 from edgegen.parity.report import ParityReport
 from edgegen.system import trim_memory
@@ -48,6 +48,7 @@ from edgegen_export.progress import ExportProgress, Silent
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
+from edgegen_export.scratch_runner import scratch_runner
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 
 
@@ -226,7 +227,7 @@ def _compare(
 
         def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
             graphs = packed.open(bundle.file(graph_of(variant, phase)).read_bytes(), keep_spinning=False)
-            return make_runner(graphs, variant, facts.vocab_size, facts.max_context)
+            return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
         reference = record_reference(
             model.reference,
@@ -237,9 +238,9 @@ def _compare(
         )
         writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
         errors = {
-            variant.name: layer_errors(bundle, variant, partial(packed.open, states[variant.prefill]), of_model, ids)
-            for variant in manifest.variants
-            if variant.prefill in states
+            v.name: layer_errors(bundle, v, partial(packed.open, states[v.prefill]), of_model, ids, scratch)
+            for v in manifest.variants
+            if v.prefill in states
         }
         report = compare(bundle, open_runner, reference, text, errors, progress.advance)
     for warning in parity_warnings(report, manifest, can_be_calibrated=model.can_calibrate):

@@ -32,7 +32,7 @@ from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
 from edgegen_export.scratch import Scratch
-from edgegen_export.self_sampling import ScratchCache, sampling_runner
+from edgegen_export.self_sampling import sampling_runner
 
 LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
 """Bits per weight that can be asked for; what 4 bits take at least is said when it is known."""
@@ -163,8 +163,7 @@ def _own_text(
     progress.stage("sampling text to calibrate on")
     with sampling_runner(source, scratch) as runner:
         kv, boundaries = source.facts.kv, Boundaries.of(settings, source.facts.model.vocab_size)
-        cache = ScratchCache(kv, runner.max_context, Scratch(scratch))
-        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance, cache)
+        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance)
     partial = kept.with_suffix(".partial.npy")
     np.save(partial, text.ids)
     partial.replace(kept)

@@ -9,19 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from edgegen.bundle.manifest import GraphContract, GraphVariant, KVSpec
-from edgegen.model.interfaces import Runner, make_runner
-from edgegen.model.kv_cache import KVCache
-from edgegen.model.sliding_window import windows_of
-from edgegen.system import second_level_cache, trim_memory
+from edgegen.bundle.manifest import GraphContract, GraphVariant
+from edgegen.model.interfaces import Runner
+from edgegen.system import trim_memory
 from edgegen_export.graph.packed_graphs import PackedGraphs
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.model_source import ModelSource
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED
 from edgegen_export.scratch import Scratch
+from edgegen_export.scratch_runner import scratch_runner
 
 _GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
 
@@ -59,18 +56,6 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
     trim_memory()  # of what writing took, before the weights are packed
     with PackedGraphs(folder) as packed:
         graphs = packed.open(graph.SerializeToString(), keep_spinning=False)
-        yield make_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context)
+        yield scratch_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context, Scratch(folder))
         del graphs
     (folder / _WEIGHTS).unlink()
-
-
-class ScratchCache(KVCache):
-    """A KV cache in scratch files. All room has to be reserved before the first run."""
-
-    def __init__(self, spec: KVSpec, max_context: int, scratch: Scratch) -> None:
-        self._scratch = scratch
-        super().__init__(spec, max_context, windows=windows_of(spec, second_level_cache()))
-
-    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
-        layer = self._spec.layers[index // 2]
-        return self._scratch.empty((slots, layer.kv_heads, capacity, layer.head_dim), self._spec.dtype)

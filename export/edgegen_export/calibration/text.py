@@ -87,16 +87,15 @@ def sample_text(
     boundaries: Boundaries,
     tokens: int,
     on_progress: Callable[[int, int], None],
-    cache: Any = None,
 ) -> CalibrationText:
     """Rows sampled from ``runner``'s model at temperature 1, with fixed seeds. Behind an end id a new one starts.
 
-    ``bytes_per_token``: of the KV cache ``cache``, which is empty, and the runner's own unless given.
+    ``bytes_per_token``: of the KV cache.
     """
     length = min(LENGTH, runner.max_context)
     rows = -(-tokens // length)
     together = max(1, min(_ROWS, rows, _CACHE_BYTES // (bytes_per_token * length)))
-    ids, cache = np.empty((rows, length), np.int64), runner.new_cache() if cache is None else cache
+    ids, cache = np.empty((rows, length), np.int64), runner.new_cache()
     cache.reserve(together, length)
     for first in range(0, rows, together):
         part = ids[first : first + together]

@@ -16,6 +16,7 @@ from onnx import ModelProto, numpy_helper
 from edgegen.bundle.manifest import GraphContract, KVSpec, MatrixFormat
 from edgegen.model.ort_session import open_session
 from edgegen.model.rotary import rotary_table
+from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import Stream, added, decoder_block, embedding, final_hidden, linear
@@ -150,7 +151,12 @@ class LayerwiseModel:
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        yield LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
+        run = LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
+        try:
+            yield run
+        finally:
+            run.close()
+            trim_memory()  # or the next layer's weights come on top of what these have left
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):
                 tensor.release()
@@ -206,6 +212,10 @@ class LayerRun:
         self._lengths = kv.classes[self._cache.cache_class].length_inputs
         self._fixed = fixed
         self._taps = taps
+
+    def close(self) -> None:
+        """Free the session and the weights; nothing can be run any more."""
+        del self._session, self._fixed
 
     def __call__(self, x: Hidden) -> Hidden:
         """Hidden states [b, t, d] before the layer → after it."""

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
-from edgegen.model.interfaces import make_runner
 from edgegen.model.ort_session import Binding, Buffer, OneSession
 from edgegen.parity.measure import rounded
 from edgegen.system import trim_memory
 from edgegen_export.graph.decoder import state_name
+from edgegen_export.scratch import Scratch
+from edgegen_export.scratch_runner import scratch_runner
 
 POSITIONS = 128
 """Of the text's first window: the states of all layers are in memory at once."""
@@ -30,20 +31,22 @@ def layer_errors(
     open_states: Callable[[], OneSession],
     of_model: Sequence[States],
     ids: NDArray[np.int64],
+    scratch: Scratch,
 ) -> tuple[float, ...]:
     """For each layer the relative error of the hidden states after it, the errors of earlier layers included.
 
     At each position it is the L2 norm of the difference, divided by that of the model's states. Its mean over positions
     weighs the first token, whose states are often a hundred times larger than all later ones, like any other token.
     ``open_states`` opens the graph that gives the states of ``variant``. ``of_model``: the unquantized model's states
-    [t, d] after each layer, of at least :data:`POSITIONS`. ``ids`` [windows, t]: the text.
+    [t, d] after each layer, of at least :data:`POSITIONS`. ``ids`` [windows, t]: the text;
+    ``scratch``: where states and KV cache are kept.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph.
     """
     text = ids[:1, :POSITIONS]
     shape = (text.shape[1], bundle.manifest.model.hidden_size)
-    found = _states(bundle, variant, open_states(), text[0].tolist(), shape)
+    found = _states(bundle, variant, open_states(), text[0].tolist(), shape, scratch)
     errors: list[float] = []
     for states, expected in zip(found, of_model, strict=True):
         distance: States = np.linalg.norm(states - expected[: len(states)], axis=-1)
@@ -54,11 +57,11 @@ def layer_errors(
 
 
 def _states(
-    bundle: Bundle, variant: GraphVariant, session: OneSession, ids: list[int], shape: tuple[int, int]
+    bundle: Bundle, variant: GraphVariant, session: OneSession, ids: list[int], shape: tuple[int, int], scratch: Scratch
 ) -> list[States]:
     """The residual stream after each layer, of ``shape`` [t, d], in the quantized model."""
-    graphs, model = _StatesGraph(session, len(variant.kv.layers), shape), bundle.manifest.model
-    runner = make_runner(graphs, variant, model.vocab_size, model.max_context)
+    graphs, model = _StatesGraph(session, len(variant.kv.layers), shape, scratch), bundle.manifest.model
+    runner = scratch_runner(graphs, variant, model.vocab_size, model.max_context, scratch)
     runner.prefill(runner.new_cache(), 0, ids)
     return [buffer.array[0] for buffer in graphs.buffers]
 
@@ -66,10 +69,10 @@ def _states(
 class _StatesGraph:
     """A graph pair of the one graph; its hidden states are in ``buffers``, by layer."""
 
-    def __init__(self, session: OneSession, layers: int, shape: tuple[int, int]) -> None:
+    def __init__(self, session: OneSession, layers: int, shape: tuple[int, int], scratch: Scratch) -> None:
         self._session = session
         self.switch = self._session.switch
-        self.buffers = [Buffer(np.zeros((1, *shape), np.float32)) for _ in range(layers)]
+        self.buffers = [Buffer(scratch.empty((1, *shape))) for _ in range(layers)]
 
     def binding(self, phase: Phase) -> Binding:
         assert phase == "prefill"

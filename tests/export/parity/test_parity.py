@@ -27,6 +27,7 @@ from edgegen_export.parity.sample_text import SAMPLE_TEXT
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
+from edgegen_export.scratch import Scratch
 from tests.export.bundles import Listener
 from tests.export.graph.test_blocks import CONFIGS, Weights, folded_tensors, random_tensors
 from tests.runtime.models import FakeGraphs, RandomGraphs, fake_runner, fake_variant, write_fake_bundle
@@ -161,7 +162,7 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 30))
     grown = [states[0] * np.float32(1 + 0.25 * layer) for layer, states in enumerate(reference.states(ids))]
     with PackedGraphs(bundle.content) as packed:
-        found = layer_errors(bundle, variant, lambda: packed.open(graph), grown, ids)
+        found = layer_errors(bundle, variant, lambda: packed.open(graph), grown, ids, Scratch())
     assert found == pytest.approx([0.25 * i / (1 + 0.25 * i) for i in range(len(config.layers))], abs=1e-5)
     assert not [path for path in bundle.content.iterdir() if path.name not in bundle.manifest.files]
 
