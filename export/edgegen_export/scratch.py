@@ -3,10 +3,12 @@
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Scratch:
@@ -33,8 +35,8 @@ class Scratch:
         self.nbytes += array.nbytes
         return np.asarray(array)
 
-    def kept(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
+    def kept(self, array: NDArray[Scalar]) -> NDArray[Scalar]:
         """A copy of ``array``."""
-        copy = self.empty(array.shape)
+        copy = self.empty(array.shape, array.dtype)
         copy[...] = array
         return copy

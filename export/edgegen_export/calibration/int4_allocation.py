@@ -106,7 +106,8 @@ class Int4Allocation:
                 assert factor is not None
                 stored = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric)
                 self._store.put(name, form, stored)
-            return stored
+            # Codes of the embedding are as many as those of some layers together.
+            return replace(stored, codes=self._scratch.kept(stored.codes))
 
         return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
 

@@ -5,7 +5,7 @@ and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` 
 :mod:`edgegen.parity.verify`, on any other machine later.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
@@ -129,10 +129,13 @@ def continuations(model: UnquantizedModel, open_draft: Callable[[], Runner[Any]]
     return answers
 
 
-def _choices(model: UnquantizedModel, texts: Ids, begin: int) -> Iterator[Ids]:
-    """For each row of texts [n, t]: the likeliest id of ``model`` at each position from ``begin`` on."""
-    for states in model.hidden(texts):
-        yield _finite(model.logits(states[begin - 1 : -1])).argmax(axis=-1)
+def _choices(model: UnquantizedModel, texts: Ids, begin: int) -> Ids:
+    """The likeliest ids of ``model`` at each position of texts [n, t] from ``begin`` on."""
+    states = model.hidden(texts)[:, begin - 1 : -1]
+    states = states.reshape(-1, states.shape[-1])
+    starts = range(0, len(states), _BLOCK)
+    found = [_finite(model.logits(states[start : start + _BLOCK])).argmax(axis=-1) for start in starts]
+    return np.concatenate(found).reshape(len(texts), -1)
 
 
 def _prompts(ids: Ids, max_context: int) -> tuple[Ids, int]:
