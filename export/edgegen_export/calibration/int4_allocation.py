@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.system import trim_memory
 from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
@@ -86,6 +87,7 @@ class Int4Allocation:
         for name, hessian in hessians.items():
             forms = ladder(recipe.format_of(name))
             blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
+        trim_memory()  # of the slabs that were rounded
         costs = self._probe.divergences()
         for name, ratio in self._without_zeros.items():
             plain, zeros, _ = self._ladders[name]
