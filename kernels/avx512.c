@@ -15,59 +15,82 @@
 #define PANEL 32
 #define AHEAD 9216 /* bytes; measured: 4096 is too near, 16384 no better */
 
-TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
-  size_t block = matrix->block;
-  int8_t *codes = to->codes + m * to->stride * block;
-  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  /* of 16 codes: the even ones, then the odd ones */
-  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-  for (size_t b = 0; b < to->stride; b++) {
-    size_t begin = b * block;
-    size_t count = begin >= matrix->columns ? 0 : matrix->columns - begin < block ? matrix->columns - begin : block;
-    __m512 v[4];
-    __m512i most = _mm512_setzero_si512();
-    for (size_t i = 0; i < block / 16; i++) {
-      size_t left = count > i * 16 ? count - i * 16 : 0;
-      __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-      v[i] = _mm512_maskz_loadu_ps(there, left ? x + begin + i * 16 : x);
-      most = _mm512_max_epu32(most, _mm512_and_epi32(_mm512_castps_si512(v[i]), magnitude));
-    }
-    uint32_t bits = _mm512_reduce_max_epu32(most);
-    float size, scale = 0;
-    memcpy(&size, &bits, 4);
-    __m512i sum = _mm512_setzero_si512();
-    float factor = 0;
-    if (bits >= 0x7f800000) {
-      bits = 0x7fc00000;
-      memcpy(&scale, &bits, 4);
-    } else if (size >= TINY) {
-      factor = 127.0f / size;
-      scale = size / 127.0f;
-    }
-    for (size_t i = 0; i < block / 16; i++) {
-      __m512i rounded = _mm512_setzero_si512();
-      if (factor > 0) rounded = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(factor)));
-      sum = _mm512_add_epi32(sum, rounded);
-      if (matrix->bits == 8) {
-        _mm_storeu_si128((__m128i *)(codes + begin + i * 16), _mm512_cvtepi32_epi8(rounded));
-      } else {
-        __m128i halves = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
-        _mm_storel_epi64((__m128i *)(codes + begin + i * 8), halves);
-        _mm_storel_epi64((__m128i *)(codes + begin + block / 2 + i * 8), _mm_unpackhi_epi64(halves, halves));
-      }
-    }
-    to->scales[m * to->stride + b] = scale;
-    to->sums[m * to->stride + b] = _mm512_reduce_add_epi32(sum);
-  }
-}
-
-/* Asks for what will be read a while later: the processor's own guesses miss where rows are read side by side. */
-INLINE TARGET void fetch(const uint8_t *now) { _mm_prefetch((const char *)((uintptr_t)now + AHEAD), _MM_HINT_T0); }
-
 /* Sums of pairs: of the four lanes of 128 bits, each of four numbers. */
 #define ADD32(a, b) _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
 #define ADD64(a, b) _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
 #define ADD128(a, b) _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd))
+
+#define MAX32(a, b) _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+#define MAX64(a, b) _mm512_max_epu32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+
+/* Four blocks at a time: their greatest numbers, and their sums, are found side by side. */
+INLINE TARGET void quantize_row(const Matrix *matrix, const float *x, Inputs *to, size_t m, const size_t block) {
+  const size_t vectors = block / 16;
+  int8_t *codes = to->codes + m * to->stride * block;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  /* of 16 codes: the even ones, then the odd ones */
+  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  for (size_t b = 0; b < to->stride; b += 4) {
+    __m512 v[4][4];
+    __m512i most[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; j++) {
+      most[j] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (size_t i = 0; i < vectors; i++) {
+        const size_t begin = (b + j) * block + i * 16;
+        const size_t left = matrix->columns > begin ? matrix->columns - begin : 0;
+        const __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+        v[j][i] = _mm512_maskz_loadu_ps(there, left ? x + begin : x);
+        most[j] = _mm512_max_epu32(most[j], _mm512_and_epi32(_mm512_castps_si512(v[j][i]), magnitude));
+      }
+    }
+    const __m512i pairs = MAX64(MAX32(most[0], most[1]), MAX32(most[2], most[3]));
+    const __m256i halves = _mm256_max_epu32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64(pairs, 1));
+    const __m128i bits = _mm_max_epu32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    const __m128 sizes = _mm_castsi128_ps(bits);
+    const __mmask8 finite = _mm_cmplt_epu32_mask(bits, _mm_set1_epi32(0x7f800000));
+    const __mmask8 usual = finite & _mm_cmp_ps_mask(sizes, _mm_set1_ps(TINY), _CMP_GE_OQ);
+    const __m128 factors = _mm_maskz_div_ps(usual, _mm_set1_ps(127.0f), sizes);
+    __m128 scales = _mm_maskz_div_ps(usual, sizes, _mm_set1_ps(127.0f));
+    scales = _mm_mask_blend_ps(finite, _mm_castsi128_ps(_mm_set1_epi32(0x7fc00000)), scales);
+    float factor[4];
+    _mm_storeu_ps(factor, factors);
+    __m512i sums[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; j++) {
+      int8_t *out = codes + (b + j) * block;
+      sums[j] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (size_t i = 0; i < vectors; i++) {
+        /* A factor of 0 stands for codes of 0, whatever x is. */
+        const __m512i rounded = _mm512_maskz_cvtps_epi32((__mmask16)-(int)(usual >> j & 1),
+                                                         _mm512_mul_ps(v[j][i], _mm512_set1_ps(factor[j])));
+        sums[j] = _mm512_add_epi32(sums[j], rounded);
+        if (matrix->bits == 8) {
+          _mm_storeu_si128((__m128i *)(out + i * 16), _mm512_cvtepi32_epi8(rounded));
+        } else {
+          const __m128i both = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
+          _mm_storel_epi64((__m128i *)(out + i * 8), both);
+          _mm_storel_epi64((__m128i *)(out + block / 2 + i * 8), _mm_unpackhi_epi64(both, both));
+        }
+      }
+    }
+    const __m512i wide = ADD64(ADD32(sums[0], sums[1]), ADD32(sums[2], sums[3]));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(wide), _mm512_extracti64x4_epi64(wide, 1));
+    _mm_storeu_ps(to->scales + m * to->stride + b, scales);
+    _mm_storeu_si128((__m128i *)(to->sums + m * to->stride + b),
+                     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
+}
+
+TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
+  if (matrix->block == 64) quantize_row(matrix, x, to, m, 64);
+  else quantize_row(matrix, x, to, m, 32);
+}
+
+/* Asks for what will be read a while later: the processor's own guesses miss where rows are read side by side. */
+INLINE TARGET void fetch(const uint8_t *now) { _mm_prefetch((const char *)((uintptr_t)now + AHEAD), _MM_HINT_T0); }
 
 /* Four numbers of each of four rows as [number][row]. */
 INLINE TARGET __m512i across(__m512i rows) {
