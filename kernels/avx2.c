@@ -6,7 +6,7 @@
 #define LABEL "avx2"
 #define CENTER 128
 
-/* Few rows. Sums of products must fit 16 bits. Of 8-bit codes, with 128 taken off, the sign moves from the weight to the
+/* Few rows. Sums of products must fit 16 bits. Of 8-bit codes, with 128 taken off, the sign moves from weight to
  * input: two products fit, 2 * 128 * 127. Of 4-bit codes those of two vectors and of four lanes do, 16 * 15 * 127. */
 __attribute__((target("avx2,fma"), always_inline)) static inline __m256i dot(__m256i sums, __m256i codes, __m256i q,
                                                                              int bits) {
