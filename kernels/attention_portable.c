@@ -11,6 +11,7 @@ static inline Four fma_of(Four a, Four b, Four c) {
   return c;
 }
 
+#define WIDE(from) ((Floats){(from)[0], (from)[1], (from)[2], (from)[3]})
 #define NAME edgegen_attention_portable
 #include "attention.inc"
 
