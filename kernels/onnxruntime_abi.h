@@ -48,6 +48,7 @@ typedef OrtStatus *(*OrtKernelContextGetOutput)(OrtKernelContext *context, size_
 typedef void (*OrtReleaseStatus)(OrtStatus *status);
 typedef void (*OrtReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info);
 typedef OrtStatus *(*OrtKernelInfoGetInputCount)(const OrtKernelInfo *info, size_t *out);
+typedef OrtStatus *(*OrtKernelInfoGetInputName)(const OrtKernelInfo *info, size_t index, char *out, size_t *size);
 typedef OrtStatus *(*OrtKernelInfoGetConstantInputTensor)(const OrtKernelInfo *info, size_t index, int *constant,
                                                           const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextParallelFor)(const OrtKernelContext *context, void (*function)(void *, size_t),
@@ -69,6 +70,8 @@ enum {
   ORT_KERNEL_CONTEXT_GET_OUTPUT = 91,
   ORT_RELEASE_STATUS = 93,
   ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO = 99,
+  ORT_KERNEL_INFO_GET_INPUT_COUNT = 230,
+  ORT_KERNEL_INFO_GET_INPUT_NAME = 232,
   ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR = 249,
   ORT_KERNEL_CONTEXT_PARALLEL_FOR = 274
 };

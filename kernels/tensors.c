@@ -32,6 +32,16 @@ OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, i
   return status;
 }
 
+/* Whether a node gives input `index`, or the graph does, rather than nobody. */
+static bool is_given(const OrtApi *api, const OrtKernelInfo *info, size_t index) {
+  size_t count = 0, size = 0; /* of the name, with its end */
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_COUNT, OrtKernelInfoGetInputCount)(info, &count);
+  if (!status && index < count)
+    status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_NAME, OrtKernelInfoGetInputName)(info, index, NULL, &size);
+  if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+  return size > 1;
+}
+
 /* Initializer `index`, which has so many elements of that type; NULL if there is none. */
 OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                               int64_t expected, int *type, const void **data) {
@@ -40,12 +50,14 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
   *data = NULL;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
       info, index, &constant, &value);
-  if (status) {
-    /* So does an input that is left out, or that comes from another node. */
-    ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
-    return NULL;
+  /* Some versions fail for an input that is left out, or that comes from another node. */
+  if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+  if (status || !constant || !value) {
+    if (!is_given(api, info, index)) return NULL;
+    char message[160];
+    snprintf(message, sizeof message, "%s must be an initializer: another node or the graph's caller gives them", name);
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, message);
   }
-  if (!constant || !value) return NULL;
   int64_t count;
   int found;
   status = edgegen_tensor(api, value, &found, &count, data);
