@@ -8,9 +8,12 @@
 
 enum { MOST_DIMENSIONS = 8 };
 
-extern const OrtCustomOp edgegen_block_matmul;
+extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather;
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message);
+
+/* A tensor's type and dimensions, of which there is room for MOST_DIMENSIONS. */
+OrtStatus *edgegen_shape(const OrtApi *api, const OrtValue *value, int *type, int64_t *dimensions, size_t *rank);
 
 /* A tensor's type, count of elements and data. */
 OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data);

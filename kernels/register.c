@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-static const OrtCustomOp *const OPERATORS[] = {&edgegen_block_matmul};
+static const OrtCustomOp *const OPERATORS[] = {&edgegen_block_matmul, &edgegen_block_gather};
 
 EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
   const OrtApi *api = base->GetApi(ORT_API_VERSION);

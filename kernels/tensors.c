@@ -7,18 +7,25 @@ OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message) {
   return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
 }
 
-/* A tensor's type, count of elements and data. */
-OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
+/* A tensor's type and dimensions. */
+OrtStatus *edgegen_shape(const OrtApi *api, const OrtValue *value, int *type, int64_t *dimensions, size_t *rank) {
   OrtTensorTypeAndShapeInfo *info;
   OrtStatus *status = ORT_CALL(api, ORT_GET_TENSOR_TYPE_AND_SHAPE, OrtGetTensorTypeAndShape)(value, &info);
   if (status) return status;
-  size_t rank = 0;
-  int64_t dimensions[MOST_DIMENSIONS];
+  *rank = 0;
   status = ORT_CALL(api, ORT_GET_TENSOR_ELEMENT_TYPE, OrtGetTensorElementType)(info, type);
-  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
-  if (!status && rank > MOST_DIMENSIONS) status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
-  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, rank);
+  if (!status && *rank > MOST_DIMENSIONS) status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, *rank);
   ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
+  return status;
+}
+
+/* A tensor's type, count of elements and data. */
+OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
+  size_t rank;
+  int64_t dimensions[MOST_DIMENSIONS];
+  OrtStatus *status = edgegen_shape(api, value, type, dimensions, &rank);
   if (status) return status;
   *count = 1;
   for (size_t i = 0; i < rank; i++) {

@@ -16,11 +16,12 @@ _GRAPH, _OPSET_IMPORT = 7, 8
 _NODE, _INITIALIZER = 1, 5
 _INPUT, _OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER = 1, 3
-_TENSOR_NAME = 8
+_TENSOR_TYPE, _TENSOR_NAME = 2, 8
+_FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
 
 _KEPT = (b"K", b"N", b"bits", b"block_size")
-"""Attributes that both operators have."""
+"""Attributes that our operators have of those that they replace."""
 
 
 def kernel_library() -> Path | None:
@@ -29,13 +30,17 @@ def kernel_library() -> Path | None:
 
 
 def with_kernels(graph: bytes) -> bytes:
-    """``graph`` with ``edgegen.BlockMatMul`` in place of every ``MatMulNBits`` that it can compute.
+    """``graph`` with our operators in place of those that they can compute.
+
+    They are ``BlockMatMul`` for ``MatMulNBits`` and ``BlockGather`` for ``GatherBlockQuantized``.
 
     Raises:
         ValueError: that is no graph.
     """
     body = next(values(graph, _GRAPH))
-    initializers = {next(values(tensor, _TENSOR_NAME)) for tensor in values(body, _INITIALIZER)}
+    initializers = {
+        next(values(tensor, _TENSOR_NAME)): integer_value(tensor, _TENSOR_TYPE) for tensor in values(body, _INITIALIZER)
+    }
     casts = {
         next(values(node, _OUTPUT)): next(values(node, _INPUT))
         for node in values(body, _NODE)
@@ -43,31 +48,52 @@ def with_kernels(graph: bytes) -> bytes:
     }
 
     def node(message: bytes) -> bytes:
-        if next(values(message, _OP_TYPE)) != b"MatMulNBits":
-            return message
+        match next(values(message, _OP_TYPE)):
+            case b"MatMulNBits":
+                return matmul(message)
+            case b"GatherBlockQuantized":
+                return gather(message)
+            case _:
+                return message
+
+    def matmul(message: bytes) -> bytes:
         x, codes, scales, zeros, order, bias = [*values(message, _INPUT), b"", b"", b"", b""][:6]
         scales = casts.get(scales, scales)  # the kernels read bfloat16 where it lies
         attributes = dict(_integers(message))
         fits = (
             attributes["bits"] in (4, 8) and attributes["block_size"] in (32, 64) and attributes["accuracy_level"] == 4
         )
-        if not fits or order or {codes, scales, zeros, bias} - {b""} - initializers:
+        if not fits or order or {codes, scales, zeros, bias} - {b""} - initializers.keys():
             return message
-        inputs = [x, codes, scales, zeros, bias]
-        while not inputs[-1]:
-            inputs.pop()
-        parts = [field(_INPUT, name) for name in inputs]
-        parts += [field(_OUTPUT, name) for name in values(message, _OUTPUT)]
-        parts += [field(_OP_TYPE, b"BlockMatMul"), field(_DOMAIN, b"edgegen")]
-        parts += [
-            field(_ATTRIBUTE, one)
-            for one in values(message, _ATTRIBUTE)
-            if next(values(one, _ATTRIBUTE_NAME)) in _KEPT
-        ]
-        return b"".join(parts)
+        return _replaced(message, b"BlockMatMul", [x, codes, scales, zeros, bias])
+
+    def gather(message: bytes) -> bytes:
+        codes, ids, scales, zeros = [*values(message, _INPUT), b""][:4]
+        scales = casts.get(scales, scales)
+        attributes = {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1} | dict(_integers(message))
+        fits = (
+            attributes["bits"] in (4, 8)
+            and attributes["block_size"] in (32, 64)
+            and (attributes["gather_axis"], attributes["quantize_axis"]) == (0, 1)
+            and initializers.get(codes) == _UINT8
+            and initializers.get(scales) in (_FLOAT, _BFLOAT16)
+            and (not zeros or initializers.get(zeros) == _UINT8)
+        )
+        return _replaced(message, b"BlockGather", [codes, ids, scales, zeros]) if fits else message
 
     changed = edited(graph, _GRAPH, lambda content: edited(content, _NODE, node))
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
+
+
+def _replaced(node: bytes, op_type: bytes, inputs: list[bytes]) -> bytes:
+    """``node`` as one of our operators."""
+    while not inputs[-1]:
+        inputs.pop()
+    parts = [field(_INPUT, name) for name in inputs]
+    parts += [field(_OUTPUT, name) for name in values(node, _OUTPUT)]
+    parts += [field(_OP_TYPE, op_type), field(_DOMAIN, b"edgegen")]
+    parts += [field(_ATTRIBUTE, one) for one in values(node, _ATTRIBUTE) if next(values(one, _ATTRIBUTE_NAME)) in _KEPT]
+    return b"".join(parts)
 
 
 def _integers(node: bytes) -> Iterator[tuple[str, int]]:
