@@ -41,7 +41,9 @@ typedef OrtStatus *(*OrtGetDimensionsCount)(const OrtTensorTypeAndShapeInfo *inf
 typedef OrtStatus *(*OrtGetDimensions)(const OrtTensorTypeAndShapeInfo *info, int64_t *values, size_t count);
 typedef OrtStatus *(*OrtGetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeInt64)(const OrtKernelInfo *info, const char *name, int64_t *out);
+typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelContextGetInputCount)(const OrtKernelContext *context, size_t *out);
+typedef OrtStatus *(*OrtKernelContextGetOutputCount)(const OrtKernelContext *context, size_t *out);
 typedef OrtStatus *(*OrtKernelContextGetInput)(const OrtKernelContext *context, size_t index, const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextGetOutput)(OrtKernelContext *context, size_t index, const int64_t *dimensions,
                                                 size_t count, OrtValue **out);
@@ -64,8 +66,10 @@ enum {
   ORT_GET_DIMENSIONS_COUNT = 61,
   ORT_GET_DIMENSIONS = 62,
   ORT_GET_TENSOR_TYPE_AND_SHAPE = 65,
+  ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT = 85,
   ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64 = 86,
   ORT_KERNEL_CONTEXT_GET_INPUT_COUNT = 88,
+  ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT = 89,
   ORT_KERNEL_CONTEXT_GET_INPUT = 90,
   ORT_KERNEL_CONTEXT_GET_OUTPUT = 91,
   ORT_RELEASE_STATUS = 93,

@@ -1,14 +1,13 @@
 """Graphs of the kernels' operators, and what they compute by their definition in kernels/matrix.h, in NumPy."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
@@ -43,7 +42,7 @@ def instruction_sets() -> list[str]:
 
 
 @contextmanager
-def instruction_set(name: str) -> Iterator[None]:
+def instruction_set(name: str) -> Generator[None]:
     """Sessions that are made meanwhile run the kernels of this instruction set."""
     before = os.environ.get("EDGEGEN_ISA")
     os.environ["EDGEGEN_ISA"] = name
@@ -156,7 +155,7 @@ def graph_of(
     if stock:
         known["accuracy_level"] = 4
     domain = "com.microsoft" if stock else "edgegen"
-    nodes.append(helper.make_node(operator, inputs, ["y"], domain=domain, **known))
+    nodes.append(cast(Any, helper).make_node(operator, inputs, ["y"], domain=domain, **known))
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None] * rank)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * rank)
     graph = helper.make_graph(nodes, "one matrix", [x], [y], tensors)

@@ -22,7 +22,7 @@ def test_a_place_does_what_its_name_says(name: str, found: dict[str, set[str]]) 
 
 
 def test_the_operator_is_laid_out_as_onnx_runtime_has_it(found: dict[str, set[str]]) -> None:
-    assert {name: found[name] for name in OTHERS} == dict.fromkeys(OTHERS, {"right"})
+    assert {name: found[name] for name in OTHERS} == {name: {"right"} for name in OTHERS}
     assert found.keys() == places().keys() | OTHERS
 
 

@@ -71,7 +71,9 @@ def test_impossible_attributes(attributes: dict[str, int]) -> None:
     ids=str,
 )
 def test_attributes_of_another_matrix(attributes: dict[str, int]) -> None:
-    with pytest.raises(Exception, match=r"(codes|scales) have \d+ elements of type \d+, which is not what the attributes say"):
+    with pytest.raises(
+        Exception, match=r"(codes|scales) have \d+ elements of type \d+, which is not what the attributes say"
+    ):
         session_of(graph_of(RIGHT, attributes=attributes))
 
 
