@@ -67,7 +67,7 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
     int64_t counts[2];
     for (size_t i = 0; i < 2; i++) {
       int type;
-      status = edgegen_any_initializer(api, info, KEY_SCALES + i, &type, &counts[i], &scales[i]);
+      status = edgegen_any_initializer(api, info, KEY_SCALES + i, "scales", &type, &counts[i], &scales[i]);
       if (!status && (!scales[i] || type != ORT_FLOAT))
         status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "CachedAttention: the scales of an int8 KV cache must be initializers of floats");
       if (status) {

@@ -42,13 +42,16 @@ typedef OrtStatus *(*OrtGetDimensions)(const OrtTensorTypeAndShapeInfo *info, in
 typedef OrtStatus *(*OrtGetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeInt64)(const OrtKernelInfo *info, const char *name, int64_t *out);
+typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelContextGetInputCount)(const OrtKernelContext *context, size_t *out);
+typedef OrtStatus *(*OrtKernelContextGetOutputCount)(const OrtKernelContext *context, size_t *out);
 typedef OrtStatus *(*OrtKernelContextGetInput)(const OrtKernelContext *context, size_t index, const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextGetOutput)(OrtKernelContext *context, size_t index, const int64_t *dimensions,
                                                 size_t count, OrtValue **out);
 typedef void (*OrtReleaseStatus)(OrtStatus *status);
 typedef void (*OrtReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info);
 typedef OrtStatus *(*OrtKernelInfoGetInputCount)(const OrtKernelInfo *info, size_t *out);
+typedef OrtStatus *(*OrtKernelInfoGetInputName)(const OrtKernelInfo *info, size_t index, char *out, size_t *size);
 typedef OrtStatus *(*OrtKernelInfoGetConstantInputTensor)(const OrtKernelInfo *info, size_t index, int *constant,
                                                           const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextParallelFor)(const OrtKernelContext *context, void (*function)(void *, size_t),
@@ -67,10 +70,13 @@ enum {
   ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT = 85,
   ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64 = 86,
   ORT_KERNEL_CONTEXT_GET_INPUT_COUNT = 88,
+  ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT = 89,
   ORT_KERNEL_CONTEXT_GET_INPUT = 90,
   ORT_KERNEL_CONTEXT_GET_OUTPUT = 91,
   ORT_RELEASE_STATUS = 93,
   ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO = 99,
+  ORT_KERNEL_INFO_GET_INPUT_COUNT = 230,
+  ORT_KERNEL_INFO_GET_INPUT_NAME = 232,
   ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR = 249,
   ORT_KERNEL_CONTEXT_PARALLEL_FOR = 274
 };

@@ -24,8 +24,8 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
                                int64_t expected, int *type, const void **data);
 
 /* Initializer `index`, whatever it has; NULL if there is none. */
-OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, int *type,
-                                   int64_t *count, const void **data);
+OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                                   int *type, int64_t *count, const void **data);
 
 OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out);
 OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out);

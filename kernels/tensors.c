@@ -39,20 +39,33 @@ OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, i
   return status;
 }
 
+/* Whether a node gives input `index`, or the graph does, rather than nobody. */
+static bool is_given(const OrtApi *api, const OrtKernelInfo *info, size_t index) {
+  size_t count = 0, size = 0; /* of the name, with its end */
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_COUNT, OrtKernelInfoGetInputCount)(info, &count);
+  if (!status && index < count)
+    status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_NAME, OrtKernelInfoGetInputName)(info, index, NULL, &size);
+  if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+  return size > 1;
+}
+
 /* Initializer `index`, whatever it has; NULL if there is none. */
-OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, int *type,
-                                   int64_t *count, const void **data) {
+OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                                   int *type, int64_t *count, const void **data) {
   int constant = 0;
   const OrtValue *value = NULL;
   *data = NULL, *type = 0, *count = 0;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
       info, index, &constant, &value);
-  if (status) {
-    /* So does an input that is left out, or that comes from another node. */
-    ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
-    return NULL;
+  /* Some versions fail for an input that is left out, or that comes from another node. */
+  if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+  if (status || !constant || !value) {
+    if (!is_given(api, info, index)) return NULL;
+    char message[160];
+    snprintf(message, sizeof message, "%s must be an initializer: another node or the graph's caller gives them", name);
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, message);
   }
-  return constant && value ? edgegen_tensor(api, value, type, count, data) : NULL;
+  return edgegen_tensor(api, value, type, count, data);
 }
 
 /* Initializer `index`, which has so many elements of that type; NULL if there is none. */
@@ -60,7 +73,7 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
                                int64_t expected, int *type, const void **data) {
   int64_t count;
   int found;
-  OrtStatus *status = edgegen_any_initializer(api, info, index, &found, &count, data);
+  OrtStatus *status = edgegen_any_initializer(api, info, index, name, &found, &count, data);
   if (status || !*data) return status;
   bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
   if (!fits || count != expected) {

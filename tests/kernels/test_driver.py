@@ -1,0 +1,101 @@
+"""The operators' C code by itself: under sanitizers, and on other processors, which an emulator plays."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.material import instruction_sets
+from tests.root import ROOT
+
+DRIVER = ROOT / "tests/kernels/driver.c"
+SOURCES = [path for path in sorted((ROOT / "kernels").glob("*.c")) if path.name != "register.c"]
+FLAGS = ["-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'kernels'}"]
+SANITIZERS = {
+    "addresses and undefined behaviour": ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "threads": ["-O0", "-g", "-fsanitize=thread"],
+}
+BOARDS = {"Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]), "Raspberry Pi 4": ("cortex-a72", ["neon"])}
+CASES = 12 * 16 * 3 + 10
+
+
+def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
+    """The driver, compiled; the test is skipped where the compiler is missing."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    files = [str(path) for path in (DRIVER, *SOURCES)]
+    subprocess.run([compiler, *FLAGS, *flags, *files, "-o", str(to), "-lm", "-pthread"], check=True)
+    return to
+
+
+def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated: str | None = None) -> list[str]:
+    """What the driver prints; it must end well."""
+    more = {"EDGEGEN_ISA": isa} | ({"QEMU_CPU": emulated} if emulated else {})
+    words = [*map(str, command), str(threads)]
+    done = subprocess.run(words, env=os.environ | more, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == CASES
+    return lines
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """By portable C, on this processor."""
+    return lines_of([build(tmp_path_factory.mktemp("driver") / "driver", ["-O2"])], "portable")
+
+
+def test_lengths_that_lie_are_told(expected: list[str]) -> None:
+    parts = ["codes have", "scales have", "zero points have", "biases have", "the last dimension of x is not K"]
+    told = [line for line in expected if ": 2: " in line]
+    assert told == expected[-10:]
+    assert all(part in line for part, line in zip([part for part in parts for _ in "88"], told, strict=True))
+
+
+def test_outputs_of_cases_differ(expected: list[str]) -> None:
+    hashes = [line.rsplit(" ", 1)[1] for line in expected[:-10]]
+    assert len(set(hashes)) > 0.9 * len(hashes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SANITIZERS)
+def test_a_sanitizer_finds_nothing(name: str, expected: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "driver"
+    try:
+        build(program, SANITIZERS[name])
+    except subprocess.CalledProcessError:
+        pytest.skip("this compiler has no such sanitizer")
+    for isa in instruction_sets():
+        for threads in (1, 3) if name != "threads" else (3,):
+            assert lines_of([program], isa, threads) == expected, isa
+
+
+@pytest.fixture(scope="module")
+def for_boards(tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
+    """The driver for aarch64, emulated."""
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if emulator is None:
+        pytest.skip("there is no qemu-aarch64")
+    program = tmp_path_factory.mktemp("aarch64") / "driver"
+    return [emulator, build(program, ["-O2", "-static"], "aarch64-linux-gnu-gcc")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", BOARDS)
+def test_boards_compute_the_same_bits(board: str, expected: list[str], for_boards: list[str | Path]) -> None:
+    processor, isas = BOARDS[board]
+    for isa in isas:
+        assert lines_of(for_boards, isa, emulated=processor) == expected, isa
+
+
+@pytest.mark.slow
+def test_a_processor_without_avx512_computes_the_same_bits(expected: list[str], tmp_path: Path) -> None:
+    emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    if emulator is None:
+        pytest.skip("there is no qemu-x86_64")
+    program = build(tmp_path / "driver", ["-O2", "-static"], "x86_64-linux-gnu-gcc")
+    for isa in ("", "avx2", "avx512vnni"):  # the last it does not have: the best it has runs
+        assert lines_of([emulator, program], isa, emulated="Haswell") == expected, isa
