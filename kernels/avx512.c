@@ -9,61 +9,88 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma")))
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,bmi2,fma")))
 #define INLINE static inline __attribute__((always_inline))
 #define FEW 7
 #define PANEL 32
-
-TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
-  size_t block = matrix->block;
-  int8_t *codes = to->codes + m * to->stride * block;
-  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  /* of 16 codes: the even ones, then the odd ones */
-  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-  for (size_t b = 0; b < to->stride; b++) {
-    size_t begin = b * block;
-    size_t count = begin >= matrix->columns ? 0 : matrix->columns - begin < block ? matrix->columns - begin : block;
-    __m512 v[4];
-    __m512i most = _mm512_setzero_si512();
-    for (size_t i = 0; i < block / 16; i++) {
-      size_t left = count > i * 16 ? count - i * 16 : 0;
-      __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-      v[i] = _mm512_maskz_loadu_ps(there, left ? x + begin + i * 16 : x);
-      most = _mm512_max_epu32(most, _mm512_and_epi32(_mm512_castps_si512(v[i]), magnitude));
-    }
-    uint32_t bits = _mm512_reduce_max_epu32(most);
-    float size, scale = 0;
-    memcpy(&size, &bits, 4);
-    __m512i sum = _mm512_setzero_si512();
-    float factor = 0;
-    if (bits >= 0x7f800000) {
-      bits = 0x7fc00000;
-      memcpy(&scale, &bits, 4);
-    } else if (size >= TINY) {
-      factor = 127.0f / size;
-      scale = size / 127.0f;
-    }
-    for (size_t i = 0; i < block / 16; i++) {
-      __m512i rounded = _mm512_setzero_si512();
-      if (factor > 0) rounded = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(factor)));
-      sum = _mm512_add_epi32(sum, rounded);
-      if (matrix->bits == 8) {
-        _mm_storeu_si128((__m128i *)(codes + begin + i * 16), _mm512_cvtepi32_epi8(rounded));
-      } else {
-        __m128i halves = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
-        _mm_storel_epi64((__m128i *)(codes + begin + i * 8), halves);
-        _mm_storel_epi64((__m128i *)(codes + begin + block / 2 + i * 8), _mm_unpackhi_epi64(halves, halves));
-      }
-    }
-    to->scales[m * to->stride + b] = scale;
-    to->sums[m * to->stride + b] = _mm512_reduce_add_epi32(sum);
-  }
-}
+#define AHEAD 9216 /* bytes; measured: 4096 is too near, 16384 no better */
 
 /* Sums of pairs: of the four lanes of 128 bits, each of four numbers. */
 #define ADD32(a, b) _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
 #define ADD64(a, b) _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
 #define ADD128(a, b) _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd))
+
+#define MAX32(a, b) _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+#define MAX64(a, b) _mm512_max_epu32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+
+/* Four blocks at a time: their greatest numbers, and their sums, are found side by side. */
+INLINE TARGET void quantize_row(const Matrix *matrix, const float *x, Inputs *to, size_t m, const size_t block) {
+  const size_t vectors = block / 16;
+  int8_t *codes = to->codes + m * to->stride * block;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  /* of 16 codes: the even ones, then the odd ones */
+  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  for (size_t b = 0; b < to->stride; b += 4) {
+    __m512 v[4][4];
+    __m512i most[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; j++) {
+      most[j] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (size_t i = 0; i < vectors; i++) {
+        const size_t begin = (b + j) * block + i * 16;
+        const size_t left = matrix->columns > begin ? matrix->columns - begin : 0;
+        const __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+        v[j][i] = _mm512_maskz_loadu_ps(there, left ? x + begin : x);
+        most[j] = _mm512_max_epu32(most[j], _mm512_and_epi32(_mm512_castps_si512(v[j][i]), magnitude));
+      }
+    }
+    const __m512i pairs = MAX64(MAX32(most[0], most[1]), MAX32(most[2], most[3]));
+    const __m256i halves = _mm256_max_epu32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64(pairs, 1));
+    const __m128i bits = _mm_max_epu32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    const __m128 sizes = _mm_castsi128_ps(bits);
+    const __mmask8 finite = _mm_cmplt_epu32_mask(bits, _mm_set1_epi32(0x7f800000));
+    const __mmask8 usual = finite & _mm_cmp_ps_mask(sizes, _mm_set1_ps(TINY), _CMP_GE_OQ);
+    const __m128 factors = _mm_maskz_div_ps(usual, _mm_set1_ps(127.0f), sizes);
+    __m128 scales = _mm_maskz_div_ps(usual, sizes, _mm_set1_ps(127.0f));
+    scales = _mm_mask_blend_ps(finite, _mm_castsi128_ps(_mm_set1_epi32(0x7fc00000)), scales);
+    float factor[4];
+    _mm_storeu_ps(factor, factors);
+    __m512i sums[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; j++) {
+      int8_t *out = codes + (b + j) * block;
+      sums[j] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (size_t i = 0; i < vectors; i++) {
+        /* A factor of 0 stands for codes of 0, whatever x is. */
+        const __m512i rounded = _mm512_maskz_cvtps_epi32((__mmask16)-(int)(usual >> j & 1),
+                                                         _mm512_mul_ps(v[j][i], _mm512_set1_ps(factor[j])));
+        sums[j] = _mm512_add_epi32(sums[j], rounded);
+        if (matrix->bits == 8) {
+          _mm_storeu_si128((__m128i *)(out + i * 16), _mm512_cvtepi32_epi8(rounded));
+        } else {
+          const __m128i both = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
+          _mm_storel_epi64((__m128i *)(out + i * 8), both);
+          _mm_storel_epi64((__m128i *)(out + block / 2 + i * 8), _mm_unpackhi_epi64(both, both));
+        }
+      }
+    }
+    const __m512i wide = ADD64(ADD32(sums[0], sums[1]), ADD32(sums[2], sums[3]));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(wide), _mm512_extracti64x4_epi64(wide, 1));
+    _mm_storeu_ps(to->scales + m * to->stride + b, scales);
+    _mm_storeu_si128((__m128i *)(to->sums + m * to->stride + b),
+                     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
+}
+
+TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
+  if (matrix->block == 64) quantize_row(matrix, x, to, m, 64);
+  else quantize_row(matrix, x, to, m, 32);
+}
+
+/* Asks for what will be read a while later: the processor's own guesses miss where rows are read side by side. */
+INLINE TARGET void fetch(const uint8_t *now) { _mm_prefetch((const char *)((uintptr_t)now + AHEAD), _MM_HINT_T0); }
 
 /* Four numbers of each of four rows as [number][row]. */
 INLINE TARGET __m512i across(__m512i rows) {
@@ -97,12 +124,25 @@ INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, 
   return _mm512_castsi512_ps(across(_mm512_slli_epi32(wide, 16)));
 }
 
+/* The zero points of four blocks, as scales_of; what is beyond `left` blocks is not used. */
 INLINE TARGET __m512i zeros_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
-  if (!matrix->zeros) return _mm512_set1_epi32(matrix->bits == 8 ? 128 : 8);
-  int32_t zeros[16] = {0};
-  for (size_t j = 0; j < 4 && j < left; j++)
-    for (size_t i = 0; i < 4; i++) zeros[j * 4 + i] = zero_at(matrix, r[i], b + j);
-  return _mm512_loadu_si512(zeros);
+  uint8_t bytes[16] = {0};
+  if (matrix->bits == 8) {
+    for (size_t i = 0; i < 4; i++) memcpy(bytes + i * 4, matrix->zeros + r[i] * matrix->blocks + b, left < 4 ? left : 4);
+  } else {
+    const size_t size = (matrix->blocks + 1) / 2;
+    const uint8_t *from = matrix->zeros + b / 2;
+    uint16_t four[4] = {0};
+    if (left > 2)
+      for (size_t i = 0; i < 4; i++) memcpy(four + i, from + r[i] * size, 2);
+    else
+      for (size_t i = 0; i < 4; i++) four[i] = from[r[i] * size];
+    for (size_t i = 0; i < 4; i += 2) {
+      uint64_t spread = _pdep_u64((uint64_t)four[i] | (uint64_t)four[i + 1] << 16, 0x0f0f0f0f0f0f0f0f);
+      memcpy(bytes + i * 4, &spread, 8);
+    }
+  }
+  return across(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes)));
 }
 
 /* Up to FEW rows of x by the matrix's rows n to n + 3. `unit`: bytes of a block's codes. */
@@ -129,7 +169,10 @@ INLINE TARGET void few(const Matrix *matrix, const Inputs *x, size_t count, size
       __mmask64 mask = there >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << there) - 1;
       __m512i c[4];
 #pragma GCC unroll 4
-      for (size_t i = 0; i < 4; i++) c[i] = _mm512_maskz_loadu_epi8(mask, w[i] + at);
+      for (size_t i = 0; i < 4; i++) {
+        c[i] = _mm512_maskz_loadu_epi8(mask, w[i] + at);
+        fetch(w[i] + at);
+      }
 #pragma GCC unroll 8
       for (size_t m = 0; m < count; m++) {
         const int8_t *codes = x->codes + m * x->stride * block + b * block;
@@ -161,7 +204,7 @@ INLINE TARGET void few(const Matrix *matrix, const Inputs *x, size_t count, size
       }
     }
     __m512 scales = scales_of(matrix, r, b, left);
-    __m512i zeros = zeros_of(matrix, r, b, left);
+    __m512i zeros = matrix->zeros ? zeros_of(matrix, r, b, left) : _mm512_set1_epi32(bits == 8 ? 128 : 8);
     __mmask16 there = left >= 4 ? 0xffff : (__mmask16)((1u << left * 4) - 1);
 #pragma GCC unroll 8
     for (size_t m = 0; m < count; m++) {
@@ -171,7 +214,8 @@ INLINE TARGET void few(const Matrix *matrix, const Inputs *x, size_t count, size
       __m512i all = vectors == 1   ? t[m][0]
                     : vectors == 2 ? ADD128(t[m][0], t[m][1])
                                    : ADD128(ADD128(t[m][0], t[m][1]), ADD128(t[m][2], t[m][3]));
-      all = _mm512_sub_epi32(all, _mm512_mullo_epi32(zeros, sums));
+      /* Both fit in 16 bits, and the upper half of a zero point is 0. */
+      all = _mm512_sub_epi32(all, _mm512_madd_epi16(zeros, sums));
       f[m] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_mul_ps(scales, own), f[m], there);
     }
   }
@@ -224,7 +268,7 @@ static const FewRows FEW_OF[2][2][FEW] = {
     {{one_4_64, two_4_64, three_4_64, four_4_64, five_4_64, six_4_64, seven_4_64}, {one_4_32, two_4_32, three_4_32, four_4_32, five_4_32, six_4_32, seven_4_32}},
 };
 
-/* A panel: codes [blocks][block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. */
+/* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. */
 typedef struct {
   uint8_t *codes;
   float *scales;
@@ -234,7 +278,7 @@ typedef struct {
 static size_t scratch_size(const Matrix *matrix, size_t count) {
   if (count <= FEW) return 0;
   size_t padded = (matrix->blocks + 15) / 16 * 16;
-  return matrix->blocks * PANEL * (matrix->block + 4) + padded * PANEL * 4;
+  return row_bytes(matrix) * PANEL + (matrix->blocks + padded) * PANEL * 4;
 }
 
 /* 16 rows of 64 bytes as 16 groups of four columns: out[group * 2][row]. */
@@ -263,41 +307,33 @@ INLINE TARGET void transpose(const __m512i *rows, uint8_t *out) {
   }
 }
 
-/* 64 codes of a row, which begin at code `at` of it, as bytes: of 4 bits, evens and odds of each block in halves. */
-INLINE TARGET __m512i codes_at(const Matrix *matrix, size_t row, size_t at) {
-  size_t begin = at * (size_t)matrix->bits / 8, size = row_bytes(matrix);
-  const uint8_t *from = matrix->codes + row * size + begin;
-  if (matrix->bits == 8) {
-    size_t left = size - begin;
-    return _mm512_maskz_loadu_epi8(left >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << left) - 1, from);
-  }
-  size_t left = size - begin;
-  __m256i both = _mm256_maskz_loadu_epi8(left >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << left) - 1, from);
-  const __m256i low = _mm256_set1_epi8(15);
-  __m512i halves = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_and_si256(both, low)),
-                                      _mm256_and_si256(_mm256_srli_epi16(both, 4), low), 1);
-  if (matrix->block == 64) return halves;
-  return _mm512_shuffle_i64x2(halves, halves, 0xd8); /* two blocks of 32 */
-}
-
 TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel) {
+  const size_t size = row_bytes(matrix);
+  const uint8_t *row[PANEL];
   size_t r[PANEL];
-  for (size_t i = 0; i < PANEL; i++) r[i] = n + i < last ? n + i : last - 1;
-  size_t codes = matrix->blocks * matrix->block;
-  for (size_t at = 0; at < codes; at += 64) {
-    for (size_t half = 0; half < 2; half++) {
+  for (size_t i = 0; i < PANEL; i++) {
+    r[i] = n + i < last ? n + i : last - 1;
+    row[i] = matrix->codes + r[i] * size;
+  }
+  size_t at = 0;
+  for (; at + 64 <= size; at += 64) {
+    for (size_t half = 0; half < PANEL; half += 16) {
       __m512i rows[16];
 #pragma GCC unroll 16
-      for (size_t i = 0; i < 16; i++) rows[i] = codes_at(matrix, r[half * 16 + i], at);
-      uint8_t *out = panel.codes + at * PANEL + half * 64;
-      if (codes - at >= 64) {
-        transpose(rows, out);
-      } else { /* the last block of 32: there is no room for a second one */
-        uint8_t both[64 * PANEL] __attribute__((aligned(64)));
-        transpose(rows, both);
-        for (size_t g = 0; g < 8; g++) memcpy(out + g * PANEL * 4, both + g * PANEL * 4, 64);
-      }
+      for (size_t i = 0; i < 16; i++) rows[i] = _mm512_loadu_si512(row[half + i] + at);
+      transpose(rows, panel.codes + at * PANEL + half * 4);
     }
+  }
+  if (at < size) { /* a block of 16 or 32 bytes, or three of 16 */
+    const __mmask64 there = ((__mmask64)1 << (size - at)) - 1;
+    uint8_t both[64 * PANEL] __attribute__((aligned(64)));
+    for (size_t half = 0; half < PANEL; half += 16) {
+      __m512i rows[16];
+#pragma GCC unroll 16
+      for (size_t i = 0; i < 16; i++) rows[i] = _mm512_maskz_loadu_epi8(there, row[half + i] + at);
+      transpose(rows, both + half * 4);
+    }
+    memcpy(panel.codes + at * PANEL, both, (size - at) * PANEL);
   }
   for (size_t b = 0; b < matrix->blocks; b += 16) {
     size_t left = matrix->blocks - b;
@@ -326,22 +362,26 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
 #define EACH12(F) EACH8(F) F(8) F(9) F(10) F(11)
 #define EACH1(F) F(0)
 
-#define BEGIN(r)                                              \
-  __m512i a##r = _mm512_set1_epi32(-middle * sums[r * stride + b]), c##r = a##r; \
-  if (matrix->zeros) {                                        \
-    a##r = _mm512_mullo_epi32(z0, a##r);                      \
-    c##r = _mm512_mullo_epi32(z1, c##r);                      \
+/* Row r of x: one of four pointers, and one of three offsets, which an address can hold. */
+#define ROW_AT(r) (r / 3 == 0 ? q0 : r / 3 == 1 ? q1 : r / 3 == 2 ? q2 : q3) + r % 3 * row
+#define BEGIN(r)                                                                   \
+  __m512i a##r = _mm512_set1_epi32(sums[r * stride + b]), c##r;                    \
+  if (matrix->zeros) {                                                             \
+    c##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_madd_epi16(z1, a##r));  \
+    a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_madd_epi16(z0, a##r));  \
+  } else {                                                                         \
+    a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a##r, middle)); \
+    c##r = a##r;                                                                   \
   }
 /* As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
 #define STEP(r)                                                               \
   {                                                                           \
     int32_t four;                                                             \
-    memcpy(&four, q##r + g * 4, 4);                                           \
+    memcpy(&four, ROW_AT(r) + at, 4);                                         \
     __m512i v = _mm512_set1_epi32(four);                                      \
     __asm__("vpdpbusd %2, %1, %0" : "+v"(a##r) : "v"(w0), "v"(v));            \
     __asm__("vpdpbusd %2, %1, %0" : "+v"(c##r) : "v"(w1), "v"(v));            \
   }
-#define ROW(r) const int8_t *q##r = codes + r * stride * block + b * block;
 #define SCALED(r)                                                                                        \
   {                                                                                                      \
     __m512 own = _mm512_set1_ps(scales[r * stride + b]);                                                 \
@@ -350,25 +390,43 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
     _mm512_store_ps(to + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(c##r), _mm512_mul_ps(s1, own), _mm512_load_ps(to + 16))); \
   }
 #define TILE(COUNT)                                                                                             \
-  TARGET static void tile##COUNT(const Matrix *matrix, Panel panel, size_t stride, const int8_t *codes,          \
-                                 const float *scales, const int32_t *sums, size_t n, size_t last, float *y) {    \
+  INLINE TARGET void tile##COUNT(const Matrix *matrix, Panel panel, size_t stride, const int8_t *codes,          \
+                                 const float *scales, const int32_t *sums, size_t n, size_t last, float *y,      \
+                                 uintptr_t next, int bits) {                                        \
     enum { ROWS = COUNT };                                                                                       \
     size_t block = matrix->block;                                                                                \
     float f[LANES * COUNT * PANEL] __attribute__((aligned(64)));                                                 \
     memset(f, 0, sizeof f);                                                                                      \
-    int32_t middle = matrix->zeros ? 1 : matrix->bits == 8 ? 128 : 8;                                            \
+    const __m512i low = _mm512_set1_epi8(15);                                                                    \
+    const unsigned middle = bits == 8 ? 7 : 3;                                                           \
+    const size_t row = stride * block, unit = block * (size_t)bits / 8;                                                                           \
     __m512i z0 = _mm512_setzero_si512(), z1 = z0;                                                                \
     for (size_t b = 0; b < matrix->blocks; b++) {                                                                \
       if (matrix->zeros) {                                                                                       \
         z0 = _mm512_load_si512(panel.zeros + b * PANEL);                                                         \
         z1 = _mm512_load_si512(panel.zeros + b * PANEL + 16);                                                    \
       }                                                                                                          \
-      const uint8_t *w = panel.codes + b * block * PANEL;                                                        \
-      EACH##COUNT(ROW) EACH##COUNT(BEGIN)                                                                        \
-      for (size_t g = 0; g < block / 4; g++) {                                                                   \
-        __m512i w0 = _mm512_load_si512(w + g * PANEL * 4), w1 = _mm512_load_si512(w + g * PANEL * 4 + 64);       \
-        EACH##COUNT(STEP)                                                                                        \
-      }                                                                                                          \
+const uint8_t *w = panel.codes + b * unit * PANEL;                                                       \
+      const int8_t *q0 = codes + b * block, *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;        \
+      (void)q1, (void)q2, (void)q3;                                                                            \
+      EACH##COUNT(BEGIN)                                                                                       \
+      for (size_t at = 0; at < unit; at += 4, next += 4 * PANEL) {                                                  \
+        __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);           \
+        _mm_prefetch((const char *)next, _MM_HINT_T0);                                                         \
+        _mm_prefetch((const char *)(next + 64), _MM_HINT_T0);                                                  \
+        if (bits == 4) {                                                                                       \
+          const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);                               \
+          const __m512i high1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);                               \
+          w0 = _mm512_and_si512(w0, low), w1 = _mm512_and_si512(w1, low);                                      \
+          EACH##COUNT(STEP)                                                                                    \
+          w0 = high0, w1 = high1;                                                                              \
+          q0 += unit, q1 += unit, q2 += unit, q3 += unit;                                                      \
+          EACH##COUNT(STEP)                                                                                    \
+          q0 -= unit, q1 -= unit, q2 -= unit, q3 -= unit;                                                      \
+        } else {                                                                                               \
+          EACH##COUNT(STEP)                                                                                    \
+        }                                                                                                      \
+      }                                                                                                        \
       __m512 s0 = _mm512_load_ps(panel.scales + b * PANEL), s1 = _mm512_load_ps(panel.scales + b * PANEL + 16);  \
       EACH##COUNT(SCALED)                                                                                        \
     }                                                                                                            \
@@ -393,33 +451,52 @@ INLINE TARGET void finish(const Matrix *matrix, const float *f, size_t count, si
 
 TILE(12) TILE(8) TILE(6) TILE(4) TILE(3) TILE(2) TILE(1)
 
+/* All rows of x by the matrix's rows from n, which are packed; asks for the next ones meanwhile. */
+INLINE TARGET void by_panel(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n, size_t last,
+                            float *y, int bits) {
+  const size_t stride = x->stride;
+  uintptr_t next = (uintptr_t)(matrix->codes + n * row_bytes(matrix)) + PANEL * row_bytes(matrix);
+  for (size_t m = 0; m < count;) {
+    const int8_t *codes = x->codes + m * stride * matrix->block;
+    const float *scales = x->scales + m * stride;
+    const int32_t *sums = x->sums + m * stride;
+    float *to = y + m * matrix->rows;
+#define RUN(COUNT) (tile##COUNT(matrix, panel, stride, codes, scales, sums, n, last, to, next, bits), m += COUNT)
+    size_t left = count - m;
+    if (left >= 12) RUN(12);
+    else if (left >= 8) RUN(8);
+    else if (left >= 6) RUN(6);
+    else if (left >= 4) RUN(4);
+    else if (left == 3) RUN(3);
+    else if (left == 2) RUN(2);
+    else RUN(1);
+    next = (uintptr_t)panel.codes + 2048; /* then only what is read soon: not all of a panel stays near */
+  }
+}
+
+TARGET static void by_panel_8(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n, size_t last,
+                              float *y) {
+  by_panel(matrix, x, count, panel, n, last, y, 8);
+}
+
+TARGET static void by_panel_4(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n, size_t last,
+                              float *y) {
+  by_panel(matrix, x, count, panel, n, last, y, 4);
+}
+
 TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
                             void *scratch) {
   if (count <= FEW) {
     FEW_OF[matrix->bits == 4][matrix->block == 32][count - 1](matrix, x, first, last, y);
     return;
   }
-  size_t stride = x->stride;
   Panel panel = {.codes = scratch};
-  panel.zeros = (int32_t *)(panel.codes + matrix->blocks * matrix->block * PANEL);
+  panel.zeros = (int32_t *)(panel.codes + row_bytes(matrix) * PANEL);
   panel.scales = (float *)(panel.zeros + matrix->blocks * PANEL); /* of 16 blocks, if there are so many or not */
   for (size_t n = first; n < last; n += PANEL) {
     pack(matrix, n, last, panel);
-    for (size_t m = 0; m < count;) {
-      const int8_t *codes = x->codes + m * stride * matrix->block;
-      const float *scales = x->scales + m * stride;
-      const int32_t *sums = x->sums + m * stride;
-      float *to = y + m * matrix->rows;
-#define RUN(COUNT) (tile##COUNT(matrix, panel, stride, codes, scales, sums, n, last, to), m += COUNT)
-      size_t left = count - m;
-      if (left >= 12) RUN(12);
-      else if (left >= 8) RUN(8);
-      else if (left >= 6) RUN(6);
-      else if (left >= 4) RUN(4);
-      else if (left == 3) RUN(3);
-      else if (left == 2) RUN(2);
-      else RUN(1);
-    }
+    if (matrix->bits == 8) by_panel_8(matrix, x, count, panel, n, last, y);
+    else by_panel_4(matrix, x, count, panel, n, last, y);
   }
 }
 
