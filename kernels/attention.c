@@ -37,7 +37,7 @@ typedef struct {
   size_t rank;
   int64_t dimensions[MOST_DIMENSIONS];
   const void *data;
-} Tensor;
+} Given;
 
 static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes, void **out) {
   Kernel *kernel = calloc(1, sizeof *kernel);
@@ -87,7 +87,7 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
 
 typedef struct {
   const Kernel *kernel;
-  Tensor in[INPUTS];
+  Given in[INPUTS];
   size_t batch, tokens, heads, kv_heads, group, size, capacity, row; /* row: floats of a token of the query input */
   float *y, *queries;                                               /* queries [b][kv_heads][t][group][size] */
   void *keys, *values;
@@ -104,7 +104,7 @@ static size_t past_of(const Job *job, size_t b) {
 
 static void rotated(const Job *job, float *x, size_t b, size_t t) {
   if (!job->kernel->rotary) return;
-  const Tensor *positions = &job->in[POSITIONS];
+  const Given *positions = &job->in[POSITIONS];
   const size_t pairs = (size_t)job->in[COSINES].dimensions[1];
   const size_t at = positions->there ? (size_t)((const int64_t *)positions->data)[b * job->tokens + t] : past_of(job, b) + t;
   job->kernel->kernels->rotate(x, (const float *)job->in[COSINES].data + at * pairs,
@@ -192,7 +192,7 @@ static void attend_block(Job *job, size_t b, size_t g, size_t first, size_t last
   for (size_t r = 0; r < rows; r++) {
     const size_t t = first + r / group, head = g * group + r % group, seen = FIRST_SEEN(t), own = past + t;
     Softmax softmax = {.cap = kernel->cap};
-    const Tensor *bias = &job->in[BIAS], *sink = &job->in[SINK];
+    const Given *bias = &job->in[BIAS], *sink = &job->in[SINK];
     if (bias->there) {
       const size_t bh = bias->dimensions[1] == 1 ? 0 : head, bb = bias->dimensions[0] == 1 ? 0 : b;
       softmax.bias = (const float *)bias->data +
@@ -229,7 +229,7 @@ static OrtStatus *wrong(const Kernel *kernel, const char *message) {
   return edgegen_failure(kernel->api, ORT_INVALID_ARGUMENT, message);
 }
 
-static OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *context, Tensor *in) {
+static OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *context, Given *in) {
   const OrtApi *api = kernel->api;
   size_t count = 0;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT_COUNT, OrtKernelContextGetInputCount)(context, &count);
@@ -250,7 +250,7 @@ static OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *cont
 
 /* Whether every shape is what the attributes and the other shapes say; what is given may be a lie. */
 static OrtStatus *check(const Kernel *kernel, Job *job) {
-  const Tensor *in = job->in;
+  const Given *in = job->in;
   const int64_t *q = in[QUERY].dimensions, *k = in[PAST_KEY].dimensions, *v = in[PAST_VALUE].dimensions;
   const int cache = kernel->codes ? ORT_INT8 : ORT_FLOAT;
   const int64_t most = (int64_t)1 << 40;
@@ -314,7 +314,7 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
 }
 
 /* Output `index`, with what it is to have kept of the past: nothing is copied where it is the past's memory. */
-static OrtStatus *present(Job *job, OrtKernelContext *context, size_t index, const Tensor *past, void **out) {
+static OrtStatus *present(Job *job, OrtKernelContext *context, size_t index, const Given *past, void **out) {
   const OrtApi *api = job->kernel->api;
   OrtValue *value;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, past->dimensions, 4, &value);

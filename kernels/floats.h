@@ -4,7 +4,8 @@
  *   - Sums over a row are added in 16 floats, element i in that of i % 16, in ascending order; then the upper eight are
  *     added to the lower eight, of these the upper four to the lower four, and so on. Squares are added by fma.
  *   - Layer norm: mean = sum x / n; spread = sum (x - mean)^2 / n; y = fma((x - mean) * r, weight, bias) with
- *     r = 1 / sqrt(spread + epsilon). Root mean square: mean is 0, and y = (x * r) * weight, plus the bias if any by fma.
+ *     r = 1 / sqrt(spread + epsilon), computed in double and rounded once. Root mean square: mean is 0, and
+ *     y = (x * r) * weight, with the bias, if any, by fma.
  *   - What is skipped is added first: x = (x + skip) + skip_bias.
  *   - Activations are functions of float_math.h; a gate is multiplied in last.
  */

@@ -9,7 +9,7 @@
 enum { MOST_DIMENSIONS = 8 };
 
 extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather, edgegen_cached_attention,
-    edgegen_cached_attention_int8;
+    edgegen_cached_attention_int8, edgegen_norm, edgegen_activation;
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message);
 
@@ -23,11 +23,32 @@ OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, i
 OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                                int64_t expected, int *type, const void **data);
 
-/* Initializer `index`, whatever it has; NULL if there is none. */
+/* Initializer `index`, whatever it has; type 0 if there is none. */
 OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                                    int *type, int64_t *count, const void **data);
 
 OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out);
 OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out);
+
+/* A tensor of floats that a run takes. */
+typedef struct {
+  const float *data; /* NULL: the input is left out */
+  size_t rank;
+  int64_t dimensions[MOST_DIMENSIONS];
+  int64_t count;
+} Tensor;
+
+OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, Tensor *out);
+
+/* The memory of output `index`, of that shape; NULL if it is left out. */
+OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
+                          size_t rank, float **data);
+
+/* What every operator of floats on the CPU answers. */
+const char *edgegen_provider(const OrtCustomOp *op);
+int edgegen_float_type(const OrtCustomOp *op, size_t index);
+int edgegen_memory(const OrtCustomOp *op, size_t index);
+int edgegen_one(const OrtCustomOp *op);
+int edgegen_first_required(const OrtCustomOp *op, size_t index);
 
 #endif

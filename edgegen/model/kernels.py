@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from edgegen.bundle.protobuf import edited, field, float_field, integer_field, integer_value, values
+from edgegen.model.kernels_floats import with_float_kernels
 
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _LIBRARY = Path(__file__).parent / f"edgegen_kernels{_SUFFIX}"
@@ -48,8 +49,8 @@ def kernel_library() -> Path | None:
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
-    They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, and ``CachedAttention``,
-    or ``CachedAttentionInt8``, for ``GroupQueryAttention``.
+    They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``CachedAttention`` (and
+    ``CachedAttentionInt8``) for ``GroupQueryAttention``, and those of :func:`with_float_kernels`.
 
     Raises:
         ValueError: that is no graph.
@@ -100,7 +101,7 @@ def with_kernels(graph: bytes) -> bytes:
         )
         return _replaced(message, b"BlockGather", [codes, ids, scales, zeros]) if fits else message
 
-    changed = edited(graph, _GRAPH, lambda content: edited(content, _NODE, node))
+    changed = edited(graph, _GRAPH, lambda content: with_float_kernels(edited(content, _NODE, node)))
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
 
 
