@@ -1,7 +1,7 @@
 /* The operator "Activation" of the domain "edgegen", for ONNX Runtime: a function of every float.
  *
- * Input: x float [...]. Output: kind(x). Attributes: kind, of floats.h; gate_axis, 0 or an axis of x that is halved: the
- * output is kind(first half) * second half.
+ * Input: x float [...]. Output: kind(x). Attributes: kind, of floats.h; gate_axis, 0 or an axis of x that is halved:
+ * the output is kind(first half) * second half.
  */
 #include "floats.h"
 #include "matrix.h"

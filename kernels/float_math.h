@@ -5,7 +5,7 @@
  *   TARGET       the attributes of its functions, for instance __attribute__((target("avx2,fma")));
  *   WIDTH        floats of a vector: 16, 8 or 4;
  *   FMA(a, b, c) a * b + c in each lane, rounded once.
- * Polynomials of exp and tanh: Cephes (S. Moshier), expf.c and tanhf.c; how far each function is off, tests/kernels says.
+ * Polynomials of exp and tanh: Cephes (S. Moshier), expf.c and tanhf.c. How far off each function is, tests/kernels say.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -46,7 +46,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
       (status = ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT, OrtKernelInfoGetAttributeFloat)(info, "epsilon",
                                                                                                    &norm.epsilon)) ||
       (status = edgegen_initializer(api, info, BIAS, "Norm: biases", (int64_t)norm.width, &real, &bias)) ||
-      (status = edgegen_initializer(api, info, SKIP_BIAS, "Norm: skipped biases", (int64_t)norm.width, &real, &skip_bias)))
+      (status = edgegen_initializer(api, info, SKIP_BIAS, "Norm: skipped biases", (int64_t)norm.width, &real,
+                                    &skip_bias)))
     return status;
   norm.centered = centered != 0, norm.bias = bias, norm.skip_bias = skip_bias;
   Kernel *kernel = malloc(sizeof *kernel);

@@ -98,7 +98,8 @@ OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, siz
   *out = (Tensor){0};
   size_t inputs;
   const OrtValue *value = NULL;
-  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT_COUNT, OrtKernelContextGetInputCount)(context, &inputs);
+  OrtStatus *status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT_COUNT, OrtKernelContextGetInputCount)(context, &inputs);
   if (status || index >= inputs) return status;
   status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT, OrtKernelContextGetInput)(context, index, &value);
   if (status || !value) return status;
@@ -121,7 +122,8 @@ OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t i
   OrtStatus *status =
       ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT, OrtKernelContextGetOutputCount)(context, &outputs);
   if (status || index >= outputs) return status;
-  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, dimensions, rank, &value);
+  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, dimensions, rank,
+                                                                                   &value);
   if (status || !value) return status;
   void *found = NULL;
   status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &found);

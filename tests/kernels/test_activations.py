@@ -162,7 +162,8 @@ def test_a_shape_that_cannot_be_halved_is_refused(shape: tuple[int, ...]) -> Non
 
 def ours(attributes: dict[str, int]) -> bytes:
     """A graph of our operator with these attributes."""
-    made = helper.make_node("Activation", ["x"], ["y"], domain="edgegen", **attributes)
+    made = helper.make_node("Activation", ["x"], ["y"], domain="edgegen")
+    made.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("edgegen", 1)]
     graph = helper.make_graph([made], "ours", values[:1], values[1:])
