@@ -26,7 +26,7 @@ typedef struct {
 } OrtApiBase;
 
 enum { ORT_API_VERSION = 18, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
-enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT32 = 6, ORT_INT64 = 7, ORT_BFLOAT16 = 16, ORT_ANY_TYPE = 0 };
+enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_INT32 = 6, ORT_INT64 = 7, ORT_BFLOAT16 = 16, ORT_ANY_TYPE = 0 };
 enum { ORT_REQUIRED = 0, ORT_OPTIONAL = 1 };
 
 #define ORT_CALL(api, place, type) ((type)(api)->at[place])
@@ -40,6 +40,7 @@ typedef OrtStatus *(*OrtGetTensorElementType)(const OrtTensorTypeAndShapeInfo *i
 typedef OrtStatus *(*OrtGetDimensionsCount)(const OrtTensorTypeAndShapeInfo *info, size_t *out);
 typedef OrtStatus *(*OrtGetDimensions)(const OrtTensorTypeAndShapeInfo *info, int64_t *values, size_t count);
 typedef OrtStatus *(*OrtGetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
+typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeInt64)(const OrtKernelInfo *info, const char *name, int64_t *out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelContextGetInputCount)(const OrtKernelContext *context, size_t *out);

@@ -8,7 +8,8 @@
 
 enum { MOST_DIMENSIONS = 8 };
 
-extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather;
+extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather, edgegen_cached_attention,
+    edgegen_cached_attention_int8;
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message);
 
@@ -22,6 +23,11 @@ OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, i
 OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                                int64_t expected, int *type, const void **data);
 
+/* Initializer `index`, whatever it has; NULL if there is none. */
+OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                                   int *type, int64_t *count, const void **data);
+
+OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out);
 OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out);
 
 #endif

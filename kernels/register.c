@@ -7,7 +7,8 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-static const OrtCustomOp *const OPERATORS[] = {&edgegen_block_matmul, &edgegen_block_gather};
+static const OrtCustomOp *const OPERATORS[] = {&edgegen_block_matmul, &edgegen_block_gather, &edgegen_cached_attention,
+                                            &edgegen_cached_attention_int8};
 
 EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
   const OrtApi *api = base->GetApi(ORT_API_VERSION);

@@ -49,12 +49,12 @@ static bool is_given(const OrtApi *api, const OrtKernelInfo *info, size_t index)
   return size > 1;
 }
 
-/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
-OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
-                              int64_t expected, int *type, const void **data) {
+/* Initializer `index`, whatever it has; NULL if there is none. */
+OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                                   int *type, int64_t *count, const void **data) {
   int constant = 0;
   const OrtValue *value = NULL;
-  *data = NULL;
+  *data = NULL, *type = 0, *count = 0;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
       info, index, &constant, &value);
   /* Some versions fail for an input that is left out, or that comes from another node. */
@@ -65,10 +65,16 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
     snprintf(message, sizeof message, "%s must be an initializer: another node or the graph's caller gives them", name);
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, message);
   }
+  return edgegen_tensor(api, value, type, count, data);
+}
+
+/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
+OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                               int64_t expected, int *type, const void **data) {
   int64_t count;
   int found;
-  status = edgegen_tensor(api, value, &found, &count, data);
-  if (status) return status;
+  OrtStatus *status = edgegen_any_initializer(api, info, index, name, &found, &count, data);
+  if (status || !*data) return status;
   bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
   if (!fits || count != expected) {
     char message[160];
@@ -78,6 +84,10 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
   }
   *type = found;
   return NULL;
+}
+
+OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out) {
+  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT, OrtKernelInfoGetAttributeFloat)(info, name, out);
 }
 
 OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {

@@ -3,6 +3,7 @@
 https://protobuf.dev/programming-guides/encoding/
 """
 
+import struct
 from collections.abc import Callable, Iterator
 
 Edit = Callable[[bytes], bytes]
@@ -34,6 +35,11 @@ def field(number: int, payload: bytes) -> bytes:
 def integer_field(number: int, value: int) -> bytes:
     """A field of an integer that is not negative."""
     return _as_varint(number << 3) + _as_varint(value)
+
+
+def float_field(number: int, value: float) -> bytes:
+    """A field of a float of 32 bits."""
+    return _as_varint(number << 3 | 5) + struct.pack("<f", value)
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:

@@ -4,10 +4,10 @@ The library is compiled from ``kernels/``. Without it every graph runs on ONNX R
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from edgegen.bundle.protobuf import edited, field, integer_field, integer_value, values
+from edgegen.bundle.protobuf import edited, field, float_field, integer_field, integer_value, values
 
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _LIBRARY = Path(__file__).parent / f"edgegen_kernels{_SUFFIX}"
@@ -20,7 +20,23 @@ _TENSOR_TYPE, _TENSOR_NAME = 2, 8
 _FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
 
-_KEPT = (b"K", b"N", b"bits", b"block_size")
+_INTEGER_0 = integer_field(3, 0) + integer_field(20, 2)
+_FLOAT_0 = float_field(2, 0.0) + integer_field(20, 1)
+_TEXT_OF_ATTRIBUTE = bytes([4 << 3 | 2, len("PER_CHANNEL")])
+
+_OF_ATTENTION = {
+    b"num_heads": _INTEGER_0,
+    b"kv_num_heads": _INTEGER_0,
+    b"scale": _FLOAT_0,
+    b"local_window_size": _INTEGER_0,
+    b"softcap": _FLOAT_0,
+    b"do_rotary": _INTEGER_0,
+    b"rotary_interleaved": _INTEGER_0,
+}
+"""Attributes of attention, and what they are where they are left out."""
+
+_ROUNDING = {b"k_quant_type", b"v_quant_type"}
+_KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
 """Attributes that our operators have of those that they replace."""
 
 
@@ -32,7 +48,8 @@ def kernel_library() -> Path | None:
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
-    They are ``BlockMatMul`` for ``MatMulNBits`` and ``BlockGather`` for ``GatherBlockQuantized``.
+    They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, and ``CachedAttention``,
+    or ``CachedAttentionInt8``, for ``GroupQueryAttention``.
 
     Raises:
         ValueError: that is no graph.
@@ -53,6 +70,8 @@ def with_kernels(graph: bytes) -> bytes:
                 return matmul(message)
             case b"GatherBlockQuantized":
                 return gather(message)
+            case b"GroupQueryAttention":
+                return _attention(message, initializers.keys())
             case _:
                 return message
 
@@ -85,15 +104,32 @@ def with_kernels(graph: bytes) -> bytes:
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
 
 
-def _replaced(node: bytes, op_type: bytes, inputs: list[bytes]) -> bytes:
-    """``node`` as one of our operators."""
+def _attention(message: bytes, initializers: Collection[bytes]) -> bytes:
+    inputs = [*values(message, _INPUT)]
+    scales = inputs[12:14]
+    attributes = {next(values(one, _ATTRIBUTE_NAME)): one for one in values(message, _ATTRIBUTE)}
+    by_channel = all(_TEXT_OF_ATTRIBUTE + b"PER_CHANNEL" in attributes.get(name, b"") for name in _ROUNDING)
+    if attributes.keys() - _OF_ATTENTION - _ROUNDING - {b"kv_cache_bit_width"} or b"scale" not in attributes:
+        return message
+    if scales and (not by_channel or len(scales) < 2 or set(scales) - {*initializers}):
+        return message
+    defaults = [
+        field(_ATTRIBUTE, field(_ATTRIBUTE_NAME, name) + default)
+        for name, default in _OF_ATTENTION.items()
+        if name not in attributes
+    ]
+    return _replaced(message, b"CachedAttentionInt8" if scales else b"CachedAttention", inputs, *defaults)
+
+
+def _replaced(node: bytes, op_type: bytes, inputs: list[bytes], *defaults: bytes) -> bytes:
+    """``node`` as one of our operators, with attributes that it leaves to its own defaults."""
     while not inputs[-1]:
         inputs.pop()
     parts = [field(_INPUT, name) for name in inputs]
     parts += [field(_OUTPUT, name) for name in values(node, _OUTPUT)]
     parts += [field(_OP_TYPE, op_type), field(_DOMAIN, b"edgegen")]
     parts += [field(_ATTRIBUTE, one) for one in values(node, _ATTRIBUTE) if next(values(one, _ATTRIBUTE_NAME)) in _KEPT]
-    return b"".join(parts)
+    return b"".join((*parts, *defaults))
 
 
 def _integers(node: bytes) -> Iterator[tuple[str, int]]:
