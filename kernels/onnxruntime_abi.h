@@ -42,7 +42,6 @@ typedef OrtStatus *(*OrtGetDimensions)(const OrtTensorTypeAndShapeInfo *info, in
 typedef OrtStatus *(*OrtGetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeInt64)(const OrtKernelInfo *info, const char *name, int64_t *out);
-typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelContextGetInputCount)(const OrtKernelContext *context, size_t *out);
 typedef OrtStatus *(*OrtKernelContextGetOutputCount)(const OrtKernelContext *context, size_t *out);
 typedef OrtStatus *(*OrtKernelContextGetInput)(const OrtKernelContext *context, size_t index, const OrtValue **out);
