@@ -60,9 +60,7 @@ def with_kernels(graph: bytes) -> bytes:
         parts += [field(_OUTPUT, name) for name in values(message, _OUTPUT)]
         parts += [field(_OP_TYPE, b"BlockMatMul"), field(_DOMAIN, b"edgegen")]
         parts += [
-            field(_ATTRIBUTE, one)
-            for one in values(message, _ATTRIBUTE)
-            if next(values(one, _ATTRIBUTE_NAME)) in _KEPT
+            field(_ATTRIBUTE, one) for one in values(message, _ATTRIBUTE) if next(values(one, _ATTRIBUTE_NAME)) in _KEPT
         ]
         return b"".join(parts)
 
