@@ -49,7 +49,7 @@ static bool is_given(const OrtApi *api, const OrtKernelInfo *info, size_t index)
   return size > 1;
 }
 
-/* Initializer `index`, whatever it has; NULL if there is none. */
+/* Initializer `index`, whatever it has; type 0 if there is none. */
 OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                                    int *type, int64_t *count, const void **data) {
   int constant = 0;
@@ -92,4 +92,49 @@ OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, 
 
 OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {
   return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
+}
+
+OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, Tensor *out) {
+  *out = (Tensor){0};
+  size_t inputs;
+  const OrtValue *value = NULL;
+  OrtStatus *status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT_COUNT, OrtKernelContextGetInputCount)(context, &inputs);
+  if (status || index >= inputs) return status;
+  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT, OrtKernelContextGetInput)(context, index, &value);
+  if (status || !value) return status;
+  int type;
+  if ((status = edgegen_shape(api, value, &type, out->dimensions, &out->rank))) return status;
+  if (out->rank < 1) return edgegen_failure(api, ORT_INVALID_ARGUMENT, "an input must have 1 to 8 dimensions");
+  out->count = 1; /* it cannot overflow: ONNX Runtime has the memory */
+  for (size_t i = 0; i < out->rank; i++) out->count *= out->dimensions[i];
+  void *data;
+  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)((OrtValue *)value, &data);
+  out->data = data;
+  return status;
+}
+
+OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
+                          size_t rank, float **data) {
+  *data = NULL;
+  size_t outputs;
+  OrtValue *value = NULL;
+  OrtStatus *status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT, OrtKernelContextGetOutputCount)(context, &outputs);
+  if (status || index >= outputs) return status;
+  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, dimensions, rank,
+                                                                                   &value);
+  if (status || !value) return status;
+  void *found = NULL;
+  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &found);
+  *data = found;
+  return status;
+}
+
+const char *edgegen_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
+int edgegen_float_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
+int edgegen_memory(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
+int edgegen_one(const OrtCustomOp *op) { return (void)op, 1; }
+int edgegen_first_required(const OrtCustomOp *op, size_t index) {
+  return (void)op, index ? ORT_OPTIONAL : ORT_REQUIRED;
 }
