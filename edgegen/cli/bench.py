@@ -153,7 +153,7 @@ class _Check(Check):
         def look() -> None:
             bundle = Bundle.open(BundleStore().resolve(name))
             options.plan(bundle.manifest.model.max_context)
-            bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+            bundle.variant_with(options.kv)
 
         self.attempt(look)
 

@@ -83,7 +83,6 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
             {
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
-                "fast_prefill": v.fast_prefill,
                 "embedding_size": v.hidden_states.size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "minimum_onnxruntime": v.minimum_onnxruntime,

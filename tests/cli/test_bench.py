@@ -95,7 +95,7 @@ class TestAnswers:
             "threads": 1,
             "kv": "int8",
             "prefill_chunk": 8,
-            "fast_prefill": False,
+            "kernels": "auto",
         }
         (result,) = record["results"]
         assert (result["model"], result["threads"], result["kv"]) == (model, 1, "int8")

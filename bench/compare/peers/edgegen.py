@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edgegen.model.interfaces import Runner
     from edgegen_export.quantize.recipe import Scheme
 
-SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "int8", "int4": "int4", "fp32": "fp32"}
+SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "stock": "int8", "int4": "int4", "fp32": "fp32"}
 """Quantization scheme by variant."""
 
 
@@ -23,7 +23,7 @@ class EdgegenModel(Model):
         from edgegen.options.engine import EngineOptions
 
         kv = "int8" if variant == "int8-kv" else "float32"
-        self._options = EngineOptions(threads=threads, kv=kv, fast_prefill=variant == "fast-prefill")
+        self._options = EngineOptions(threads=threads, kv=kv, kernels="stock" if variant == "stock" else "auto")
         self._llm = LLM.load(bundle, options=self._options)
 
     def generate(self, prompts: Ids, tokens: int) -> Generation:
@@ -65,10 +65,7 @@ class Edgegen(Peer):
         from edgegen_export.pipeline import export
 
         # Round to nearest: calibration on random weights would choose unrealistic formats.
-        fast_prefill = variant == "fast-prefill"
-        export(
-            str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32", fast_prefill=fast_prefill
-        )
+        export(str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32")
 
     def imports(self) -> None:
         importlib.import_module("edgegen.llm")
