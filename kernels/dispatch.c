@@ -41,3 +41,6 @@ const Kernels *edgegen_kernels(const char *name) {
   }
   return name ? NULL : best;
 }
+
+/* For programs that say what runs. */
+EXPORT const char *edgegen_kernels_name(void) { return edgegen_kernels(NULL)->name; }

@@ -56,6 +56,14 @@ typedef struct {
 /* The best kernels of this processor; or those of that name, NULL if there are none or it cannot run them. */
 const Kernels *edgegen_kernels(const char *name);
 
+/* What the library shows to others. */
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+EXPORT const char *edgegen_kernels_name(void);
+
 extern const Kernels edgegen_portable;
 void edgegen_quantize_portable(const Matrix *matrix, const float *x, Inputs *to, size_t m);
 void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,

@@ -1,4 +1,4 @@
-"""Protocol buffer messages, read and edited field by field: ONNX graphs, without ``onnx``, which is not there at run time.
+"""Protocol buffer messages, read and edited field by field: ONNX graphs, without ``onnx``, which the run time lacks.
 
 https://protobuf.dev/programming-guides/encoding/
 """

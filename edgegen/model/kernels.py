@@ -46,6 +46,32 @@ def kernel_library() -> Path | None:
     return _LIBRARY if _LIBRARY.is_file() else None
 
 
+def cannot_load(library: Path, error: Exception) -> str:
+    """The line that says that ``library`` cannot be used, and what runs instead."""
+    reason = " ".join(str(error).split())
+    return (
+        f"the kernels of {library} cannot be loaded, ONNX Runtime's operators run instead (--kernels stock): {reason}"
+    )
+
+
+def describe_kernels(*, wanted: bool = True) -> str:
+    """What computes matrices in this process, in a few words: our kernels for this processor, or stock operators.
+
+    ``wanted``: whether ours may.
+    """
+    library = kernel_library()
+    if not wanted or library is None:
+        return "stock" if not wanted else f"stock (no library for this platform: {_LIBRARY.name} is not there)"
+    import ctypes
+
+    try:
+        name = ctypes.CDLL(str(library)).edgegen_kernels_name
+    except (OSError, AttributeError) as error:
+        return f"stock ({' '.join(str(error).split())})"
+    name.restype = ctypes.c_char_p
+    return name().decode()
+
+
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 

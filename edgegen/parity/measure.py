@@ -75,8 +75,7 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
         BundleError: ONNX Runtime cannot load its graph.
     """
     model = bundle.manifest.model
-    # A fast prefill graph is judged by its logits of every position, so it stands in for decode, too.
-    graph = variant.prefill if phase == "prefill" or variant.fast_prefill else variant.decode
+    graph = variant.prefill if phase == "prefill" else variant.decode
     return make_runner(OneSession(bundle.file(graph)), variant, model.vocab_size, model.max_context)
 
 

@@ -60,7 +60,7 @@ class InstalledModels:
         self._closed = False
         bundles = [Bundle.open(folder) for folder in self._given.values()]
         for bundle in bundles:
-            bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill)
+            bundle.variant_with(engine.kv)
         free = available_memory()
         self._budget = int(free * _OF_FREE_MEMORY) if budget is None and free is not None else budget
         needed = self._memory(bundles[0])
@@ -183,5 +183,5 @@ def _weights(bundle: Bundle) -> int:
 
 def _kv_of_one(bundle: Bundle, engine: EngineOptions) -> int:
     """Bytes of the KV cache of one sequence as long as the context."""
-    kv = bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill).kv
+    kv = bundle.variant_with(engine.kv).kv
     return bytes_needed(kv, windows_of(kv, second_level_cache()), bundle.manifest.model.max_context)

@@ -23,7 +23,7 @@ from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
 from edgegen_export.generation_config import generation_config
-from edgegen_export.graph.parameters import FastParameters, StoredParameters
+from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
     PARITY,
@@ -54,7 +54,6 @@ def export(
     fast: bool = False,
     calibration: Path | None = None,
     bits_budget: float | None = None,
-    fast_prefill: bool = False,
     with_hidden: bool = False,
     eval_text: Path | None = None,
     via: Via = "edgegen",
@@ -71,7 +70,6 @@ def export(
     ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
     ``calibration``: a text file to run it on; by default text sampled from the model.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
-    ``fast_prefill``: add variants that prefill faster, with the layers' matrices stored once more, rounded per row.
     ``with_hidden``: have the prefill graphs give the last hidden states too, for embeddings.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
@@ -89,7 +87,7 @@ def export(
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
-    options = QuantizationOptions(scheme, fast, calibration, bits_budget, fast_prefill)
+    options = QuantizationOptions(scheme, fast, calibration, bits_budget)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden)
@@ -189,15 +187,12 @@ def _write_graphs(
     params = StoredParameters(prepared.tensors, prepared.recipe, sink, on_tensor, prepared.blocks)
     graphs, states = dict[str, ModelProto](), dict[str, bytes]()
     for kv in prepared.kvs:
-        for fast in prepared.prefills:
-            of_prefill = FastParameters(params) if fast else params
-            prefill, decode = graph_files(kv, fast=fast)
-            made = hidden.build(kv, of_prefill) if hidden else model.build(kv, of_prefill, "prefill")
-            graphs[prefill] = made.model(WEIGHTS)
-            if not fast:
-                graphs[decode] = model.build(kv, params, "decode").model(WEIGHTS)
-            if graph := model.build_states(kv, of_prefill):
-                states[prefill] = graph.model(WEIGHTS).SerializeToString()
+        prefill, decode = graph_files(kv)
+        made = hidden.build(kv, params) if hidden else model.build(kv, params, "prefill")
+        graphs[prefill] = made.model(WEIGHTS)
+        graphs[decode] = model.build(kv, params, "decode").model(WEIGHTS)
+        if graph := model.build_states(kv, params):
+            states[prefill] = graph.model(WEIGHTS).SerializeToString()
     writer.files[WEIGHTS] = sink.close()
     params.refuse_not_finite()
     for name, graph in graphs.items():

@@ -47,7 +47,6 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
         kv=facts.kv,
         contract=GraphContract(),
         rotary=facts.rotary,
-        fast_prefill=False,
         minimum_onnxruntime=facts.minimum_onnxruntime,
     )
     del params, graph

@@ -41,8 +41,8 @@ class EdgegenModel(Model):
         from edgegen.llm import LLM
         from edgegen.options.engine import EngineOptions
 
-        _choose_kernels(variant)
-        self._options = EngineOptions(threads=threads, kv=variant.kv)
+        _require_kernels(variant)
+        self._options = EngineOptions(threads=threads, kv=variant.kv, kernels=variant.kernels)
         self._llm = LLM.load(bundle, options=self._options)
 
     def generate(self, prompts: Ids, tokens: int) -> Generation:
@@ -86,17 +86,14 @@ class EdgegenModel(Model):
         return open_runner(self._llm.bundle, self._options)
 
 
-def _choose_kernels(variant: Variant) -> None:
+def _require_kernels(variant: Variant) -> None:
     """
     Raises:
         RuntimeError: the kernels are not compiled, and so would silently be measured without.
     """
-    from edgegen.model import ort_session
     from edgegen.model.kernels import kernel_library
 
-    if variant.kernels == "stock":
-        ort_session.kernel_library = lambda: None
-    elif variant.scheme != "fp32" and kernel_library() is None:
+    if variant.kernels == "auto" and variant.scheme != "fp32" and kernel_library() is None:
         raise RuntimeError("edgegen has no kernels here: run python kernels/build.py, or compare edgegen-stock")
 
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
-from edgegen.model.loading import open_runner
-from edgegen.options.engine import EngineOptions
 from edgegen.parity.report import ParityReport
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
@@ -128,8 +126,7 @@ def test_two_experts_per_token_leave_chunks_threads_and_graphs_bit_equal(bundle:
     for chunk in (2, 6, 16, 24):
         np.testing.assert_array_equal(prefilled(runner, runner.new_cache(), ids, chunk)[-1], whole)
     np.testing.assert_array_equal(decoded(runner, runner.new_cache(), ids)[-1], whole)
-    for options in (EngineOptions(threads=2), EngineOptions(sessions="two", threads=1)):
-        other = open_runner(bundle, options)
+    for other in (runner_of(bundle, threads=2), runner_of(bundle, "two")):
         np.testing.assert_array_equal(prefilled(other, other.new_cache(), ids, 48)[-1], whole)
 
 
