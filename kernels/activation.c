@@ -57,7 +57,7 @@ static void activate_items(void *data, size_t task) {
 static OrtStatus *compute(void *state, OrtKernelContext *context) {
   const Kernel *kernel = state;
   const OrtApi *api = kernel->api;
-  Tensor x;
+  FloatTensor x;
   Job job = {.kernel = kernel};
   OrtStatus *status = edgegen_input(api, context, 0, &x);
   if (status) return status;

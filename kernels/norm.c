@@ -21,16 +21,13 @@ typedef struct {
 
 /* The weight, whose length is that of the other vectors. */
 static OrtStatus *read_weight(const OrtApi *api, const OrtKernelInfo *info, Norm *norm) {
-  int constant = 0, type = ORT_ANY_TYPE;
-  const OrtValue *value = NULL;
-  int64_t width = 0;
-  const void *weight = NULL;
-  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
-      info, WEIGHT, &constant, &value);
-  if (!status && constant && value) status = edgegen_tensor(api, value, &type, &width, &weight);
+  int type;
+  int64_t width;
+  const void *weight;
+  OrtStatus *status = edgegen_any_initializer(api, info, WEIGHT, "Norm: the weights", &type, &width, &weight);
   if (status) return status;
-  if (type != ORT_FLOAT || width < 1)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: the weight must be an initializer of floats");
+  if (!weight || type != ORT_FLOAT || width < 1)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: the weights must be floats, one at least");
   norm->width = (size_t)width, norm->weight = weight;
   return NULL;
 }
@@ -43,8 +40,7 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   const void *bias, *skip_bias;
   OrtStatus *status = read_weight(api, info, &norm);
   if (status || (status = edgegen_attribute(api, info, "centered", &centered)) ||
-      (status = ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT, OrtKernelInfoGetAttributeFloat)(info, "epsilon",
-                                                                                                   &norm.epsilon)) ||
+      (status = edgegen_real_attribute(api, info, "epsilon", &norm.epsilon)) ||
       (status = edgegen_initializer(api, info, BIAS, "Norm: biases", (int64_t)norm.width, &real, &bias)) ||
       (status = edgegen_initializer(api, info, SKIP_BIAS, "Norm: skipped biases", (int64_t)norm.width, &real,
                                     &skip_bias)))
@@ -76,7 +72,7 @@ static void normalize_rows(void *data, size_t task) {
 }
 
 /* Whether skip has the shape of x, or of its last axes with ones before them. */
-static bool broadcasts(const Tensor *skip, const Tensor *x) {
+static bool broadcasts(const FloatTensor *skip, const FloatTensor *x) {
   if (skip->rank > x->rank) return false;
   bool whole = true; /* until an axis that is repeated */
   for (size_t i = skip->rank; i-- > 0;) {
@@ -90,7 +86,7 @@ static bool broadcasts(const Tensor *skip, const Tensor *x) {
 static OrtStatus *compute(void *state, OrtKernelContext *context) {
   const Kernel *kernel = state;
   const OrtApi *api = kernel->api;
-  Tensor x, skip;
+  FloatTensor x, skip;
   Job job = {.kernel = kernel};
   OrtStatus *status = edgegen_input(api, context, X, &x);
   if (status || (status = edgegen_input(api, context, SKIP, &skip))) return status;

@@ -36,9 +36,9 @@ typedef struct {
   size_t rank;
   int64_t dimensions[MOST_DIMENSIONS];
   int64_t count;
-} Tensor;
+} FloatTensor;
 
-OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, Tensor *out);
+OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, FloatTensor *out);
 
 /* The memory of output `index`, of that shape; NULL if it is left out. */
 OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,

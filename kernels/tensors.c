@@ -94,8 +94,8 @@ OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const
   return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
 }
 
-OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, Tensor *out) {
-  *out = (Tensor){0};
+OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, FloatTensor *out) {
+  *out = (FloatTensor){0};
   size_t inputs;
   const OrtValue *value = NULL;
   OrtStatus *status =

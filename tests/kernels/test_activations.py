@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from tests.kernels.stock import Floats, Stock, instruction_sets, needs_kernels, same_bits, session, units
+from tests.kernels.material import instruction_sets
+from tests.kernels.stock import Floats, Stock, needs_kernels, same_bits, session, units
 
 pytestmark = needs_kernels
 

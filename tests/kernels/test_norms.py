@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.kernels.stock import Floats, Stock, instruction_sets, needs_kernels, same_bits, session
+from tests.kernels.material import instruction_sets
+from tests.kernels.stock import Floats, Stock, needs_kernels, same_bits, session
 
 pytestmark = needs_kernels
 
@@ -193,8 +194,8 @@ def ours(inputs: list[str], weights: dict[str, NDArray[Any]]) -> onnx.ModelProto
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({}, "the weight must be an initializer"),
-        ({"weight": np.ones(0, np.float32)}, "the weight must be an initializer"),
+        ({}, "the weights must be an initializer"),
+        ({"weight": np.ones(0, np.float32)}, "the weights must be floats"),
         ({"weight": np.ones(20, np.float32), "bias": np.ones(19, np.float32)}, "biases have 19 elements"),
     ],
 )
