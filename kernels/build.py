@@ -25,7 +25,7 @@ FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-Wall
 """Contraction would join a product and a sum into one rounding where the compiler likes: other bits."""
 
 _COMPILE = {".dll": ("-Wa,-muse-unaligned-vector-move",)}
-"""By suffix. MinGW-w64's gcc moves vectors to the stack as if it were aligned, which Windows does not promise."""
+"""By suffix. MinGW-w64 gcc moves vectors to the stack as if it were aligned to them; Windows does not promise that."""
 
 _LINK = {".dll": ("-static-libgcc",)}
 
