@@ -17,9 +17,10 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 
+from edgegen.bundle.kernel_graph import with_kernels
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.model.kernels import cannot_load, kernel_library, with_kernels
+from edgegen.model.kernels import cannot_load, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]

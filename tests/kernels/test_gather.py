@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edgegen.model.kernels import kernel_library, with_kernels
+from edgegen.bundle.kernel_graph import with_kernels
+from edgegen.model.kernels import kernel_library
 
 LIBRARY = kernel_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the kernels are not compiled: python kernels/build.py")
