@@ -65,10 +65,10 @@ CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
         Contestant("edgegen", "edgegen", "edgegen int8", EDGEGEN),
-        _edgegen("int8-kv", "int8, int8 KV cache"),
+        _edgegen("float32-kv", "int8, float32 KV cache"),
         _edgegen("stock", "int8, stock operators"),
         Contestant("edgegen-int4", "edgegen", "edgegen int4", EDGEGEN, "int4", bits=4),
-        _edgegen("int4-int8-kv", "int4, int8 KV cache", bits=4, converted_as="edgegen-int4"),
+        _edgegen("int4-float32-kv", "int4, float32 KV cache", bits=4, converted_as="edgegen-int4"),
         _edgegen("int4-stock", "int4, stock operators", bits=4, converted_as="edgegen-int4"),
         Contestant("edgegen-fp32", "edgegen", "edgegen fp32", EDGEGEN, "fp32", bits=32),
         Contestant("llama.cpp", "llama_cpp", "llama.cpp Q8_0", LLAMA_CPP),

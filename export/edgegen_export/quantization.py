@@ -70,7 +70,7 @@ class QuantizationOptions:
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """``tensors`` as they are to be stored by ``recipe``; ``blocks`` has matrices that are quantized already, by their
-    (fused) module and format; ``kvs``: the KV caches there are graphs for."""
+    (fused) module and format; ``kvs``: the KV caches there are graphs for, the preferred one first."""
 
     tensors: Mapping[str, LazyTensor]
     recipe: Quantization
@@ -124,6 +124,8 @@ def prepare(
         sample = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
+    if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
+        kvs = kvs[::-1]
     return Prepared({**tensors, **scales}, recipe, blocks, kvs)
 
 

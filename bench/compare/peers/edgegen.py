@@ -21,16 +21,17 @@ class Variant:
     """How edgegen is used; everything else is as by default."""
 
     scheme: "Scheme" = "int8"
-    kv: "KVDtype" = "float32"
+    kv: "KVDtype | None" = None
+    """None: the bundle's, int8 unless it is of fp32."""
     kernels: Literal["auto", "stock"] = "auto"
 
 
 VARIANTS = {
     "": Variant(),
-    "int8-kv": Variant(kv="int8"),
+    "float32-kv": Variant(kv="float32"),
     "stock": Variant(kernels="stock"),
     "int4": Variant("int4"),
-    "int4-int8-kv": Variant("int4", kv="int8"),
+    "int4-float32-kv": Variant("int4", kv="float32"),
     "int4-stock": Variant("int4", kernels="stock"),
     "fp32": Variant("fp32"),
 }
