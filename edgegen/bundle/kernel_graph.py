@@ -70,7 +70,13 @@ def with_kernels(graph: bytes) -> bytes:
         fits = (
             attributes["bits"] in (4, 8) and attributes["block_size"] in (32, 64) and attributes["accuracy_level"] == 4
         )
-        if not fits or order or {codes, scales, zeros, bias} - {b""} - initializers.keys():
+        known = (
+            initializers.get(codes) == _UINT8
+            and initializers.get(scales) in (_FLOAT, _BFLOAT16)
+            and (not zeros or initializers.get(zeros) == _UINT8)
+            and (not bias or initializers.get(bias) == _FLOAT)
+        )
+        if not fits or not known or order:
             return message
         return _replaced(message, b"BlockMatMul", [x, codes, scales, zeros, bias])
 

@@ -145,10 +145,10 @@ def open_session(
         # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
     source = model if isinstance(model, bytes) else str(model)
-    if kernels and not isinstance(model, bytes) and _register_kernels(options):
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
-        source = with_kernels(model.read_bytes())
     try:
+        if kernels and not isinstance(model, bytes) and _register_kernels(options):
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+            source = with_kernels(model.read_bytes())
         return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name

@@ -37,10 +37,10 @@ def run(runner: Runner[Any], cache: KVCache, prompt: list[int], steps: int, chun
 
 
 def poison(cache: KVCache) -> None:
-    """NaN in every position beyond the lengths."""
+    """NaN, or a large code, in every position beyond the lengths."""
     for buffer in cache.buffers(0, cache.slots):
         for slot, length in enumerate(cache.lengths):
-            buffer.array[slot, :, length:] = np.nan
+            buffer.array[slot, :, length:] = 127 if buffer.array.dtype == np.int8 else np.nan
 
 
 def test_positions_beyond_a_length_are_never_read(runner: InPlaceRunner) -> None:

@@ -171,7 +171,9 @@ def test_given_models_are_loaded_as_far_as_they_fit(store: Path, tmp_path: Path)
 
 
 def test_arguments_that_are_wrong(store: Path) -> None:
-    with pytest.raises(UsageError, match=r"one needs about 4\d MB, and --memory-budget allows 1 MB: give a larger one"):
+    with pytest.raises(
+        UsageError, match=r"one needs about \d\d MB, and --memory-budget allows 1 MB: give a larger one"
+    ):
         InstalledModels({"one": "one"}, ENGINE, budget=10**6)
     for given, engine in (({"one": "one", "x": "x"}, ENGINE), ({"one": "one"}, EngineOptions(draft="x"))):
         with pytest.raises(BundleNotFoundError, match="no bundle named or at 'x'"):
