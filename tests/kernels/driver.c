@@ -1,4 +1,4 @@
-/* Runs the matrix operator without ONNX Runtime: a table of functions of our own stands in for its API, each tensor lies
+/* Runs the operators without ONNX Runtime: a table of functions of our own stands in for its API, each tensor lies
  * in memory of exactly its size, and the tasks of a parallel loop run in a mixed order, or on threads.
  *
  * Prints a line for each case: what it is, and a hash of what the operator gave, or the words of its error. The hashes
@@ -24,13 +24,15 @@ struct OrtValue {
 struct OrtTensorTypeAndShapeInfo {
   const OrtValue *value;
 };
-enum { INPUTS = 5, MOST_THREADS = 3 };
+enum { INPUTS = 14, OUTPUTS = 3, ATTRIBUTES = 8, MOST_THREADS = 3 };
 struct OrtKernelInfo {
-  int64_t K, N, bits, block_size;
+  const char *names[ATTRIBUTES];
+  double values[ATTRIBUTES];
   OrtValue *initializers[INPUTS];
 };
 struct OrtKernelContext {
-  OrtValue *inputs[INPUTS], output;
+  OrtValue *inputs[INPUTS], outputs[OUTPUTS];
+  int types[OUTPUTS];
 };
 
 /* Two rows of random numbers, because how many a loop's order takes depends on the instruction set. */
@@ -41,7 +43,9 @@ static uint32_t next_of(uint64_t *state) {
 }
 static uint32_t chance(void) { return next_of(&of_cases); }
 
-static size_t size_of(int type) { return type == ORT_FLOAT ? 4 : type == ORT_BFLOAT16 ? 2 : 1; }
+static size_t size_of(int type) {
+  return type == ORT_INT64 ? 8 : type == ORT_FLOAT || type == ORT_INT32 ? 4 : type == ORT_BFLOAT16 ? 2 : 1;
+}
 
 static size_t count_of(const OrtValue *value) {
   size_t count = 1;
@@ -74,12 +78,18 @@ static OrtStatus *dimensions_of(const OrtTensorTypeAndShapeInfo *info, int64_t *
   for (size_t i = 0; i < count && i < info->value->rank; i++) values[i] = info->value->dimensions[i];
   return NULL;
 }
+static const double *attribute_of(const OrtKernelInfo *info, const char *name) {
+  for (size_t i = 0; i < ATTRIBUTES && info->names[i]; i++)
+    if (!strcmp(name, info->names[i])) return &info->values[i];
+  return NULL;
+}
 static OrtStatus *attribute(const OrtKernelInfo *info, const char *name, int64_t *out) {
-  const char *names[] = {"K", "N", "bits", "block_size"};
-  const int64_t values[] = {info->K, info->N, info->bits, info->block_size};
-  for (size_t i = 0; i < 4; i++)
-    if (!strcmp(name, names[i])) return *out = values[i], NULL;
-  return create_status(ORT_FAIL, "no such attribute");
+  const double *value = attribute_of(info, name);
+  return value ? (*out = (int64_t)*value, NULL) : create_status(ORT_FAIL, "no such attribute");
+}
+static OrtStatus *real_attribute(const OrtKernelInfo *info, const char *name, float *out) {
+  const double *value = attribute_of(info, name);
+  return value ? (*out = (float)*value, NULL) : create_status(ORT_FAIL, "no such attribute");
 }
 static OrtStatus *input_count(const OrtKernelInfo *info, size_t *out) { return (void)info, *out = INPUTS, NULL; }
 static OrtStatus *input_name(const OrtKernelInfo *info, size_t index, char *out, size_t *size) {
@@ -93,13 +103,19 @@ static OrtStatus *constant_input(const OrtKernelInfo *info, size_t index, int *c
 static OrtStatus *context_input(const OrtKernelContext *context, size_t index, const OrtValue **out) {
   return *out = context->inputs[index], NULL;
 }
+static OrtStatus *context_input_count(const OrtKernelContext *context, size_t *out) {
+  return (void)context, *out = INPUTS, NULL;
+}
+static OrtStatus *context_output_count(const OrtKernelContext *context, size_t *out) {
+  return (void)context, *out = OUTPUTS, NULL;
+}
 static OrtStatus *context_output(OrtKernelContext *context, size_t index, const int64_t *dimensions, size_t rank,
                                  OrtValue **out) {
-  if (index) abort();
-  context->output = (OrtValue){.type = ORT_FLOAT, .rank = rank};
-  memcpy(context->output.dimensions, dimensions, rank * sizeof *dimensions);
-  fill(&context->output);
-  return *out = &context->output, NULL;
+  OrtValue *output = &context->outputs[index];
+  *output = (OrtValue){.type = context->types[index] ? context->types[index] : ORT_FLOAT, .rank = rank};
+  memcpy(output->dimensions, dimensions, rank * sizeof *dimensions);
+  fill(output);
+  return *out = output, NULL;
 }
 
 typedef struct {
@@ -153,6 +169,9 @@ static void set_table(void) {
   table.at[ORT_GET_TENSOR_TYPE_AND_SHAPE] = (OrtFunction)shape_of;
   table.at[ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO] = (OrtFunction)release_shape;
   table.at[ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64] = (OrtFunction)attribute;
+  table.at[ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT] = (OrtFunction)real_attribute;
+  table.at[ORT_KERNEL_CONTEXT_GET_INPUT_COUNT] = (OrtFunction)context_input_count;
+  table.at[ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT] = (OrtFunction)context_output_count;
   table.at[ORT_KERNEL_INFO_GET_INPUT_COUNT] = (OrtFunction)input_count;
   table.at[ORT_KERNEL_INFO_GET_INPUT_NAME] = (OrtFunction)input_name;
   table.at[ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR] = (OrtFunction)constant_input;
@@ -192,7 +211,9 @@ static void drop(OrtValue *value) {
 /* FNV-1a; all that is not a number is alike. */
 static uint64_t hash_of(const OrtValue *value) {
   uint64_t hash = 14695981039346656037u;
-  for (size_t i = 0; i < count_of(value); i++) {
+  for (size_t i = 0; value->type == ORT_INT8 && i < count_of(value); i++)
+    hash = (hash ^ ((const uint8_t *)value->data)[i]) * 1099511628211u;
+  for (size_t i = 0; value->type == ORT_FLOAT && i < count_of(value); i++) {
     uint32_t bits;
     memcpy(&bits, (const char *)value->data + 4 * i, 4);
     if ((bits & 0x7fffffff) > 0x7f800000) bits = 0x7fc00000;
@@ -201,10 +222,32 @@ static uint64_t hash_of(const OrtValue *value) {
   return hash;
 }
 
+/* Runs an operator, prints the hash of its outputs or its error, and frees all tensors. */
+static void run(const OrtCustomOp *op, OrtKernelInfo *info, OrtKernelContext *context, size_t outputs) {
+  const OrtApi *api = (const OrtApi *)&table;
+  void *kernel = NULL;
+  OrtStatus *status = op->CreateKernelV2(op, api, info, &kernel);
+  if (!status) status = op->KernelComputeV2(kernel, context);
+  if (status) printf("%s\n", status->message);
+  else {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < outputs; i++) hash = hash * 31 + hash_of(&context->outputs[i]);
+    printf("%016" PRIx64 "\n", hash);
+  }
+  free(status);
+  for (size_t i = 0; i < OUTPUTS; i++) free(context->outputs[i].data);
+  if (kernel) op->KernelDestroy(kernel);
+  for (size_t i = 0; i < INPUTS; i++) {
+    if (context->inputs[i] != info->initializers[i]) drop(context->inputs[i]);
+    drop(info->initializers[i]);
+  }
+}
+
 static void run_case(const Case *c) {
   int64_t blocks = (c->columns + c->block - 1) / c->block;
   int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2;
-  OrtKernelInfo info = {.K = c->columns, .N = c->rows, .bits = c->bits, .block_size = c->block};
+  OrtKernelInfo info = {.names = {"K", "N", "bits", "block_size"},
+                        .values = {(double)c->columns, (double)c->rows, (double)c->bits, (double)c->block}};
   info.initializers[1] = tensor(ORT_UINT8, c->rows * blocks * c->block * c->bits / 8 - (c->lying == 1));
   info.initializers[2] = tensor(c->bfloat ? ORT_BFLOAT16 : ORT_FLOAT, c->rows * blocks - (c->lying == 2));
   if (c->zeros) info.initializers[3] = tensor(ORT_UINT8, c->rows * zeros - (c->lying == 3));
@@ -214,21 +257,125 @@ static void run_case(const Case *c) {
   const uint32_t odd[] = {0x7fc00000, 0x7f800000, 0xff800000, 1, 0x7f7fffff, 0x0da24260, 0x80000000};
   for (size_t i = chance() % 400; i < count_of(x); i += 1 + chance() % 400) memcpy((char *)x->data + 4 * i, &odd[chance() % 7], 4);
   OrtKernelContext context = {.inputs = {x}};
-  const OrtApi *api = (const OrtApi *)&table;
-  const OrtCustomOp *op = &edgegen_block_matmul;
-  void *kernel = NULL;
-  OrtStatus *status = op->CreateKernelV2(op, api, &info, &kernel);
-  if (!status) status = op->KernelComputeV2(kernel, &context);
   printf("K=%lld N=%lld block=%lld bits=%lld rows=%lld%s%s%s: ", (long long)c->columns, (long long)c->rows,
          (long long)c->block, (long long)c->bits, (long long)c->count, c->zeros ? " zeros" : "", c->bias ? " bias" : "",
          c->bfloat ? " bfloat16" : "");
-  if (status) printf("%s\n", status->message);
-  else printf("%016" PRIx64 "\n", hash_of(&context.output));
-  free(status);
-  free(context.output.data);
-  if (kernel) op->KernelDestroy(kernel);
-  for (size_t i = 0; i < INPUTS; i++) drop(info.initializers[i]);
-  drop(x);
+  run(&edgegen_block_matmul, &info, &context, 1);
+}
+
+static OrtValue *shaped(OrtValue *value, size_t rank, const int64_t *dimensions) {
+  value->rank = rank;
+  memcpy(value->dimensions, dimensions, rank * sizeof *dimensions);
+  return value;
+}
+
+/* Floats of up to 4, for scores and scales that matter. */
+static OrtValue *numbers(int64_t length, float factor, float least) {
+  OrtValue *value = tensor(ORT_FLOAT, length);
+  for (int64_t i = 0; i < length; i++) ((float *)value->data)[i] = ((float *)value->data)[i] * factor + least;
+  return value;
+}
+
+typedef struct {
+  int64_t heads, kv_heads, size, batch, tokens, past, window;
+  int codes, packed, rotary, bias, sink;
+  float cap;
+  int lying; /* 0; 1: a length beyond the capacity, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values */
+} Attention;
+
+static void run_attention(const Attention *a) {
+  const int64_t capacity = a->past + a->tokens + 3, widths = a->heads * a->size, others = a->kv_heads * a->size;
+  OrtKernelInfo info = {.names = {"num_heads", "kv_num_heads", "local_window_size", "do_rotary", "rotary_interleaved",
+                                  "scale", "softcap"},
+                        .values = {(double)a->heads, (double)a->kv_heads, (double)a->window, a->rotary != 0, a->rotary == 2,
+                                   0.25, a->cap}};
+  OrtKernelContext context = {.types = {ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT}};
+  OrtValue **in = context.inputs;
+  const int64_t rows = a->batch * a->tokens, query = widths + (a->packed ? 2 * others : 0);
+  in[0] = shaped(numbers(rows * query, 40, 0), 3, (int64_t[]){a->batch, a->tokens, query});
+  for (size_t i = 1; i < 3 && !a->packed; i++) {
+    const int64_t width = others - (a->lying == 6 && i == 2);
+    in[i] = shaped(numbers(rows * width, 40, 0), 3, (int64_t[]){a->batch, a->tokens, width});
+  }
+  for (size_t i = 3; i < 5; i++) {
+    const int64_t length = a->batch * a->kv_heads * capacity * a->size;
+    OrtValue *past = a->codes ? tensor(ORT_UINT8, length) : numbers(length, 40, 0);
+    if (a->codes) past->type = ORT_INT8;
+    in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, a->size});
+  }
+  in[5] = tensor(ORT_INT32, a->batch);
+  for (int64_t b = 0; b < a->batch; b++)
+    ((int32_t *)in[5]->data)[b] = (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
+  in[6] = tensor(ORT_INT32, 1);
+  if (a->rotary) {
+    const int64_t pairs = a->size / 2 - a->rotary % 2;
+    for (size_t i = 7; i < 9; i++) in[i] = shaped(numbers(capacity * pairs, 10, 0), 2, (int64_t[]){capacity, pairs});
+    in[9] = shaped(tensor(ORT_INT64, rows), 2, (int64_t[]){a->batch, a->tokens});
+    for (int64_t i = 0; i < rows; i++) ((int64_t *)in[9]->data)[i] = a->lying == 5 ? capacity : i % capacity;
+  }
+  if (a->bias) {
+    const int64_t keys = capacity - (a->lying == 4 ? 4 : 0);
+    in[10] = shaped(numbers(a->heads * a->tokens * keys, 20, 0), 4, (int64_t[]){1, a->heads, a->tokens, keys});
+  }
+  if (a->sink) in[11] = numbers(a->heads - (a->lying == 3), 20, 0);
+  for (size_t i = 12; i < 14 && a->codes; i++)
+    in[i] = info.initializers[i] = numbers(others - (a->lying == 2), 0.01f, 0.02f);
+  printf("attention heads=%lld/%lld size=%lld rows=%lld tokens=%lld past=%lld window=%lld %d%d%d%d%d %g: ",
+         (long long)a->heads, (long long)a->kv_heads, (long long)a->size, (long long)a->batch, (long long)a->tokens,
+         (long long)a->past, (long long)a->window, a->codes, a->packed, a->rotary, a->bias, a->sink, (double)a->cap);
+  run(a->codes ? &edgegen_cached_attention_int8 : &edgegen_cached_attention, &info, &context, 3);
+}
+
+static void run_gather(int64_t columns, int64_t rows, int64_t block, int bits, int lying) {
+  const int64_t blocks = (columns + block - 1) / block, zeros = bits == 8 ? blocks : (blocks + 1) / 2;
+  OrtKernelInfo info = {.names = {"bits", "block_size"}, .values = {bits, (double)block}};
+  OrtKernelContext context = {0};
+  info.initializers[0] = shaped(tensor(ORT_UINT8, rows * (columns * bits / 8)), 2, (int64_t[]){rows, columns * bits / 8});
+  info.initializers[2] = tensor(bits == 8 ? ORT_BFLOAT16 : ORT_FLOAT, rows * blocks - (lying == 2));
+  if (block == 32) info.initializers[3] = tensor(ORT_UINT8, rows * zeros - (lying == 3));
+  context.inputs[1] = tensor(ORT_INT64, 37);
+  for (size_t i = 0; i < 37; i++) ((int64_t *)context.inputs[1]->data)[i] = lying == 1 && i == 36 ? rows : (int64_t)(chance() % (uint32_t)(2 * rows)) - rows;
+  printf("gather columns=%lld rows=%lld block=%lld bits=%d: ", (long long)columns, (long long)rows, (long long)block, bits);
+  run(&edgegen_block_gather, &info, &context, 1);
+}
+
+static void run_norm(int64_t width, int64_t rows, int centered, int lying) {
+  OrtKernelInfo info = {.names = {"centered", "epsilon"}, .values = {centered, 1e-5}};
+  OrtKernelContext context = {0};
+  context.inputs[0] = shaped(numbers(rows * width, 40, 1), 2, (int64_t[]){rows, width});
+  info.initializers[1] = numbers(width, 20, 1);
+  if (centered) info.initializers[2] = numbers(width - (lying == 1), 20, 1);
+  context.inputs[3] = shaped(numbers(rows * width - (lying == 2 ? rows : 0), 40, 1), 2, (int64_t[]){rows, width - (lying == 2)});
+  printf("norm width=%lld rows=%lld %d: ", (long long)width, (long long)rows, centered);
+  run(&edgegen_norm, &info, &context, 2);
+}
+
+static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
+  OrtKernelInfo info = {.names = {"kind", "gate_axis"}, .values = {kind, gate}};
+  OrtKernelContext context = {0};
+  context.inputs[0] = shaped(numbers(rows * width, 100, 0), 2, (int64_t[]){rows, width});
+  printf("activation width=%lld rows=%lld %d %d: ", (long long)width, (long long)rows, kind, gate);
+  run(&edgegen_activation, &info, &context, 1);
+}
+
+static void run_others(void) {
+  for (int kind = 0; kind < 48; kind++) {
+    static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
+    static const int64_t LENGTHS[][3] = {{1, 1, 0}, {1, 5, 0}, {3, 1, 70}, {1, 9, 130}, {2, 7, 64}, {1, 70, 1}, {1, 1, 63}};
+    const int64_t *h = HEADS[kind % 6], *l = LENGTHS[kind % 7];
+    Attention a = {h[0], h[1], h[2], l[0], l[1], l[2], kind % 5 == 1 ? 16 : kind % 5 == 3 ? 1 : -1, kind & 1, kind >> 1 & 1,
+                   kind % 3, kind % 4 == 2, kind % 4 == 3, kind % 7 == 2 ? 5.0f : 0, 0};
+    run_attention(&a);
+  }
+  for (int lying = 1; lying <= 6; lying++) {
+    Attention a = {4, 2, 16, 2, 3, 5, -1, 1, 0, 1, 1, 1, 0, lying};
+    run_attention(&a);
+  }
+  for (int kind = 0; kind < 8; kind++) run_gather(64 + 32 * kind, 9 + kind, kind & 1 ? 32 : 64, kind & 2 ? 4 : 8, 0);
+  for (int lying = 1; lying <= 3; lying++) run_gather(96, 10, 32, 8, lying);
+  for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
+  for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
+  for (int kind = 0; kind < 10; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 5, kind > 4);
 }
 
 int main(int count, char **words) {
@@ -253,5 +400,6 @@ int main(int count, char **words) {
     c.bits = 4, c.block = 64, c.bfloat = 1;
     run_case(&c);
   }
+  run_others();
   return 0;
 }
