@@ -75,7 +75,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   size_t tasks = (job.rows * job.pieces + job.task_items - 1) / job.task_items;
   if (tasks >= FEWEST_TASKS)
     return ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, activate_items, tasks,
-                                                                                      0, &job);
+                                                                                       0, &job);
   for (size_t task = 0; task < tasks; task++) activate_items(&job, task);
   return NULL;
 }

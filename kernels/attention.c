@@ -19,7 +19,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, LENGTHS, TOTAL, COSINES, SINES, POSITIONS, BIAS, SINK, KEY_SCALES, VALUE_SCALES, INPUTS };
+enum {
+  QUERY,
+  KEY,
+  VALUE,
+  PAST_KEY,
+  PAST_VALUE,
+  LENGTHS,
+  TOTAL,
+  COSINES,
+  SINES,
+  POSITIONS,
+  BIAS,
+  SINK,
+  KEY_SCALES,
+  VALUE_SCALES,
+  INPUTS
+};
 enum { TOKENS_OF_A_TASK = 8, SCORES_OF_A_TASK = 1 << 17 };
 
 typedef struct {
@@ -59,8 +75,9 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
   if (kernel->heads < 1 || kernel->heads > most || kernel->kv_heads < 1 || kernel->kv_heads > most ||
       kernel->heads % kernel->kv_heads || kernel->window < -1) {
     free(kernel);
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                           "CachedAttention: num_heads must be a multiple of kv_num_heads, local_window_size not below -1");
+    return edgegen_failure(
+        api, ORT_INVALID_ARGUMENT,
+        "CachedAttention: num_heads must be a multiple of kv_num_heads, local_window_size not below -1");
   }
   if (codes) {
     const void *scales[2] = {NULL, NULL};
@@ -69,7 +86,8 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
       int type;
       status = edgegen_any_initializer(api, info, KEY_SCALES + i, "scales", &type, &counts[i], &scales[i]);
       if (!status && (!scales[i] || type != ORT_FLOAT))
-        status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "CachedAttention: the scales of an int8 KV cache must be initializers of floats");
+        status = edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                                 "CachedAttention: the scales of an int8 KV cache must be initializers of floats");
       if (status) {
         free(kernel);
         return status;
@@ -78,7 +96,8 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
     kernel->key_scales = scales[0], kernel->value_scales = scales[1], kernel->scales = counts[0];
     if (counts[0] != counts[1]) {
       free(kernel);
-      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "CachedAttention: keys and values have different counts of scales");
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                             "CachedAttention: keys and values have different counts of scales");
     }
   }
   *out = kernel;
@@ -89,7 +108,7 @@ typedef struct {
   const Kernel *kernel;
   Given in[INPUTS];
   size_t batch, tokens, heads, kv_heads, group, size, capacity, row; /* row: floats of a token of the query input */
-  float *y, *queries;                                               /* queries [b][kv_heads][t][group][size] */
+  float *y, *queries;                                                /* queries [b][kv_heads][t][group][size] */
   void *keys, *values;
   size_t blocks, block_tokens;
   atomic_int failed;
@@ -106,7 +125,8 @@ static void rotated(const Job *job, float *x, size_t b, size_t t) {
   if (!job->kernel->rotary) return;
   const Given *positions = &job->in[POSITIONS];
   const size_t pairs = (size_t)job->in[COSINES].dimensions[1];
-  const size_t at = positions->there ? (size_t)((const int64_t *)positions->data)[b * job->tokens + t] : past_of(job, b) + t;
+  const size_t at =
+      positions->there ? (size_t)((const int64_t *)positions->data)[b * job->tokens + t] : past_of(job, b) + t;
   job->kernel->kernels->rotate(x, (const float *)job->in[COSINES].data + at * pairs,
                                (const float *)job->in[SINES].data + at * pairs, pairs, job->kernel->interleaved != 0);
 }
@@ -150,7 +170,8 @@ static void prepare(void *data, size_t task) {
     return;
   }
   const size_t all = job->batch * job->tokens, first = task * TOKENS_OF_A_TASK;
-  for (size_t i = first; i < all && i < first + TOKENS_OF_A_TASK; i++) prepare_token(job, i / job->tokens, i % job->tokens, own);
+  for (size_t i = first; i < all && i < first + TOKENS_OF_A_TASK; i++)
+    prepare_token(job, i / job->tokens, i % job->tokens, own);
   if (own != few) free(own);
 }
 
@@ -175,12 +196,17 @@ static void attend_block(Job *job, size_t b, size_t g, size_t first, size_t last
   memset(sums, 0, rows * size * sizeof(float));
   const float *queries = job->queries + ((b * job->kv_heads + g) * job->tokens + first) * group * size;
   const size_t cache = (b * job->kv_heads + g) * job->capacity * size;
-  const char *keys = (const char *)job->keys + cache * item(job), *values = (const char *)job->values + cache * item(job);
+  const char *keys = (const char *)job->keys + cache * item(job),
+             *values = (const char *)job->values + cache * item(job);
 
   /* Of the block's tokens, those that see some of a tile: from the first that comes after its first key, */
-#define SEEING_FROM(tile) ((tile) > past + first ? (tile)-past - first : 0)
+#define SEEING_FROM(tile) ((tile) > past + first ? (tile) - past - first : 0)
   /* and up to the first whose window begins behind its last key. */
-#define SEEING_TO(tile) (window == SIZE_MAX ? last - first : least(last - first, (tile) + KEYS + window > past + first + 1 ? (tile) + KEYS + window - past - first - 1 : 0))
+#define SEEING_TO(tile)                                                                                                \
+  (window == SIZE_MAX                                                                                                  \
+       ? last - first                                                                                                  \
+       : least(last - first,                                                                                           \
+               (tile) + KEYS + window > past + first + 1 ? (tile) + KEYS + window - past - first - 1 : 0))
   for (size_t tile = base; tile < end; tile += KEYS) {
     const size_t from = SEEING_FROM(tile) * group, to = SEEING_TO(tile) * group, count = least(KEYS, end - tile);
     if (from >= to) continue;
@@ -220,7 +246,8 @@ static void attend_block(Job *job, size_t b, size_t g, size_t first, size_t last
 
 static void attend(void *data, size_t task) {
   Job *job = data;
-  const size_t block = task % job->blocks, g = task / job->blocks % job->kv_heads, b = task / job->blocks / job->kv_heads;
+  const size_t block = task % job->blocks, g = task / job->blocks % job->kv_heads,
+               b = task / job->blocks / job->kv_heads;
   const size_t first = block * job->block_tokens, last = least(job->tokens, first + job->block_tokens);
   if (first < last) attend_block(job, b, g, first, last);
 }
@@ -260,7 +287,8 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
       in[PAST_KEY].type != cache || in[PAST_VALUE].type != cache || memcmp(k, v, 4 * sizeof *k))
     return wrong(kernel, "CachedAttention: the query has 3 dimensions, past keys and values the same 4");
   const int64_t batch = q[0], tokens = q[1], size = k[3], capacity = k[2];
-  if (batch < 0 || tokens < 0 || size < 1 || size > 1 << 16 || capacity < 0 || k[0] != batch || k[1] != kernel->kv_heads)
+  if (batch < 0 || tokens < 0 || size < 1 || size > 1 << 16 || capacity < 0 || k[0] != batch ||
+      k[1] != kernel->kv_heads)
     return wrong(kernel, "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, size]");
   if (batch > most || tokens > most || capacity > most || (tokens && batch * kernel->heads > most / tokens / size))
     return wrong(kernel, "CachedAttention: too many numbers");
@@ -274,18 +302,20 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
   if (kernel->codes && kernel->scales != kernel->kv_heads * size)
     return wrong(kernel, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
   int64_t count = 1;
-  for (size_t i = 0; i < in[LENGTHS].rank; i++) count *= in[LENGTHS].dimensions[i] == batch ? batch : in[LENGTHS].dimensions[i] == 1 ? 1 : -1;
+  for (size_t i = 0; i < in[LENGTHS].rank; i++)
+    count *= in[LENGTHS].dimensions[i] == batch ? batch : in[LENGTHS].dimensions[i] == 1 ? 1 : -1;
   if (in[LENGTHS].type != ORT_INT32 || count != batch || in[LENGTHS].rank > 2)
     return wrong(kernel, "CachedAttention: there is one length for each row");
   for (int64_t b = 0; b < batch; b++) {
     const int64_t length = (int64_t)((const int32_t *)in[LENGTHS].data)[b] + 1;
-    if (length < tokens || length > capacity) return wrong(kernel, "CachedAttention: a length is not between the tokens and the capacity");
+    if (length < tokens || length > capacity)
+      return wrong(kernel, "CachedAttention: a length is not between the tokens and the capacity");
   }
   if (kernel->rotary) {
     const int64_t *c = in[COSINES].dimensions;
     if (!in[COSINES].there || !in[SINES].there || in[COSINES].rank != 2 || in[SINES].rank != 2 ||
-        in[COSINES].type != ORT_FLOAT || in[SINES].type != ORT_FLOAT || memcmp(c, in[SINES].dimensions, 2 * sizeof *c) ||
-        c[1] < 0 || 2 * c[1] > size)
+        in[COSINES].type != ORT_FLOAT || in[SINES].type != ORT_FLOAT ||
+        memcmp(c, in[SINES].dimensions, 2 * sizeof *c) || c[1] < 0 || 2 * c[1] > size)
       return wrong(kernel, "CachedAttention: cosines and sines are [positions, pairs] with at most size / 2 pairs");
     if (in[POSITIONS].there) {
       if (in[POSITIONS].type != ORT_INT64 || in[POSITIONS].rank != 2 || in[POSITIONS].dimensions[0] != batch ||
@@ -303,7 +333,8 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
         (d[1] != 1 && d[1] != kernel->heads) || d[2] != tokens)
       return wrong(kernel, "CachedAttention: the bias is [1 or batch, 1 or heads, tokens, keys]");
     for (int64_t b = 0; b < batch; b++)
-      if ((int64_t)((const int32_t *)in[LENGTHS].data)[b] >= d[3]) return wrong(kernel, "CachedAttention: the bias has too few keys");
+      if ((int64_t)((const int32_t *)in[LENGTHS].data)[b] >= d[3])
+        return wrong(kernel, "CachedAttention: the bias has too few keys");
   }
   if (in[SINK].there && (in[SINK].type != ORT_FLOAT || in[SINK].rank != 1 || in[SINK].dimensions[0] != kernel->heads))
     return wrong(kernel, "CachedAttention: there is one sink for each head");
@@ -317,7 +348,8 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
 static OrtStatus *present(Job *job, OrtKernelContext *context, size_t index, const Given *past, void **out) {
   const OrtApi *api = job->kernel->api;
   OrtValue *value;
-  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, past->dimensions, 4, &value);
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT,
+                               OrtKernelContextGetOutput)(context, index, past->dimensions, 4, &value);
   if (!status) status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, out);
   if (!status && *out != past->data && past->data)
     memcpy(*out, past->data, job->batch * job->kv_heads * job->capacity * job->size * item(job));
@@ -333,10 +365,12 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
       (status = present(&job, context, 1, &job.in[PAST_KEY], &job.keys)) ||
       (status = present(&job, context, 2, &job.in[PAST_VALUE], &job.values)))
     return status;
-  const int64_t dimensions[3] = {job.in[QUERY].dimensions[0], job.in[QUERY].dimensions[1], kernel->heads * (int64_t)job.size};
+  const int64_t dimensions[3] = {job.in[QUERY].dimensions[0], job.in[QUERY].dimensions[1],
+                                 kernel->heads * (int64_t)job.size};
   OrtValue *value;
   void *y;
-  if ((status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, 0, dimensions, 3, &value)) ||
+  if ((status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, 0, dimensions, 3,
+                                                                                        &value)) ||
       (status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &y)))
     return status;
   if (!job.batch || !job.tokens) return NULL;
@@ -388,27 +422,27 @@ static int output_characteristic(const OrtCustomOp *op, size_t index) { return (
 static int memory_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
 static int one(const OrtCustomOp *op) { return (void)op, 1; }
 
-#define OPERATOR(KIND)                                                                                              \
-  {                                                                                                                 \
-      .version = ORT_API_VERSION,                                                                                   \
-      .GetName = name_##KIND,                                                                                       \
-      .GetExecutionProviderType = provider,                                                                         \
-      .GetInputType = type_##KIND,                                                                                  \
-      .GetInputTypeCount = input_count,                                                                             \
-      .GetOutputType = output_##KIND,                                                                               \
-      .GetOutputTypeCount = output_count,                                                                           \
-      .KernelDestroy = free,                                                                                        \
-      .GetInputCharacteristic = input_characteristic,                                                               \
-      .GetOutputCharacteristic = output_characteristic,                                                             \
-      .GetInputMemoryType = memory_type,                                                                            \
-      .GetVariadicInputMinArity = one,                                                                              \
-      .GetVariadicInputHomogeneity = one,                                                                           \
-      .GetVariadicOutputMinArity = one,                                                                             \
-      .GetVariadicOutputHomogeneity = one,                                                                          \
-      .CreateKernelV2 = create_##KIND,                                                                              \
-      .KernelComputeV2 = compute,                                                                                   \
-      .GetStartVersion = one,                                                                                       \
-      .GetEndVersion = one,                                                                                         \
+#define OPERATOR(KIND)                                                                                                 \
+  {                                                                                                                    \
+      .version = ORT_API_VERSION,                                                                                      \
+      .GetName = name_##KIND,                                                                                          \
+      .GetExecutionProviderType = provider,                                                                            \
+      .GetInputType = type_##KIND,                                                                                     \
+      .GetInputTypeCount = input_count,                                                                                \
+      .GetOutputType = output_##KIND,                                                                                  \
+      .GetOutputTypeCount = output_count,                                                                              \
+      .KernelDestroy = free,                                                                                           \
+      .GetInputCharacteristic = input_characteristic,                                                                  \
+      .GetOutputCharacteristic = output_characteristic,                                                                \
+      .GetInputMemoryType = memory_type,                                                                               \
+      .GetVariadicInputMinArity = one,                                                                                 \
+      .GetVariadicInputHomogeneity = one,                                                                              \
+      .GetVariadicOutputMinArity = one,                                                                                \
+      .GetVariadicOutputHomogeneity = one,                                                                             \
+      .CreateKernelV2 = create_##KIND,                                                                                 \
+      .KernelComputeV2 = compute,                                                                                      \
+      .GetStartVersion = one,                                                                                          \
+      .GetEndVersion = one,                                                                                            \
   }
 const OrtCustomOp edgegen_cached_attention = OPERATOR(floats);
 const OrtCustomOp edgegen_cached_attention_int8 = OPERATOR(codes);

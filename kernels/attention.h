@@ -5,9 +5,9 @@
  *   - score = sum over d of q[d] * key[d], by fma in ascending order; q has been multiplied by the scale before, and by
  *     the scales of the keys' channels where they are codes.
  *   - Capped: cap * tanh(score / cap). Then the bias is added, if any.
- *   - weight = exp(score - most), most the greatest score that a query sees, its head's sink included. Weights are added
- *     in SUMS floats, that of key k in that of k % SUMS, in ascending order; then the upper half is added to the lower,
- *     and so on; exp(sink - most) last.
+ *   - weight = exp(score - most), most the greatest score that a query sees, its head's sink included. Weights are
+ * added in SUMS floats, that of key k in that of k % SUMS, in ascending order; then the upper half is added to the
+ * lower, and so on; exp(sink - most) last.
  *   - y[d] = (sum over keys of weight * value[d], by fma in ascending order) / total, times the scale of the values'
  *     channel where they are codes. What a query does not see adds 0, which changes nothing.
  */

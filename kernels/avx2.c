@@ -36,9 +36,8 @@ __attribute__((target("avx2,fma"), always_inline)) static inline __m128i total(c
   {                                                                                                                    \
     __m256i products;                                                                                                  \
     if (bits == 4)                                                                                                     \
-      __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(codes), "x"(q));       \
-    else                                                                                                               \
-      __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(codes), "x"(q));         \
+      __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(codes), "x"(q));        \
+    else __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(codes), "x"(q));       \
   }
 #define WIDE(bits) ((bits) == 8)
 #define SHORT(bits) ((bits) == 4)

@@ -10,7 +10,9 @@ extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_
 #define CHOICES &edgegen_avx512vnni, &edgegen_avxvnni, &edgegen_avx2,
 static bool runs(const Kernels *kernels) {
   __builtin_cpu_init();
-  if (kernels == &edgegen_avx512vnni) return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+  if (kernels == &edgegen_avx512vnni)
+    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
   if (kernels == &edgegen_avxvnni) return __builtin_cpu_supports("avxvnni");
   if (kernels == &edgegen_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return true;
@@ -29,7 +31,7 @@ static bool runs(const Kernels *kernels) { return kernels != &edgegen_dotprod ||
 static bool runs(const Kernels *kernels) { return (void)kernels, true; }
 #endif
 
-static const Kernels *const ALL[] = {CHOICES &edgegen_portable};
+static const Kernels *const ALL[] = {CHOICES & edgegen_portable};
 
 const Kernels *edgegen_kernels(const char *name) {
   const char *wanted = name ? name : getenv("EDGEGEN_ISA");

@@ -5,7 +5,8 @@
  *   TARGET       the attributes of its functions, for instance __attribute__((target("avx2,fma")));
  *   WIDTH        floats of a vector: 16, 8 or 4;
  *   FMA(a, b, c) a * b + c in each lane, rounded once.
- * Polynomials of exp and tanh: Cephes (S. Moshier), expf.c and tanhf.c. How far off each function is, tests/kernels say.
+ * Polynomials of exp and tanh: Cephes (S. Moshier), expf.c and tanhf.c. How far off each function is, tests/kernels
+ * say.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -95,10 +96,9 @@ FLOAT_INLINE Floats tanh_of(Floats x) {
 /* The part of a normal distribution that lies beyond |x|: exp(-x * x / 2) * t * p(t), t = 1 / (1 + 5/16 |x|), p fitted
  * to within 1.2e-8 of erfcx(|x| / sqrt(2)) / 2 up to 14.5, where floats end. */
 FLOAT_INLINE Floats normal_tail_of(Floats x) {
-  static const float FACTORS[] = {-0.01935226283967495f, 0.09315720200538635f, -0.15500138700008392f,
-                                  0.07929723709821701f,  -0.00650800671428442f, 0.05755516141653061f,
-                                  0.08943632245063782f,  0.1120138168334961f,   0.12473586946725845f,
-                                  0.12466604262590408f};
+  static const float FACTORS[] = {
+      -0.01935226283967495f, 0.09315720200538635f, -0.15500138700008392f, 0.07929723709821701f, -0.00650800671428442f,
+      0.05755516141653061f,  0.08943632245063782f, 0.1120138168334961f,   0.12473586946725845f, 0.12466604262590408f};
   Floats a = clamped(magnitude(x), 0.0f, 16.0f), t = 1.0f / FMA(a, floats(0.3125f), floats(1.0f));
   Floats p = floats(FACTORS[0]);
   for (size_t i = 1; i < sizeof FACTORS / sizeof *FACTORS; i++) p = FMA(p, t, floats(FACTORS[i]));

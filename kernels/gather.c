@@ -28,8 +28,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   OrtStatus *status;
   if ((status = edgegen_attribute(api, info, "bits", &bits)) ||
       (status = edgegen_attribute(api, info, "block_size", &block)) ||
-      (status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
-           info, 0, &constant, &codes)))
+      (status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR,
+                         OrtKernelInfoGetConstantInputTensor)(info, 0, &constant, &codes)))
     return status;
   if (constant && codes && (status = edgegen_shape(api, codes, &type, dimensions, &rank))) return status;
   if ((bits != 8 && bits != 4) || (block != 32 && block != 64))
@@ -132,8 +132,8 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   if ((status = check(api, &job))) return status;
   dimensions[rank] = (int64_t)job.table->columns;
   void *to;
-  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, 0, dimensions, rank + 1,
-                                                                                   &y);
+  status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, 0, dimensions, rank + 1, &y);
   if (status || !count) return status;
   if ((status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(y, &to))) return status;
   job.y = to;

@@ -42,8 +42,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   if (status || (status = edgegen_attribute(api, info, "centered", &centered)) ||
       (status = edgegen_real_attribute(api, info, "epsilon", &norm.epsilon)) ||
       (status = edgegen_initializer(api, info, BIAS, "Norm: biases", (int64_t)norm.width, &real, &bias)) ||
-      (status = edgegen_initializer(api, info, SKIP_BIAS, "Norm: skipped biases", (int64_t)norm.width, &real,
-                                    &skip_bias)))
+      (status =
+           edgegen_initializer(api, info, SKIP_BIAS, "Norm: skipped biases", (int64_t)norm.width, &real, &skip_bias)))
     return status;
   norm.centered = centered != 0, norm.bias = bias, norm.skip_bias = skip_bias;
   Kernel *kernel = malloc(sizeof *kernel);
@@ -98,8 +98,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   if ((status = edgegen_output(api, context, 0, x.dimensions, x.rank, &job.y)) ||
       (status = edgegen_output(api, context, 1, x.dimensions, x.rank, &job.sum)))
     return status;
-  if (job.sum && !skip.rank)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: there is no sum without skip");
+  if (job.sum && !skip.rank) return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: there is no sum without skip");
   if (!x.count) return NULL;
   job.x = x.data, job.skip = skip.data, job.rows = (size_t)(x.count / width);
   job.skip_rows = skip.rank ? (size_t)(skip.count / width) : 1;
@@ -107,7 +106,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   size_t tasks = (job.rows + job.task_rows - 1) / job.task_rows;
   if (tasks >= FEWEST_TASKS)
     return ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, normalize_rows, tasks,
-                                                                                      0, &job);
+                                                                                       0, &job);
   for (size_t task = 0; task < tasks; task++) normalize_rows(&job, task);
   return NULL;
 }

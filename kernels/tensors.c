@@ -15,7 +15,8 @@ OrtStatus *edgegen_shape(const OrtApi *api, const OrtValue *value, int *type, in
   *rank = 0;
   status = ORT_CALL(api, ORT_GET_TENSOR_ELEMENT_TYPE, OrtGetTensorElementType)(info, type);
   if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, rank);
-  if (!status && *rank > MOST_DIMENSIONS) status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
+  if (!status && *rank > MOST_DIMENSIONS)
+    status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
   if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, *rank);
   ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
   return status;
@@ -55,8 +56,8 @@ OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info,
   int constant = 0;
   const OrtValue *value = NULL;
   *data = NULL, *type = 0, *count = 0;
-  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
-      info, index, &constant, &value);
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR,
+                               OrtKernelInfoGetConstantInputTensor)(info, index, &constant, &value);
   /* Some versions fail for an input that is left out, or that comes from another node. */
   if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
   if (status || !constant || !value) {
@@ -122,8 +123,8 @@ OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t i
   OrtStatus *status =
       ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT, OrtKernelContextGetOutputCount)(context, &outputs);
   if (status || index >= outputs) return status;
-  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, dimensions, rank,
-                                                                                   &value);
+  status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, dimensions, rank, &value);
   if (status || !value) return status;
   void *found = NULL;
   status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &found);

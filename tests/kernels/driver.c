@@ -72,7 +72,9 @@ static OrtStatus *shape_of(const OrtValue *value, OrtTensorTypeAndShapeInfo **ou
   return NULL;
 }
 static void release_shape(OrtTensorTypeAndShapeInfo *info) { free(info); }
-static OrtStatus *element_type(const OrtTensorTypeAndShapeInfo *info, int *out) { return *out = info->value->type, NULL; }
+static OrtStatus *element_type(const OrtTensorTypeAndShapeInfo *info, int *out) {
+  return *out = info->value->type, NULL;
+}
 static OrtStatus *rank_of(const OrtTensorTypeAndShapeInfo *info, size_t *out) { return *out = info->value->rank, NULL; }
 static OrtStatus *dimensions_of(const OrtTensorTypeAndShapeInfo *info, int64_t *values, size_t count) {
   for (size_t i = 0; i < count && i < info->value->rank; i++) values[i] = info->value->dimensions[i];
@@ -133,8 +135,8 @@ static void *run_share(void *from) {
 
 static size_t threads = 1;
 
-static OrtStatus *parallel(const OrtKernelContext *context, void (*function)(void *, size_t), size_t total, size_t batches,
-                           void *data) {
+static OrtStatus *parallel(const OrtKernelContext *context, void (*function)(void *, size_t), size_t total,
+                           size_t batches, void *data) {
   (void)context, (void)batches;
   size_t *order = malloc((total + 1) * sizeof *order);
   for (size_t i = 0; i < total; i++) order[i] = i;
@@ -255,7 +257,8 @@ static void run_case(const Case *c) {
   OrtValue *x = tensor(ORT_FLOAT, c->count * (c->columns - (c->lying == 5)));
   x->rank = 2, x->dimensions[0] = c->count, x->dimensions[1] = c->columns - (c->lying == 5);
   const uint32_t odd[] = {0x7fc00000, 0x7f800000, 0xff800000, 1, 0x7f7fffff, 0x0da24260, 0x80000000};
-  for (size_t i = chance() % 400; i < count_of(x); i += 1 + chance() % 400) memcpy((char *)x->data + 4 * i, &odd[chance() % 7], 4);
+  for (size_t i = chance() % 400; i < count_of(x); i += 1 + chance() % 400)
+    memcpy((char *)x->data + 4 * i, &odd[chance() % 7], 4);
   OrtKernelContext context = {.inputs = {x}};
   printf("K=%lld N=%lld block=%lld bits=%lld rows=%lld%s%s%s: ", (long long)c->columns, (long long)c->rows,
          (long long)c->block, (long long)c->bits, (long long)c->count, c->zeros ? " zeros" : "", c->bias ? " bias" : "",
@@ -287,8 +290,8 @@ static void run_attention(const Attention *a) {
   const int64_t capacity = a->past + a->tokens + 3, widths = a->heads * a->size, others = a->kv_heads * a->size;
   OrtKernelInfo info = {.names = {"num_heads", "kv_num_heads", "local_window_size", "do_rotary", "rotary_interleaved",
                                   "scale", "softcap"},
-                        .values = {(double)a->heads, (double)a->kv_heads, (double)a->window, a->rotary != 0, a->rotary == 2,
-                                   0.25, a->cap}};
+                        .values = {(double)a->heads, (double)a->kv_heads, (double)a->window, a->rotary != 0,
+                                   a->rotary == 2, 0.25, a->cap}};
   OrtKernelContext context = {.types = {ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT}};
   OrtValue **in = context.inputs;
   const int64_t rows = a->batch * a->tokens, query = widths + (a->packed ? 2 * others : 0);
@@ -330,12 +333,16 @@ static void run_gather(int64_t columns, int64_t rows, int64_t block, int bits, i
   const int64_t blocks = (columns + block - 1) / block, zeros = bits == 8 ? blocks : (blocks + 1) / 2;
   OrtKernelInfo info = {.names = {"bits", "block_size"}, .values = {bits, (double)block}};
   OrtKernelContext context = {0};
-  info.initializers[0] = shaped(tensor(ORT_UINT8, rows * (columns * bits / 8)), 2, (int64_t[]){rows, columns * bits / 8});
+  info.initializers[0] =
+      shaped(tensor(ORT_UINT8, rows * (columns * bits / 8)), 2, (int64_t[]){rows, columns * bits / 8});
   info.initializers[2] = tensor(bits == 8 ? ORT_BFLOAT16 : ORT_FLOAT, rows * blocks - (lying == 2));
   if (block == 32) info.initializers[3] = tensor(ORT_UINT8, rows * zeros - (lying == 3));
   context.inputs[1] = tensor(ORT_INT64, 37);
-  for (size_t i = 0; i < 37; i++) ((int64_t *)context.inputs[1]->data)[i] = lying == 1 && i == 36 ? rows : (int64_t)(chance() % (uint32_t)(2 * rows)) - rows;
-  printf("gather columns=%lld rows=%lld block=%lld bits=%d: ", (long long)columns, (long long)rows, (long long)block, bits);
+  for (size_t i = 0; i < 37; i++)
+    ((int64_t *)context.inputs[1]->data)[i] =
+        lying == 1 && i == 36 ? rows : (int64_t)(chance() % (uint32_t)(2 * rows)) - rows;
+  printf("gather columns=%lld rows=%lld block=%lld bits=%d: ", (long long)columns, (long long)rows, (long long)block,
+         bits);
   run(&edgegen_block_gather, &info, &context, 1);
 }
 
@@ -345,7 +352,8 @@ static void run_norm(int64_t width, int64_t rows, int centered, int lying) {
   context.inputs[0] = shaped(numbers(rows * width, 40, 1), 2, (int64_t[]){rows, width});
   info.initializers[1] = numbers(width, 20, 1);
   if (centered) info.initializers[2] = numbers(width - (lying == 1), 20, 1);
-  context.inputs[3] = shaped(numbers(rows * width - (lying == 2 ? rows : 0), 40, 1), 2, (int64_t[]){rows, width - (lying == 2)});
+  context.inputs[3] =
+      shaped(numbers(rows * width - (lying == 2 ? rows : 0), 40, 1), 2, (int64_t[]){rows, width - (lying == 2)});
   printf("norm width=%lld rows=%lld %d: ", (long long)width, (long long)rows, centered);
   run(&edgegen_norm, &info, &context, 2);
 }
@@ -361,10 +369,25 @@ static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
 static void run_others(void) {
   for (int kind = 0; kind < 48; kind++) {
     static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
-    static const int64_t LENGTHS[][3] = {{1, 1, 0}, {1, 5, 0}, {3, 1, 70}, {1, 9, 130}, {2, 7, 64}, {1, 70, 1}, {1, 1, 63}};
+    static const int64_t LENGTHS[][3] = {{1, 1, 0},  {1, 5, 0},  {3, 1, 70}, {1, 9, 130},
+                                         {2, 7, 64}, {1, 70, 1}, {1, 1, 63}};
     const int64_t *h = HEADS[kind % 6], *l = LENGTHS[kind % 7];
-    Attention a = {h[0], h[1], h[2], l[0], l[1], l[2], kind % 5 == 1 ? 16 : kind % 5 == 3 ? 1 : -1, kind & 1, kind >> 1 & 1,
-                   kind % 3, kind % 4 == 2, kind % 4 == 3, kind % 7 == 2 ? 5.0f : 0, 0};
+    Attention a = {h[0],
+                   h[1],
+                   h[2],
+                   l[0],
+                   l[1],
+                   l[2],
+                   kind % 5 == 1   ? 16
+                   : kind % 5 == 3 ? 1
+                                   : -1,
+                   kind & 1,
+                   kind >> 1 & 1,
+                   kind % 3,
+                   kind % 4 == 2,
+                   kind % 4 == 3,
+                   kind % 7 == 2 ? 5.0f : 0,
+                   0};
     run_attention(&a);
   }
   for (int lying = 1; lying <= 6; lying++) {
@@ -382,7 +405,7 @@ int main(int count, char **words) {
   if (count > 1) threads = (size_t)atoi(words[1]);
   if (threads < 1 || threads > MOST_THREADS) return 2;
   set_table();
-  static const int64_t SHAPES[][2] = {{1, 1},  {31, 3},   {32, 5},   {33, 33},  {64, 8},  {96, 65},
+  static const int64_t SHAPES[][2] = {{1, 1},    {31, 3},   {32, 5},   {33, 33},  {64, 8}, {96, 65},
                                       {100, 31}, {160, 97}, {257, 40}, {520, 34}, {63, 2}, {129, 300}};
   static const int64_t COUNTS[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 23, 41};
   size_t next = 0;

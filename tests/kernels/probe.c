@@ -1,7 +1,8 @@
 /* An operator that asks ONNX Runtime, by each place of onnxruntime_abi.h, for what is known otherwise.
  *
- * test_abi.py builds the graph: "Probe" of the domain "probe" with the attributes n = 42 and r = 0.5, the inputs x (float
- * [2, 3]: 0 to 5), weights (an initializer, uint8 [2, 2]: 1 to 4), one that is left out, and again x; one output.
+ * test_abi.py builds the graph: "Probe" of the domain "probe" with the attributes n = 42 and r = 0.5, the inputs x
+ * (float [2, 3]: 0 to 5), weights (an initializer, uint8 [2, 2]: 1 to 4), one that is left out, and again x; one
+ * output.
  */
 #include "operators.h"
 
@@ -90,7 +91,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *given, const OrtKe
   status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_COUNT, OrtKernelInfoGetInputCount)(info, &count);
   CHECK(ORT_KERNEL_INFO_GET_INPUT_COUNT, !status && count == 4);
   OrtKernelInfoGetInputName name_of = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_NAME, OrtKernelInfoGetInputName);
-  bool named = !name_of(info, 1, NULL, &size) && size == 8 && !name_of(info, 1, name, &size) && !strcmp(name, "weights");
+  bool named =
+      !name_of(info, 1, NULL, &size) && size == 8 && !name_of(info, 1, name, &size) && !strcmp(name, "weights");
   CHECK(ORT_KERNEL_INFO_GET_INPUT_NAME, named && !name_of(info, 2, NULL, &none) && none == 1);
   int constant = 0, other = 0;
   const OrtValue *value = NULL, *x = NULL;
@@ -128,7 +130,8 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   if (y)
     for (int i = 0; i < 3; i++) ((float *)data)[i] = (float)(10 * i);
   int done[TASKS] = {0};
-  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, count_task, TASKS, 0, done);
+  status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, count_task, TASKS, 0, done);
   size_t once = 0;
   for (size_t i = 0; i < TASKS; i++) once += done[i] == 1;
   CHECK(ORT_KERNEL_CONTEXT_PARALLEL_FOR, !status && once == TASKS);
@@ -173,7 +176,8 @@ static const OrtCustomOp PROBE = {
     .GetEndVersion = one,
 };
 
-__attribute__((visibility("default"))) OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+__attribute__((visibility("default"))) OrtStatus *RegisterCustomOps(OrtSessionOptions *options,
+                                                                    const OrtApiBase *base) {
   report[0] = 0;
   api = base->GetApi(ORT_API_VERSION);
   CHECK(GetApi, api != NULL);
