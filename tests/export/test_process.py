@@ -195,7 +195,7 @@ print(next(line.split()[1] for line in status.splitlines() if line.startswith("V
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-def test_a_124m_checkpoint_is_exported_in_400_mb(tmp_path: Path) -> None:
+def test_a_124m_checkpoint_is_exported_in_480_mb(tmp_path: Path) -> None:
     folder = write_gpt2_small(tmp_path / "gpt2-small")
     try:
         assert (folder / "model.safetensors").stat().st_size > 490e6
@@ -203,8 +203,8 @@ def test_a_124m_checkpoint_is_exported_in_400_mb(tmp_path: Path) -> None:
         bundle = Bundle.open(tmp_path / "bundle")
         bundle.verify()
         assert bundle.manifest.model.parameters == 124_439_808
-        # 326 MB on an idle machine, and up to 371 on a busy one: when threads run decides which heap serves them.
-        assert peak_kib * 1024 <= 400e6
+        # 446 MB, of which the bundle's 131 are the file that kernels have mapped, and the system may drop its pages.
+        assert peak_kib * 1024 <= 480e6
     finally:
         shutil.rmtree(folder)
         shutil.rmtree(tmp_path / "bundle", ignore_errors=True)
