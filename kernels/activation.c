@@ -73,34 +73,20 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   job.pieces = (job.width + job.step - 1) / job.step;
   job.task_items = FLOATS_OF_A_TASK / job.step;
   size_t tasks = (job.rows * job.pieces + job.task_items - 1) / job.task_items;
-  if (tasks >= FEWEST_TASKS)
-    return ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, activate_items, tasks,
-                                                                                       0, &job);
-  for (size_t task = 0; task < tasks; task++) activate_items(&job, task);
-  return NULL;
+  return edgegen_run(api, context, FEWEST_TASKS, activate_items, tasks, &job);
 }
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "Activation"; }
-static size_t one_value(const OrtCustomOp *op) { return (void)op, 1; }
 
 const OrtCustomOp edgegen_activation = {
-    .version = ORT_API_VERSION,
+    EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetExecutionProviderType = edgegen_provider,
     .GetInputType = edgegen_float_type,
-    .GetInputTypeCount = one_value,
+    .GetInputTypeCount = edgegen_one_value,
     .GetOutputType = edgegen_float_type,
-    .GetOutputTypeCount = one_value,
-    .KernelDestroy = free,
+    .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = edgegen_first_required,
     .GetOutputCharacteristic = edgegen_first_required,
-    .GetInputMemoryType = edgegen_memory,
-    .GetVariadicInputMinArity = edgegen_one,
-    .GetVariadicInputHomogeneity = edgegen_one,
-    .GetVariadicOutputMinArity = edgegen_one,
-    .GetVariadicOutputHomogeneity = edgegen_one,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
-    .GetStartVersion = edgegen_one,
-    .GetEndVersion = edgegen_one,
 };

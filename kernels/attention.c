@@ -388,8 +388,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   job.blocks = (job.tokens + job.block_tokens - 1) / job.block_tokens;
   OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
   const size_t groups = (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK;
-  if (groups < 2) prepare(&job, 0);
-  else status = parallel(context, prepare, groups, 0, &job);
+  status = edgegen_run(api, context, 2, prepare, groups, &job);
   if (!status && !job.failed) status = parallel(context, attend, job.batch * job.kv_heads * job.blocks, 0, &job);
   free(job.queries);
   if (!status && job.failed) status = edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
@@ -404,7 +403,6 @@ static OrtStatus *create_codes(const OrtCustomOp *op, const OrtApi *api, const O
 }
 static const char *name_floats(const OrtCustomOp *op) { return (void)op, "CachedAttention"; }
 static const char *name_codes(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt8"; }
-static const char *provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
 static const int TYPES[INPUTS] = {ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_INT32, ORT_INT32,
                                   ORT_FLOAT, ORT_FLOAT, ORT_INT64, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT};
 static int type_floats(const OrtCustomOp *op, size_t index) { return (void)op, TYPES[index]; }
@@ -412,37 +410,25 @@ static int type_codes(const OrtCustomOp *op, size_t index) {
   return (void)op, index == PAST_KEY || index == PAST_VALUE ? ORT_INT8 : TYPES[index];
 }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
-static int output_floats(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
+#define output_floats edgegen_float_type
 static int output_codes(const OrtCustomOp *op, size_t index) { return (void)op, index ? ORT_INT8 : ORT_FLOAT; }
 static size_t output_count(const OrtCustomOp *op) { return (void)op, 3; }
 static int input_characteristic(const OrtCustomOp *op, size_t index) {
   return (void)op, index == QUERY || (index >= PAST_KEY && index <= TOTAL) ? ORT_REQUIRED : ORT_OPTIONAL;
 }
-static int output_characteristic(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_REQUIRED; }
-static int memory_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
-static int one(const OrtCustomOp *op) { return (void)op, 1; }
 
 #define OPERATOR(KIND)                                                                                                 \
   {                                                                                                                    \
-      .version = ORT_API_VERSION,                                                                                      \
+      EDGEGEN_OPERATOR,                                                                                                \
       .GetName = name_##KIND,                                                                                          \
-      .GetExecutionProviderType = provider,                                                                            \
       .GetInputType = type_##KIND,                                                                                     \
       .GetInputTypeCount = input_count,                                                                                \
       .GetOutputType = output_##KIND,                                                                                  \
       .GetOutputTypeCount = output_count,                                                                              \
-      .KernelDestroy = free,                                                                                           \
       .GetInputCharacteristic = input_characteristic,                                                                  \
-      .GetOutputCharacteristic = output_characteristic,                                                                \
-      .GetInputMemoryType = memory_type,                                                                               \
-      .GetVariadicInputMinArity = one,                                                                                 \
-      .GetVariadicInputHomogeneity = one,                                                                              \
-      .GetVariadicOutputMinArity = one,                                                                                \
-      .GetVariadicOutputHomogeneity = one,                                                                             \
+      .GetOutputCharacteristic = edgegen_required,                                                                     \
       .CreateKernelV2 = create_##KIND,                                                                                 \
       .KernelComputeV2 = compute,                                                                                      \
-      .GetStartVersion = one,                                                                                          \
-      .GetEndVersion = one,                                                                                            \
   }
 const OrtCustomOp edgegen_cached_attention = OPERATOR(floats);
 const OrtCustomOp edgegen_cached_attention_int8 = OPERATOR(codes);

@@ -150,47 +150,31 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
 
   OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
   size_t groups = (job.count + ROWS_OF_A_TASK - 1) / ROWS_OF_A_TASK;
-  if (groups < 2) quantize_rows(&job, 0);
-  else status = parallel(context, quantize_rows, groups, 0, &job);
+  status = edgegen_run(api, context, 2, quantize_rows, groups, &job);
   if (!status) status = parallel(context, multiply_rows, job.tasks, 0, &job);
   free(heap);
   return status;
 }
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMul"; }
-static const char *provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
 static int input_type(const OrtCustomOp *op, size_t index) {
   static const int TYPES[] = {ORT_FLOAT, ORT_UINT8, ORT_ANY_TYPE, ORT_UINT8, ORT_FLOAT};
   return (void)op, TYPES[index];
 }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, 5; }
-static int output_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
-static size_t output_count(const OrtCustomOp *op) { return (void)op, 1; }
 static int input_characteristic(const OrtCustomOp *op, size_t index) {
   return (void)op, index > 2 ? ORT_OPTIONAL : ORT_REQUIRED;
 }
-static int output_characteristic(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_REQUIRED; }
-static int memory_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
-static int one(const OrtCustomOp *op) { return (void)op, 1; }
 
 const OrtCustomOp edgegen_block_matmul = {
-    .version = ORT_API_VERSION,
+    EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetExecutionProviderType = provider,
     .GetInputType = input_type,
     .GetInputTypeCount = input_count,
-    .GetOutputType = output_type,
-    .GetOutputTypeCount = output_count,
-    .KernelDestroy = free,
+    .GetOutputType = edgegen_float_type,
+    .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = input_characteristic,
-    .GetOutputCharacteristic = output_characteristic,
-    .GetInputMemoryType = memory_type,
-    .GetVariadicInputMinArity = one,
-    .GetVariadicInputHomogeneity = one,
-    .GetVariadicOutputMinArity = one,
-    .GetVariadicOutputHomogeneity = one,
+    .GetOutputCharacteristic = edgegen_required,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
-    .GetStartVersion = one,
-    .GetEndVersion = one,
 };

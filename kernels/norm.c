@@ -104,11 +104,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   job.skip_rows = skip.rank ? (size_t)(skip.count / width) : 1;
   job.task_rows = FLOATS_OF_A_TASK / (size_t)width + 1;
   size_t tasks = (job.rows + job.task_rows - 1) / job.task_rows;
-  if (tasks >= FEWEST_TASKS)
-    return ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, normalize_rows, tasks,
-                                                                                       0, &job);
-  for (size_t task = 0; task < tasks; task++) normalize_rows(&job, task);
-  return NULL;
+  return edgegen_run(api, context, FEWEST_TASKS, normalize_rows, tasks, &job);
 }
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "Norm"; }
@@ -119,23 +115,14 @@ static int input_characteristic(const OrtCustomOp *op, size_t index) {
 }
 
 const OrtCustomOp edgegen_norm = {
-    .version = ORT_API_VERSION,
+    EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetExecutionProviderType = edgegen_provider,
     .GetInputType = edgegen_float_type,
     .GetInputTypeCount = input_count,
     .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = output_count,
-    .KernelDestroy = free,
     .GetInputCharacteristic = input_characteristic,
     .GetOutputCharacteristic = edgegen_first_required,
-    .GetInputMemoryType = edgegen_memory,
-    .GetVariadicInputMinArity = edgegen_one,
-    .GetVariadicInputHomogeneity = edgegen_one,
-    .GetVariadicOutputMinArity = edgegen_one,
-    .GetVariadicOutputHomogeneity = edgegen_one,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
-    .GetStartVersion = edgegen_one,
-    .GetEndVersion = edgegen_one,
 };

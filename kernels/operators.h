@@ -44,11 +44,24 @@ OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, siz
 OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
                           size_t rank, float **data);
 
-/* What every operator of floats on the CPU answers. */
+/* Runs function(data, task) for each task: on ONNX Runtime's threads, or here if there are fewer than `fewest`. */
+OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_t fewest,
+                       void (*function)(void *, size_t), size_t tasks, void *data);
+
+/* What every operator on the CPU answers. */
 const char *edgegen_provider(const OrtCustomOp *op);
 int edgegen_float_type(const OrtCustomOp *op, size_t index);
 int edgegen_memory(const OrtCustomOp *op, size_t index);
 int edgegen_one(const OrtCustomOp *op);
+size_t edgegen_one_value(const OrtCustomOp *op);
+int edgegen_required(const OrtCustomOp *op, size_t index);
 int edgegen_first_required(const OrtCustomOp *op, size_t index);
+
+/* The fields that all operators have alike; their kernels are made by malloc. */
+#define EDGEGEN_OPERATOR                                                                                               \
+  .version = ORT_API_VERSION, .GetExecutionProviderType = edgegen_provider, .KernelDestroy = free,                     \
+  .GetInputMemoryType = edgegen_memory, .GetVariadicInputMinArity = edgegen_one,                                       \
+  .GetVariadicInputHomogeneity = edgegen_one, .GetVariadicOutputMinArity = edgegen_one,                                \
+  .GetVariadicOutputHomogeneity = edgegen_one, .GetStartVersion = edgegen_one, .GetEndVersion = edgegen_one
 
 #endif

@@ -132,10 +132,21 @@ OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t i
   return status;
 }
 
+OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_t fewest,
+                       void (*function)(void *, size_t), size_t tasks, void *data) {
+  if (tasks >= fewest)
+    return ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, function, tasks, 0,
+                                                                                       data);
+  for (size_t task = 0; task < tasks; task++) function(data, task);
+  return NULL;
+}
+
 const char *edgegen_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
 int edgegen_float_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
 int edgegen_memory(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
 int edgegen_one(const OrtCustomOp *op) { return (void)op, 1; }
+size_t edgegen_one_value(const OrtCustomOp *op) { return (void)op, 1; }
+int edgegen_required(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_REQUIRED; }
 int edgegen_first_required(const OrtCustomOp *op, size_t index) {
   return (void)op, index ? ORT_OPTIONAL : ORT_REQUIRED;
 }

@@ -1,6 +1,6 @@
 """Graphs rewritten to use edgegen's own operators, the kernels, in place of ONNX Runtime's."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from edgegen.bundle.kernel_graph_floats import with_float_kernels
 from edgegen.bundle.protobuf import edited, field, float_field, integer_field, integer_value, values
@@ -63,20 +63,22 @@ def with_kernels(graph: bytes) -> bytes:
             case _:
                 return message
 
+    def readable(attributes: Mapping[str, int], codes: bytes, scales: bytes, zeros: bytes) -> bool:
+        """Whether our kernels read numbers stored so."""
+        return (
+            attributes["bits"] in (4, 8)
+            and attributes["block_size"] in (32, 64)
+            and initializers.get(codes) == _UINT8
+            and initializers.get(scales) in (_FLOAT, _BFLOAT16)
+            and (not zeros or initializers.get(zeros) == _UINT8)
+        )
+
     def matmul(message: bytes) -> bytes:
         x, codes, scales, zeros, order, bias = [*values(message, _INPUT), b"", b"", b"", b""][:6]
         scales = casts.get(scales, scales)  # the kernels read bfloat16 where it lies
         attributes = dict(_integers(message))
-        fits = (
-            attributes["bits"] in (4, 8) and attributes["block_size"] in (32, 64) and attributes["accuracy_level"] == 4
-        )
-        known = (
-            initializers.get(codes) == _UINT8
-            and initializers.get(scales) in (_FLOAT, _BFLOAT16)
-            and (not zeros or initializers.get(zeros) == _UINT8)
-            and (not bias or initializers.get(bias) == _FLOAT)
-        )
-        if not fits or not known or order:
+        fits = readable(attributes, codes, scales, zeros) and attributes["accuracy_level"] == 4
+        if not fits or order or (bias and initializers.get(bias) != _FLOAT):
             return message
         return _replaced(message, b"BlockMatMul", [x, codes, scales, zeros, bias])
 
@@ -84,14 +86,8 @@ def with_kernels(graph: bytes) -> bytes:
         codes, ids, scales, zeros = [*values(message, _INPUT), b""][:4]
         scales = casts.get(scales, scales)
         attributes = {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1} | dict(_integers(message))
-        fits = (
-            attributes["bits"] in (4, 8)
-            and attributes["block_size"] in (32, 64)
-            and (attributes["gather_axis"], attributes["quantize_axis"]) == (0, 1)
-            and initializers.get(codes) == _UINT8
-            and initializers.get(scales) in (_FLOAT, _BFLOAT16)
-            and (not zeros or initializers.get(zeros) == _UINT8)
-        )
+        axes = (attributes["gather_axis"], attributes["quantize_axis"])
+        fits = readable(attributes, codes, scales, zeros) and axes == (0, 1)
         return _replaced(message, b"BlockGather", [codes, ids, scales, zeros]) if fits else message
 
     changed = edited(graph, _GRAPH, lambda content: with_float_kernels(edited(content, _NODE, node)))

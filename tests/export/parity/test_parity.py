@@ -238,7 +238,7 @@ def test_an_int8_cache_that_costs_more_than_the_weights_is_told() -> None:
 def test_outliers_rounded_plainly_are_told_by_a_real_export(test_data: Path, tmp_path: Path) -> None:
     source, heard = str(test_data / "models" / "stories260K-outliers"), Listener()
     export(source, tmp_path / "bundle", fast=True, progress=heard)
-    (text,) = [text for text in heard.warnings if text.startswith("int8 costs this model much")]
+    (text,) = [text for text in heard.warnings if text.startswith("int8-kv-int8 costs this model much")]
     assert text.endswith("export it without --fast")
     better = Listener()
     export(source, tmp_path / "bundle", progress=better, force=True)
