@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check long format embedded clean
+.PHONY: help demo test check long format embedded kernels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
@@ -14,26 +14,27 @@ help:
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
+	@echo "make kernels   compile kernels/ again if a file there is newer; the others do that too"
 	@echo "make clean     remove $(VENV) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
 test check long: export OPENBLAS_NUM_THREADS := 1
 
-demo: $(VENV)/.installed
+demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen generate -m build/stories-int8 --echo --stats --seed 3 "Once upon a time"
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-check: $(VENV)/.installed-oracle
+check: $(VENV)/.installed-oracle kernels
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(PARALLEL)
 
-long: $(VENV)/.installed-dev
+long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.kill_sessions
 	$(BIN)/python -m tests.long.kill_batch
 	$(BIN)/python -m tests.long.soak
@@ -46,13 +47,18 @@ embedded: $(VENV)/.installed
 	rm -rf edgegen/bundle/embedded/stories
 	$(BIN)/edgegen export models/stories --int8 -o edgegen/bundle/embedded/stories
 
+# The installation has compiled them, unless it could not: then this says why, in a line, and all goes on without.
+kernels: $(VENV)/.installed
+	@$(BIN)/python kernels/build.py --optional
+
 clean:
+	rm -f edgegen/model/edgegen_kernels.*
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml hatch_build.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 

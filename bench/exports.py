@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.compare.checkpoints import write_checkpoint
-from bench.compare.peers.protocol import status_bytes
+from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme

@@ -74,7 +74,7 @@ class LLM:
         known = isinstance(bos, int) and 0 <= bos < model.vocab_size
         self._chat_template: ChatTemplate | None = None
         encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
-        variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+        variant = bundle.variant_with(options.kv)
         self._embedding_size = variant.hidden_states.size if variant.hidden_states else None
         self._runner = runner
         self._draft = draft

@@ -15,59 +15,82 @@
 #define PANEL 32
 #define AHEAD 9216 /* bytes; measured: 4096 is too near, 16384 no better */
 
-TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
-  size_t block = matrix->block;
-  int8_t *codes = to->codes + m * to->stride * block;
-  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  /* of 16 codes: the even ones, then the odd ones */
-  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-  for (size_t b = 0; b < to->stride; b++) {
-    size_t begin = b * block;
-    size_t count = begin >= matrix->columns ? 0 : matrix->columns - begin < block ? matrix->columns - begin : block;
-    __m512 v[4];
-    __m512i most = _mm512_setzero_si512();
-    for (size_t i = 0; i < block / 16; i++) {
-      size_t left = count > i * 16 ? count - i * 16 : 0;
-      __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-      v[i] = _mm512_maskz_loadu_ps(there, left ? x + begin + i * 16 : x);
-      most = _mm512_max_epu32(most, _mm512_and_epi32(_mm512_castps_si512(v[i]), magnitude));
-    }
-    uint32_t bits = _mm512_reduce_max_epu32(most);
-    float size, scale = 0;
-    memcpy(&size, &bits, 4);
-    __m512i sum = _mm512_setzero_si512();
-    float factor = 0;
-    if (bits >= 0x7f800000) {
-      bits = 0x7fc00000;
-      memcpy(&scale, &bits, 4);
-    } else if (size >= TINY) {
-      factor = 127.0f / size;
-      scale = size / 127.0f;
-    }
-    for (size_t i = 0; i < block / 16; i++) {
-      __m512i rounded = _mm512_setzero_si512();
-      if (factor > 0) rounded = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(factor)));
-      sum = _mm512_add_epi32(sum, rounded);
-      if (matrix->bits == 8) {
-        _mm_storeu_si128((__m128i *)(codes + begin + i * 16), _mm512_cvtepi32_epi8(rounded));
-      } else {
-        __m128i halves = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
-        _mm_storel_epi64((__m128i *)(codes + begin + i * 8), halves);
-        _mm_storel_epi64((__m128i *)(codes + begin + block / 2 + i * 8), _mm_unpackhi_epi64(halves, halves));
-      }
-    }
-    to->scales[m * to->stride + b] = scale;
-    to->sums[m * to->stride + b] = _mm512_reduce_add_epi32(sum);
-  }
-}
-
-/* Asks for what will be read a while later: the processor's own guesses miss where rows are read side by side. */
-INLINE TARGET void fetch(const uint8_t *now) { _mm_prefetch((const char *)((uintptr_t)now + AHEAD), _MM_HINT_T0); }
-
 /* Sums of pairs: of the four lanes of 128 bits, each of four numbers. */
 #define ADD32(a, b) _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
 #define ADD64(a, b) _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
 #define ADD128(a, b) _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd))
+
+#define MAX32(a, b) _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+#define MAX64(a, b) _mm512_max_epu32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+
+/* Four blocks at a time: their greatest numbers, and their sums, are found side by side. */
+INLINE TARGET void quantize_row(const Matrix *matrix, const float *x, Inputs *to, size_t m, const size_t block) {
+  const size_t vectors = block / 16;
+  int8_t *codes = to->codes + m * to->stride * block;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  /* of 16 codes: the even ones, then the odd ones */
+  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  for (size_t b = 0; b < to->stride; b += 4) {
+    __m512 v[4][4];
+    __m512i most[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; j++) {
+      most[j] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (size_t i = 0; i < vectors; i++) {
+        const size_t begin = (b + j) * block + i * 16;
+        const size_t left = matrix->columns > begin ? matrix->columns - begin : 0;
+        const __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+        v[j][i] = _mm512_maskz_loadu_ps(there, left ? x + begin : x);
+        most[j] = _mm512_max_epu32(most[j], _mm512_and_epi32(_mm512_castps_si512(v[j][i]), magnitude));
+      }
+    }
+    const __m512i pairs = MAX64(MAX32(most[0], most[1]), MAX32(most[2], most[3]));
+    const __m256i halves = _mm256_max_epu32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64(pairs, 1));
+    const __m128i bits = _mm_max_epu32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    const __m128 sizes = _mm_castsi128_ps(bits);
+    const __mmask8 finite = _mm_cmplt_epu32_mask(bits, _mm_set1_epi32(0x7f800000));
+    const __mmask8 usual = finite & _mm_cmp_ps_mask(sizes, _mm_set1_ps(TINY), _CMP_GE_OQ);
+    const __m128 factors = _mm_maskz_div_ps(usual, _mm_set1_ps(127.0f), sizes);
+    __m128 scales = _mm_maskz_div_ps(usual, sizes, _mm_set1_ps(127.0f));
+    scales = _mm_mask_blend_ps(finite, _mm_castsi128_ps(_mm_set1_epi32(0x7fc00000)), scales);
+    float factor[4];
+    _mm_storeu_ps(factor, factors);
+    __m512i sums[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; j++) {
+      int8_t *out = codes + (b + j) * block;
+      sums[j] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (size_t i = 0; i < vectors; i++) {
+        /* A factor of 0 stands for codes of 0, whatever x is. */
+        const __m512i rounded = _mm512_maskz_cvtps_epi32((__mmask16) - (int)(usual >> j & 1),
+                                                         _mm512_mul_ps(v[j][i], _mm512_set1_ps(factor[j])));
+        sums[j] = _mm512_add_epi32(sums[j], rounded);
+        if (matrix->bits == 8) {
+          _mm_storeu_si128((__m128i *)(out + i * 16), _mm512_cvtepi32_epi8(rounded));
+        } else {
+          const __m128i both = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
+          _mm_storel_epi64((__m128i *)(out + i * 8), both);
+          _mm_storel_epi64((__m128i *)(out + block / 2 + i * 8), _mm_unpackhi_epi64(both, both));
+        }
+      }
+    }
+    const __m512i wide = ADD64(ADD32(sums[0], sums[1]), ADD32(sums[2], sums[3]));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(wide), _mm512_extracti64x4_epi64(wide, 1));
+    _mm_storeu_ps(to->scales + m * to->stride + b, scales);
+    _mm_storeu_si128((__m128i *)(to->sums + m * to->stride + b),
+                     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
+}
+
+TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
+  if (matrix->block == 64) quantize_row(matrix, x, to, m, 64);
+  else quantize_row(matrix, x, to, m, 32);
+}
+
+/* Asks for what will be read a while later: the processor's own guesses miss where rows are read side by side. */
+INLINE TARGET void fetch(const uint8_t *now) { _mm_prefetch((const char *)((uintptr_t)now + AHEAD), _MM_HINT_T0); }
 
 /* Four numbers of each of four rows as [number][row]. */
 INLINE TARGET __m512i across(__m512i rows) {
@@ -105,7 +128,8 @@ INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, 
 INLINE TARGET __m512i zeros_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
   uint8_t bytes[16] = {0};
   if (matrix->bits == 8) {
-    for (size_t i = 0; i < 4; i++) memcpy(bytes + i * 4, matrix->zeros + r[i] * matrix->blocks + b, left < 4 ? left : 4);
+    for (size_t i = 0; i < 4; i++)
+      memcpy(bytes + i * 4, matrix->zeros + r[i] * matrix->blocks + b, left < 4 ? left : 4);
   } else {
     const size_t size = (matrix->blocks + 1) / 2;
     const uint8_t *from = matrix->zeros + b / 2;
@@ -162,7 +186,8 @@ INLINE TARGET void few(const Matrix *matrix, const Inputs *x, size_t count, size
           /* 64 bytes are the halves of 128 codes: of four blocks of 32, or two of 64. */
           __m512i even, odd;
           if (unit == 16) {
-            const __m512i evens = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13), odds = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
+            const __m512i evens = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13),
+                          odds = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
             __m512i q0 = _mm512_loadu_si512(codes), q1 = _mm512_loadu_si512(codes + 64);
             even = _mm512_permutex2var_epi64(q0, evens, q1);
             odd = _mm512_permutex2var_epi64(q0, odds, q1);
@@ -197,18 +222,17 @@ INLINE TARGET void few(const Matrix *matrix, const Inputs *x, size_t count, size
     }
   }
   for (size_t m = 0; m < count; m++) {
-    __m128 total = _mm_add_ps(
-        _mm_add_ps(_mm512_castps512_ps128(f[m]), _mm512_extractf32x4_ps(f[m], 1)),
-        _mm_add_ps(_mm512_extractf32x4_ps(f[m], 2), _mm512_extractf32x4_ps(f[m], 3)));
+    __m128 total = _mm_add_ps(_mm_add_ps(_mm512_castps512_ps128(f[m]), _mm512_extractf32x4_ps(f[m], 1)),
+                              _mm_add_ps(_mm512_extractf32x4_ps(f[m], 2), _mm512_extractf32x4_ps(f[m], 3)));
     __mmask8 there = last - n >= 4 ? 15 : (__mmask8)((1u << (last - n)) - 1);
     if (matrix->bias) total = _mm_add_ps(total, _mm_maskz_loadu_ps(there, matrix->bias + n));
     _mm_mask_storeu_ps(y + m * matrix->rows + n, there, total);
   }
 }
 
-#define FEW_ROWS(NAME, COUNT, UNIT, BITS)                                                                          \
-  TARGET static void NAME(const Matrix *matrix, const Inputs *x, size_t first, size_t last, float *y) {            \
-    for (size_t n = first; n < last; n += 4) few(matrix, x, COUNT, n, last, y, UNIT, BITS);                        \
+#define FEW_ROWS(NAME, COUNT, UNIT, BITS)                                                                              \
+  TARGET static void NAME(const Matrix *matrix, const Inputs *x, size_t first, size_t last, float *y) {                \
+    for (size_t n = first; n < last; n += 4) few(matrix, x, COUNT, n, last, y, UNIT, BITS);                            \
   }
 FEW_ROWS(one_8_64, 1, 64, 8)
 FEW_ROWS(two_8_64, 2, 64, 8)
@@ -241,8 +265,10 @@ FEW_ROWS(seven_4_32, 7, 16, 4)
 
 typedef void (*FewRows)(const Matrix *, const Inputs *, size_t, size_t, float *);
 static const FewRows FEW_OF[2][2][FEW] = {
-    {{one_8_64, two_8_64, three_8_64, four_8_64, five_8_64, six_8_64, seven_8_64}, {one_8_32, two_8_32, three_8_32, four_8_32, five_8_32, six_8_32, seven_8_32}},
-    {{one_4_64, two_4_64, three_4_64, four_4_64, five_4_64, six_4_64, seven_4_64}, {one_4_32, two_4_32, three_4_32, four_4_32, five_4_32, six_4_32, seven_4_32}},
+    {{one_8_64, two_8_64, three_8_64, four_8_64, five_8_64, six_8_64, seven_8_64},
+     {one_8_32, two_8_32, three_8_32, four_8_32, five_8_32, six_8_32, seven_8_32}},
+    {{one_4_64, two_4_64, three_4_64, four_4_64, five_4_64, six_4_64, seven_4_64},
+     {one_4_32, two_4_32, three_4_32, four_4_32, five_4_32, six_4_32, seven_4_32}},
 };
 
 /* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. */
@@ -320,8 +346,10 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
 #pragma GCC unroll 16
       for (size_t i = 0; i < 16; i++) {
         size_t at = r[half * 16 + i] * matrix->blocks + b;
-        rows[i] = matrix->scales ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
-                                 : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
+        rows[i] =
+            matrix->scales
+                ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
+                : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
       }
       transpose(rows, (uint8_t *)(panel.scales + b * PANEL + half * 16));
     }
@@ -341,73 +369,71 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
 
 /* Row r of x: one of four pointers, and one of three offsets, which an address can hold. */
 #define ROW_AT(r) (r / 3 == 0 ? q0 : r / 3 == 1 ? q1 : r / 3 == 2 ? q2 : q3) + r % 3 * row
-#define BEGIN(r)                                                                   \
-  __m512i a##r = _mm512_set1_epi32(sums[r * stride + b]), c##r;                    \
-  if (matrix->zeros) {                                                             \
-    c##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_madd_epi16(z1, a##r));  \
-    a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_madd_epi16(z0, a##r));  \
-  } else {                                                                         \
-    a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a##r, middle)); \
-    c##r = a##r;                                                                   \
+#define BEGIN(r)                                                                                                       \
+  __m512i a##r = _mm512_set1_epi32(sums[r * stride + b]), c##r;                                                        \
+  if (matrix->zeros) {                                                                                                 \
+    c##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_madd_epi16(z1, a##r));                                      \
+    a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_madd_epi16(z0, a##r));                                      \
+  } else {                                                                                                             \
+    a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a##r, middle));                                  \
+    c##r = a##r;                                                                                                       \
   }
 /* As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
-#define STEP(r)                                                               \
-  {                                                                           \
-    int32_t four;                                                             \
-    memcpy(&four, ROW_AT(r) + at, 4);                                         \
-    __m512i v = _mm512_set1_epi32(four);                                      \
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(a##r) : "v"(w0), "v"(v));            \
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(c##r) : "v"(w1), "v"(v));            \
+#define STEP(r)                                                                                                        \
+  {                                                                                                                    \
+    int32_t four;                                                                                                      \
+    memcpy(&four, ROW_AT(r) + at, 4);                                                                                  \
+    __m512i v = _mm512_set1_epi32(four);                                                                               \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(a##r) : "v"(w0), "v"(v));                                                     \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(c##r) : "v"(w1), "v"(v));                                                     \
   }
-#define SCALED(r)                                                                                        \
-  {                                                                                                      \
-    __m512 own = _mm512_set1_ps(scales[r * stride + b]);                                                 \
-    float *to = f + (b % LANES * ROWS + r) * PANEL;                                                      \
-    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##r), _mm512_mul_ps(s0, own), _mm512_load_ps(to))); \
-    _mm512_store_ps(to + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(c##r), _mm512_mul_ps(s1, own), _mm512_load_ps(to + 16))); \
+#define SCALED(r)                                                                                                      \
+  {                                                                                                                    \
+    __m512 own = _mm512_set1_ps(scales[r * stride + b]);                                                               \
+    float *to = f + (b % LANES * ROWS + r) * PANEL;                                                                    \
+    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##r), _mm512_mul_ps(s0, own), _mm512_load_ps(to)));        \
+    _mm512_store_ps(to + 16,                                                                                           \
+                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(c##r), _mm512_mul_ps(s1, own), _mm512_load_ps(to + 16)));       \
   }
-#define TILE(COUNT)                                                                                             \
-  INLINE TARGET void tile##COUNT(const Matrix *matrix, Panel panel, size_t stride, const int8_t *codes,          \
-                                 const float *scales, const int32_t *sums, size_t n, size_t last, float *y,      \
-                                 uintptr_t next, int bits) {                                        \
-    enum { ROWS = COUNT };                                                                                       \
-    size_t block = matrix->block;                                                                                \
-    float f[LANES * COUNT * PANEL] __attribute__((aligned(64)));                                                 \
-    memset(f, 0, sizeof f);                                                                                      \
-    const __m512i low = _mm512_set1_epi8(15);                                                                    \
-    const unsigned middle = bits == 8 ? 7 : 3;                                                           \
-    const size_t row = stride * block, unit = block * (size_t)bits / 8;                                                                           \
-    __m512i z0 = _mm512_setzero_si512(), z1 = z0;                                                                \
-    for (size_t b = 0; b < matrix->blocks; b++) {                                                                \
-      if (matrix->zeros) {                                                                                       \
-        z0 = _mm512_load_si512(panel.zeros + b * PANEL);                                                         \
-        z1 = _mm512_load_si512(panel.zeros + b * PANEL + 16);                                                    \
-      }                                                                                                          \
-const uint8_t *w = panel.codes + b * unit * PANEL;                                                       \
-      const int8_t *q0 = codes + b * block, *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;        \
-      (void)q1, (void)q2, (void)q3;                                                                            \
-      EACH##COUNT(BEGIN)                                                                                       \
-      for (size_t at = 0; at < unit; at += 4, next += 4 * PANEL) {                                                  \
-        __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);           \
-        _mm_prefetch((const char *)next, _MM_HINT_T0);                                                         \
-        _mm_prefetch((const char *)(next + 64), _MM_HINT_T0);                                                  \
-        if (bits == 4) {                                                                                       \
-          const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);                               \
-          const __m512i high1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);                               \
-          w0 = _mm512_and_si512(w0, low), w1 = _mm512_and_si512(w1, low);                                      \
-          EACH##COUNT(STEP)                                                                                    \
-          w0 = high0, w1 = high1;                                                                              \
-          q0 += unit, q1 += unit, q2 += unit, q3 += unit;                                                      \
-          EACH##COUNT(STEP)                                                                                    \
-          q0 -= unit, q1 -= unit, q2 -= unit, q3 -= unit;                                                      \
-        } else {                                                                                               \
-          EACH##COUNT(STEP)                                                                                    \
-        }                                                                                                      \
-      }                                                                                                        \
-      __m512 s0 = _mm512_load_ps(panel.scales + b * PANEL), s1 = _mm512_load_ps(panel.scales + b * PANEL + 16);  \
-      EACH##COUNT(SCALED)                                                                                        \
-    }                                                                                                            \
-    finish(matrix, f, COUNT, n, last, y);                                                                        \
+#define TILE(COUNT)                                                                                                    \
+  INLINE TARGET void tile##COUNT(const Matrix *matrix, Panel panel, size_t stride, const int8_t *codes,                \
+                                 const float *scales, const int32_t *sums, size_t n, size_t last, float *y,            \
+                                 uintptr_t next, int bits) {                                                           \
+    enum { ROWS = COUNT };                                                                                             \
+    size_t block = matrix->block;                                                                                      \
+    float f[LANES * COUNT * PANEL] __attribute__((aligned(64)));                                                       \
+    memset(f, 0, sizeof f);                                                                                            \
+    const __m512i low = _mm512_set1_epi8(15);                                                                          \
+    const unsigned middle = bits == 8 ? 7 : 3;                                                                         \
+    const size_t row = stride * block, unit = block * (size_t)bits / 8;                                                \
+    __m512i z0 = _mm512_setzero_si512(), z1 = z0;                                                                      \
+    for (size_t b = 0; b < matrix->blocks; b++) {                                                                      \
+      if (matrix->zeros) {                                                                                             \
+        z0 = _mm512_load_si512(panel.zeros + b * PANEL);                                                               \
+        z1 = _mm512_load_si512(panel.zeros + b * PANEL + 16);                                                          \
+      }                                                                                                                \
+      const uint8_t *w = panel.codes + b * unit * PANEL;                                                               \
+      const int8_t *q0 = codes + b * block, *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;                \
+      (void)q1, (void)q2, (void)q3;                                                                                    \
+      EACH##COUNT(BEGIN) for (size_t at = 0; at < unit; at += 4, next += 4 * PANEL) {                                  \
+        __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);                   \
+        _mm_prefetch((const char *)next, _MM_HINT_T0);                                                                 \
+        _mm_prefetch((const char *)(next + 64), _MM_HINT_T0);                                                          \
+        if (bits == 4) {                                                                                               \
+          const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);                                       \
+          const __m512i high1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);                                       \
+          w0 = _mm512_and_si512(w0, low), w1 = _mm512_and_si512(w1, low);                                              \
+          EACH##COUNT(STEP) w0 = high0, w1 = high1;                                                                    \
+          q0 += unit, q1 += unit, q2 += unit, q3 += unit;                                                              \
+          EACH##COUNT(STEP) q0 -= unit, q1 -= unit, q2 -= unit, q3 -= unit;                                            \
+        } else {                                                                                                       \
+          EACH##COUNT(STEP)                                                                                            \
+        }                                                                                                              \
+      }                                                                                                                \
+      __m512 s0 = _mm512_load_ps(panel.scales + b * PANEL), s1 = _mm512_load_ps(panel.scales + b * PANEL + 16);        \
+      EACH##COUNT(SCALED)                                                                                              \
+    }                                                                                                                  \
+    finish(matrix, f, COUNT, n, last, y);                                                                              \
   }
 
 INLINE TARGET void finish(const Matrix *matrix, const float *f, size_t count, size_t n, size_t last, float *y) {
@@ -426,11 +452,12 @@ INLINE TARGET void finish(const Matrix *matrix, const float *f, size_t count, si
   }
 }
 
-TILE(12) TILE(8) TILE(6) TILE(4) TILE(3) TILE(2) TILE(1)
+TILE(12)
+TILE(8) TILE(6) TILE(4) TILE(3) TILE(2) TILE(1)
 
-/* All rows of x by the matrix's rows from n, which are packed; asks for the next ones meanwhile. */
-INLINE TARGET void by_panel(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n, size_t last,
-                            float *y, int bits) {
+    /* All rows of x by the matrix's rows from n, which are packed; asks for the next ones meanwhile. */
+    INLINE TARGET void by_panel(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n, size_t last,
+                                float *y, int bits) {
   const size_t stride = x->stride;
   uintptr_t next = (uintptr_t)(matrix->codes + n * row_bytes(matrix)) + PANEL * row_bytes(matrix);
   for (size_t m = 0; m < count;) {

@@ -1,4 +1,6 @@
 /* Which kernels run: the best that the processor has, or those that EDGEGEN_ISA names. */
+#include "attention.h"
+#include "floats.h"
 #include "matrix.h"
 
 #include <stdlib.h>
@@ -10,7 +12,9 @@ extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_
 #define CHOICES &edgegen_avx512vnni, &edgegen_avxvnni, &edgegen_avx2,
 static bool runs(const Kernels *kernels) {
   __builtin_cpu_init();
-  if (kernels == &edgegen_avx512vnni) return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+  if (kernels == &edgegen_avx512vnni)
+    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
   if (kernels == &edgegen_avxvnni) return __builtin_cpu_supports("avxvnni");
   if (kernels == &edgegen_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return true;
@@ -29,7 +33,7 @@ static bool runs(const Kernels *kernels) { return kernels != &edgegen_dotprod ||
 static bool runs(const Kernels *kernels) { return (void)kernels, true; }
 #endif
 
-static const Kernels *const ALL[] = {CHOICES &edgegen_portable};
+static const Kernels *const ALL[] = {CHOICES & edgegen_portable};
 
 const Kernels *edgegen_kernels(const char *name) {
   const char *wanted = name ? name : getenv("EDGEGEN_ISA");
@@ -41,3 +45,36 @@ const Kernels *edgegen_kernels(const char *name) {
   }
   return name ? NULL : best;
 }
+
+/* For programs that say what runs. */
+EXPORT const char *edgegen_kernels_name(void) { return edgegen_kernels(NULL)->name; }
+
+extern const FloatKernels edgegen_floats_avx512, edgegen_floats_avx2, edgegen_floats_neon, edgegen_floats_portable;
+extern const AttentionKernels edgegen_attention_avx512, edgegen_attention_avx2, edgegen_attention_neon,
+    edgegen_attention_portable;
+
+/* What goes with the matrix kernels whose names begin so; the first that fits. */
+static const struct {
+  const char *prefix;
+  const FloatKernels *floats;
+  const AttentionKernels *attention;
+} COMPANIONS[] = {
+#if defined(__x86_64__)
+    {"avx512", &edgegen_floats_avx512, &edgegen_attention_avx512},
+    {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2},
+#elif defined(__aarch64__)
+    {"neon", &edgegen_floats_neon, &edgegen_attention_neon},
+    {"dotprod", &edgegen_floats_neon, &edgegen_attention_neon},
+#endif
+    {"", &edgegen_floats_portable, &edgegen_attention_portable},
+};
+
+static size_t companion(const char *name) {
+  size_t i = 0;
+  while (strncmp(name, COMPANIONS[i].prefix, strlen(COMPANIONS[i].prefix))) i++;
+  return i;
+}
+
+const FloatKernels *edgegen_float_kernels(const char *name) { return COMPANIONS[companion(name)].floats; }
+
+const AttentionKernels *edgegen_attention_kernels(const char *name) { return COMPANIONS[companion(name)].attention; }

@@ -1,8 +1,8 @@
 /* The operator "BlockMatMul" of the domain "edgegen", for ONNX Runtime: x @ matrix.T + bias.
  *
  * Inputs: x float [..., K]; codes uint8 [N, blocks, block_size * bits / 8]; scales float or bfloat16 [N, blocks]; zero
- * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K, N,
- * bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made.
+ * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K,
+ * N, bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made.
  */
 #include "matrix.h"
 #include "operators.h"
@@ -24,11 +24,13 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   int64_t columns, rows, bits, block;
   OrtStatus *status;
   if ((status = edgegen_attribute(api, info, "K", &columns)) || (status = edgegen_attribute(api, info, "N", &rows)) ||
-      (status = edgegen_attribute(api, info, "bits", &bits)) || (status = edgegen_attribute(api, info, "block_size", &block)))
+      (status = edgegen_attribute(api, info, "bits", &bits)) ||
+      (status = edgegen_attribute(api, info, "block_size", &block)))
     return status;
   if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (bits != 8 && bits != 4) ||
       (block != 32 && block != 64))
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                           "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
   int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
   int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
   Kernel *kernel = calloc(1, sizeof *kernel);
@@ -70,7 +72,8 @@ typedef struct {
 static void quantize_rows(void *data, size_t task) {
   Job *job = data;
   const Matrix *matrix = &job->kernel->matrix;
-  size_t first = task * ROWS_OF_A_TASK, last = first + ROWS_OF_A_TASK < job->count ? first + ROWS_OF_A_TASK : job->count;
+  size_t first = task * ROWS_OF_A_TASK,
+         last = first + ROWS_OF_A_TASK < job->count ? first + ROWS_OF_A_TASK : job->count;
   for (size_t m = first; m < last; m++)
     job->kernel->kernels->quantize(matrix, job->x + m * matrix->columns, &job->inputs, m);
 }
@@ -78,7 +81,8 @@ static void quantize_rows(void *data, size_t task) {
 static void multiply_rows(void *data, size_t task) {
   Job *job = data;
   const Matrix *matrix = &job->kernel->matrix;
-  size_t first = task * job->task_rows, last = first + job->task_rows < matrix->rows ? first + job->task_rows : matrix->rows;
+  size_t first = task * job->task_rows,
+         last = first + job->task_rows < matrix->rows ? first + job->task_rows : matrix->rows;
   job->kernel->kernels->multiply(matrix, &job->inputs, job->count, first, last, job->y,
                                  job->scratch + task * job->scratch_size);
 }
@@ -146,45 +150,31 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
 
   OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
   size_t groups = (job.count + ROWS_OF_A_TASK - 1) / ROWS_OF_A_TASK;
-  if (groups < 2) quantize_rows(&job, 0);
-  else status = parallel(context, quantize_rows, groups, 0, &job);
+  status = edgegen_run(api, context, 2, quantize_rows, groups, &job);
   if (!status) status = parallel(context, multiply_rows, job.tasks, 0, &job);
   free(heap);
   return status;
 }
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMul"; }
-static const char *provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
 static int input_type(const OrtCustomOp *op, size_t index) {
   static const int TYPES[] = {ORT_FLOAT, ORT_UINT8, ORT_ANY_TYPE, ORT_UINT8, ORT_FLOAT};
   return (void)op, TYPES[index];
 }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, 5; }
-static int output_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
-static size_t output_count(const OrtCustomOp *op) { return (void)op, 1; }
-static int input_characteristic(const OrtCustomOp *op, size_t index) { return (void)op, index > 2 ? ORT_OPTIONAL : ORT_REQUIRED; }
-static int output_characteristic(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_REQUIRED; }
-static int memory_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
-static int one(const OrtCustomOp *op) { return (void)op, 1; }
+static int input_characteristic(const OrtCustomOp *op, size_t index) {
+  return (void)op, index > 2 ? ORT_OPTIONAL : ORT_REQUIRED;
+}
 
 const OrtCustomOp edgegen_block_matmul = {
-    .version = ORT_API_VERSION,
+    EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetExecutionProviderType = provider,
     .GetInputType = input_type,
     .GetInputTypeCount = input_count,
-    .GetOutputType = output_type,
-    .GetOutputTypeCount = output_count,
-    .KernelDestroy = free,
+    .GetOutputType = edgegen_float_type,
+    .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = input_characteristic,
-    .GetOutputCharacteristic = output_characteristic,
-    .GetInputMemoryType = memory_type,
-    .GetVariadicInputMinArity = one,
-    .GetVariadicInputHomogeneity = one,
-    .GetVariadicOutputMinArity = one,
-    .GetVariadicOutputHomogeneity = one,
+    .GetOutputCharacteristic = edgegen_required,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
-    .GetStartVersion = one,
-    .GetEndVersion = one,
 };

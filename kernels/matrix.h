@@ -22,23 +22,23 @@
 
 typedef struct {
   size_t columns, rows;
-  size_t block;  /* columns of a block: 32 or 64 */
-  size_t blocks; /* of a row; the last may have fewer columns, and its codes are padded */
-  int bits;      /* 8 or 4; two codes of 4 bits in a byte, the first in the low half */
-  const uint8_t *codes;  /* [rows][blocks][block * bits / 8] */
-  const float *scales;   /* [rows][blocks], or NULL and */
+  size_t block;            /* columns of a block: 32 or 64 */
+  size_t blocks;           /* of a row; the last may have fewer columns, and its codes are padded */
+  int bits;                /* 8 or 4; two codes of 4 bits in a byte, the first in the low half */
+  const uint8_t *codes;    /* [rows][blocks][block * bits / 8] */
+  const float *scales;     /* [rows][blocks], or NULL and */
   const uint16_t *bfloats; /* the upper halves of such floats */
-  const uint8_t *zeros;  /* NULL: 128 or 8; 8 bits: [rows][blocks]; 4 bits: [rows][(blocks + 1) / 2], as the codes */
-  const float *bias;     /* [rows] or NULL */
+  const uint8_t *zeros;    /* NULL: 128 or 8; 8 bits: [rows][blocks]; 4 bits: [rows][(blocks + 1) / 2], as the codes */
+  const float *bias;       /* [rows] or NULL */
 } Matrix;
 
 /* Rows of x, rounded. `stride` is `blocks` rounded up to a multiple of LANES; what is beyond `blocks` is zero.
  * Codes of a matrix of 4 bits stand in the order of its bytes' halves: of each block the even columns, then the odd. */
 typedef struct {
   size_t stride;
-  int8_t *codes;  /* [m][stride * block] */
-  float *scales;  /* [m][stride] */
-  int32_t *sums;  /* [m][stride]: of the codes of a block */
+  int8_t *codes; /* [m][stride * block] */
+  float *scales; /* [m][stride] */
+  int32_t *sums; /* [m][stride]: of the codes of a block */
 } Inputs;
 
 typedef struct {
@@ -56,10 +56,18 @@ typedef struct {
 /* The best kernels of this processor; or those of that name, NULL if there are none or it cannot run them. */
 const Kernels *edgegen_kernels(const char *name);
 
+/* What the library shows to others. */
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+EXPORT const char *edgegen_kernels_name(void);
+
 extern const Kernels edgegen_portable;
 void edgegen_quantize_portable(const Matrix *matrix, const float *x, Inputs *to, size_t m);
-void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,
-                               float *y, void *scratch);
+void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
+                               void *scratch);
 
 static inline size_t row_bytes(const Matrix *matrix) {
   return matrix->blocks * (matrix->block * (size_t)matrix->bits / 8);

@@ -26,7 +26,7 @@ typedef struct {
 } OrtApiBase;
 
 enum { ORT_API_VERSION = 18, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
-enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT64 = 7, ORT_BFLOAT16 = 16, ORT_ANY_TYPE = 0 };
+enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_INT32 = 6, ORT_INT64 = 7, ORT_BFLOAT16 = 16, ORT_ANY_TYPE = 0 };
 enum { ORT_REQUIRED = 0, ORT_OPTIONAL = 1 };
 
 #define ORT_CALL(api, place, type) ((type)(api)->at[place])
@@ -40,14 +40,17 @@ typedef OrtStatus *(*OrtGetTensorElementType)(const OrtTensorTypeAndShapeInfo *i
 typedef OrtStatus *(*OrtGetDimensionsCount)(const OrtTensorTypeAndShapeInfo *info, size_t *out);
 typedef OrtStatus *(*OrtGetDimensions)(const OrtTensorTypeAndShapeInfo *info, int64_t *values, size_t count);
 typedef OrtStatus *(*OrtGetTensorTypeAndShape)(const OrtValue *value, OrtTensorTypeAndShapeInfo **out);
+typedef OrtStatus *(*OrtKernelInfoGetAttributeFloat)(const OrtKernelInfo *info, const char *name, float *out);
 typedef OrtStatus *(*OrtKernelInfoGetAttributeInt64)(const OrtKernelInfo *info, const char *name, int64_t *out);
 typedef OrtStatus *(*OrtKernelContextGetInputCount)(const OrtKernelContext *context, size_t *out);
+typedef OrtStatus *(*OrtKernelContextGetOutputCount)(const OrtKernelContext *context, size_t *out);
 typedef OrtStatus *(*OrtKernelContextGetInput)(const OrtKernelContext *context, size_t index, const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextGetOutput)(OrtKernelContext *context, size_t index, const int64_t *dimensions,
                                                 size_t count, OrtValue **out);
 typedef void (*OrtReleaseStatus)(OrtStatus *status);
 typedef void (*OrtReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info);
 typedef OrtStatus *(*OrtKernelInfoGetInputCount)(const OrtKernelInfo *info, size_t *out);
+typedef OrtStatus *(*OrtKernelInfoGetInputName)(const OrtKernelInfo *info, size_t index, char *out, size_t *size);
 typedef OrtStatus *(*OrtKernelInfoGetConstantInputTensor)(const OrtKernelInfo *info, size_t index, int *constant,
                                                           const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextParallelFor)(const OrtKernelContext *context, void (*function)(void *, size_t),
@@ -63,12 +66,16 @@ enum {
   ORT_GET_DIMENSIONS_COUNT = 61,
   ORT_GET_DIMENSIONS = 62,
   ORT_GET_TENSOR_TYPE_AND_SHAPE = 65,
+  ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT = 85,
   ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64 = 86,
   ORT_KERNEL_CONTEXT_GET_INPUT_COUNT = 88,
+  ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT = 89,
   ORT_KERNEL_CONTEXT_GET_INPUT = 90,
   ORT_KERNEL_CONTEXT_GET_OUTPUT = 91,
   ORT_RELEASE_STATUS = 93,
   ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO = 99,
+  ORT_KERNEL_INFO_GET_INPUT_COUNT = 230,
+  ORT_KERNEL_INFO_GET_INPUT_NAME = 232,
   ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR = 249,
   ORT_KERNEL_CONTEXT_PARALLEL_FOR = 274
 };

@@ -47,8 +47,8 @@ static int32_t dot(const Matrix *matrix, const uint8_t *codes, const int8_t *x) 
   return sum;
 }
 
-void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,
-                               float *y, void *scratch) {
+void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
+                               void *scratch) {
   (void)scratch;
   size_t block = matrix->block, size = block * (size_t)matrix->bits / 8;
   for (size_t m = 0; m < count; m++) {

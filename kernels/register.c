@@ -1,13 +1,11 @@
 /* Registers the operators of the domain "edgegen" with a session's options. */
+#include "matrix.h"
 #include "operators.h"
 
-#if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
-static const OrtCustomOp *const OPERATORS[] = {&edgegen_block_matmul};
+static const OrtCustomOp *const OPERATORS[] = {
+    &edgegen_block_matmul,          &edgegen_block_gather, &edgegen_cached_attention,
+    &edgegen_cached_attention_int8, &edgegen_norm,         &edgegen_activation,
+};
 
 EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
   const OrtApi *api = base->GetApi(ORT_API_VERSION);

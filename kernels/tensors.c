@@ -7,18 +7,26 @@ OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message) {
   return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
 }
 
-/* A tensor's type, count of elements and data. */
-OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
+/* A tensor's type and dimensions. */
+OrtStatus *edgegen_shape(const OrtApi *api, const OrtValue *value, int *type, int64_t *dimensions, size_t *rank) {
   OrtTensorTypeAndShapeInfo *info;
   OrtStatus *status = ORT_CALL(api, ORT_GET_TENSOR_TYPE_AND_SHAPE, OrtGetTensorTypeAndShape)(value, &info);
   if (status) return status;
-  size_t rank = 0;
-  int64_t dimensions[MOST_DIMENSIONS];
+  *rank = 0;
   status = ORT_CALL(api, ORT_GET_TENSOR_ELEMENT_TYPE, OrtGetTensorElementType)(info, type);
-  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, &rank);
-  if (!status && rank > MOST_DIMENSIONS) status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
-  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, rank);
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS_COUNT, OrtGetDimensionsCount)(info, rank);
+  if (!status && *rank > MOST_DIMENSIONS)
+    status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "a tensor has more than 8 dimensions");
+  if (!status) status = ORT_CALL(api, ORT_GET_DIMENSIONS, OrtGetDimensions)(info, dimensions, *rank);
   ORT_CALL(api, ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO, OrtReleaseTensorTypeAndShapeInfo)(info);
+  return status;
+}
+
+/* A tensor's type, count of elements and data. */
+OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, int64_t *count, const void **data) {
+  size_t rank;
+  int64_t dimensions[MOST_DIMENSIONS];
+  OrtStatus *status = edgegen_shape(api, value, type, dimensions, &rank);
   if (status) return status;
   *count = 1;
   for (size_t i = 0; i < rank; i++) {
@@ -32,24 +40,42 @@ OrtStatus *edgegen_tensor(const OrtApi *api, const OrtValue *value, int *type, i
   return status;
 }
 
-/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
-OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
-                              int64_t expected, int *type, const void **data) {
+/* Whether a node gives input `index`, or the graph does, rather than nobody. */
+static bool is_given(const OrtApi *api, const OrtKernelInfo *info, size_t index) {
+  size_t count = 0, size = 0; /* of the name, with its end */
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_COUNT, OrtKernelInfoGetInputCount)(info, &count);
+  if (!status && index < count)
+    status = ORT_CALL(api, ORT_KERNEL_INFO_GET_INPUT_NAME, OrtKernelInfoGetInputName)(info, index, NULL, &size);
+  if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+  return size > 1;
+}
+
+/* Initializer `index`, whatever it has; type 0 if there is none. */
+OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                                   int *type, int64_t *count, const void **data) {
   int constant = 0;
   const OrtValue *value = NULL;
-  *data = NULL;
-  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR, OrtKernelInfoGetConstantInputTensor)(
-      info, index, &constant, &value);
-  if (status) {
-    /* So does an input that is left out, or that comes from another node. */
-    ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
-    return NULL;
+  *data = NULL, *type = 0, *count = 0;
+  OrtStatus *status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR,
+                               OrtKernelInfoGetConstantInputTensor)(info, index, &constant, &value);
+  /* Some versions fail for an input that is left out, or that comes from another node. */
+  if (status) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(status);
+  if (status || !constant || !value) {
+    if (!is_given(api, info, index)) return NULL;
+    char message[160];
+    snprintf(message, sizeof message, "%s must be an initializer: another node or the graph's caller gives them", name);
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, message);
   }
-  if (!constant || !value) return NULL;
+  return edgegen_tensor(api, value, type, count, data);
+}
+
+/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
+OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
+                               int64_t expected, int *type, const void **data) {
   int64_t count;
   int found;
-  status = edgegen_tensor(api, value, &found, &count, data);
-  if (status) return status;
+  OrtStatus *status = edgegen_any_initializer(api, info, index, name, &found, &count, data);
+  if (status || !found) return status; /* an empty one has no data, and is not left out */
   bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
   if (!fits || count != expected) {
     char message[160];
@@ -61,6 +87,66 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
   return NULL;
 }
 
+OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out) {
+  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT, OrtKernelInfoGetAttributeFloat)(info, name, out);
+}
+
 OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {
   return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
+}
+
+OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, FloatTensor *out) {
+  *out = (FloatTensor){0};
+  size_t inputs;
+  const OrtValue *value = NULL;
+  OrtStatus *status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT_COUNT, OrtKernelContextGetInputCount)(context, &inputs);
+  if (status || index >= inputs) return status;
+  status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT, OrtKernelContextGetInput)(context, index, &value);
+  if (status || !value) return status;
+  int type;
+  if ((status = edgegen_shape(api, value, &type, out->dimensions, &out->rank))) return status;
+  if (out->rank < 1) return edgegen_failure(api, ORT_INVALID_ARGUMENT, "an input must have 1 to 8 dimensions");
+  out->count = 1; /* it cannot overflow: ONNX Runtime has the memory */
+  for (size_t i = 0; i < out->rank; i++) out->count *= out->dimensions[i];
+  void *data;
+  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)((OrtValue *)value, &data);
+  out->data = data;
+  return status;
+}
+
+OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
+                          size_t rank, float **data) {
+  *data = NULL;
+  size_t outputs;
+  OrtValue *value = NULL;
+  OrtStatus *status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT, OrtKernelContextGetOutputCount)(context, &outputs);
+  if (status || index >= outputs) return status;
+  status =
+      ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, index, dimensions, rank, &value);
+  if (status || !value) return status;
+  void *found = NULL;
+  status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &found);
+  *data = found;
+  return status;
+}
+
+OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_t fewest,
+                       void (*function)(void *, size_t), size_t tasks, void *data) {
+  if (tasks >= fewest)
+    return ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor)(context, function, tasks, 0,
+                                                                                       data);
+  for (size_t task = 0; task < tasks; task++) function(data, task);
+  return NULL;
+}
+
+const char *edgegen_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
+int edgegen_float_type(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_FLOAT; }
+int edgegen_memory(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
+int edgegen_one(const OrtCustomOp *op) { return (void)op, 1; }
+size_t edgegen_one_value(const OrtCustomOp *op) { return (void)op, 1; }
+int edgegen_required(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, ORT_REQUIRED; }
+int edgegen_first_required(const OrtCustomOp *op, size_t index) {
+  return (void)op, index ? ORT_OPTIONAL : ORT_REQUIRED;
 }

@@ -66,6 +66,7 @@ FOLDERS = {
     "export/quantize": "unit",
     "export/tokenizer": "unit",
     "families": "graph",
+    "kernels": "graph",
     "models": "unit",
     "packaging": "unit",
     "runtime": "unit",

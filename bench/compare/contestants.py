@@ -55,20 +55,21 @@ class Contestant:
         return self.adapter != "edgegen"
 
 
+def _edgegen(variant: str, label: str, *, bits: Literal[4, 8] = 8, converted_as: str = "edgegen") -> Contestant:
+    """Another way to run a bundle of edgegen's."""
+    name = f"edgegen-{variant}"
+    return Contestant(name, "edgegen", f"edgegen {label}", EDGEGEN, variant, bits, converted_as)
+
+
 CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
         Contestant("edgegen", "edgegen", "edgegen int8", EDGEGEN),
-        Contestant(
-            "edgegen-int8-kv",
-            "edgegen",
-            "edgegen int8, int8 KV cache",
-            EDGEGEN,
-            "int8-kv",
-            converted_as="edgegen",
-        ),
-        Contestant("edgegen-fast-prefill", "edgegen", "edgegen int8, fast prefill", EDGEGEN, "fast-prefill"),
+        _edgegen("float32-kv", "int8, float32 KV cache"),
+        _edgegen("stock", "int8, stock operators"),
         Contestant("edgegen-int4", "edgegen", "edgegen int4", EDGEGEN, "int4", bits=4),
+        _edgegen("int4-float32-kv", "int4, float32 KV cache", bits=4, converted_as="edgegen-int4"),
+        _edgegen("int4-stock", "int4, stock operators", bits=4, converted_as="edgegen-int4"),
         Contestant("edgegen-fp32", "edgegen", "edgegen fp32", EDGEGEN, "fp32", bits=32),
         Contestant("llama.cpp", "llama_cpp", "llama.cpp Q8_0", LLAMA_CPP),
         Contestant(

@@ -74,10 +74,12 @@ class Metric:
         known = [value for value in values if value is not None]
         return median(known) if known else None
 
-    def gain(self, result: Result, peer: Result) -> float:
-        """How many times as good as `peer`: the median of the ratios within a round."""
+    def gain(self, result: Result, peer: Result) -> float | None:
+        """How many times as good as `peer`: the median of the ratios within a round; None where no round has both."""
         pairs = zip(result.rounds, peer.rounds, strict=False)
         ratios = [a / b for a, b in ((self.value(a), self.value(b)) for a, b in pairs) if a and b]
+        if not ratios:
+            return None
         return median(ratios) if self.more_is_better else 1 / median(ratios)
 
 
@@ -99,9 +101,23 @@ def metrics(settings: Settings) -> list[Metric]:
         Metric("load, s", lambda r: r["load_s"], ".2f"),
         Metric("cold to first token, s", lambda r: r["cold_s"], ".2f"),
         Metric("peak, MB", lambda r: r["peak_bytes"] / 1e6, ".0f"),
+        Metric("private after load, MB", _private_after_load, ".0f"),
+        Metric("mapped after load, MB", _mapped_after_load, ".0f"),
         Metric("disk, MB", lambda r: r["disk_bytes"] / 1e6, ".0f"),
         Metric("installed, MB", _installed, ".0f"),
     ]
+
+
+def _private_after_load(r: Round) -> float | None:
+    """Over the bare process, without KV cache."""
+    if "loaded_private_bytes" not in r:
+        return None
+    return (r["loaded_private_bytes"] - r["bare_private_bytes"] - r["loaded_kv_bytes"]) / 1e6
+
+
+def _mapped_after_load(r: Round) -> float | None:
+    """Over the bare process."""
+    return (r["loaded_mapped_bytes"] - r["bare_mapped_bytes"]) / 1e6 if "loaded_mapped_bytes" in r else None
 
 
 def _installed(r: Round) -> float | None:
@@ -210,7 +226,8 @@ def _gain(metric: Metric, result: Result, peers: list[Result]) -> str:
         return NONE
     choose = max if metric.more_is_better else min
     _, best = choose(known, key=lambda pair: pair[0])
-    return f"{metric.gain(result, best):.2f}× {best.contestant.name}"
+    gain = metric.gain(result, best)
+    return NONE if gain is None else f"{gain:.2f}× {best.contestant.name}"
 
 
 def _agreement(result: Result) -> str:

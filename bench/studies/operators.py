@@ -17,13 +17,19 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from edgegen.model.ort_session import Binding, Buffer, open_session
-from edgegen_export.quantize.blockwise import packed, round_per_row, round_rows
+from edgegen_export.quantize.blockwise import packed, round_rows
 
 Floats = NDArray[np.float32]
 MICROSOFT = "com.microsoft"
 TOKENS, REPEATS = 128, 15
 MATRICES = {"qkv": (768, 2304), "up": (768, 3072), "down": (3072, 768)}
 HEADS, HEAD_DIM, CAPACITY, PROMPT = 12, 64, 1024, 512
+
+
+def round_per_row(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Codes int8 [columns, rows] and scales float32 [rows] of a matrix [rows, columns], in whole steps up to 127."""
+    scales = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
+    return np.rint(matrix.T / scales).astype(np.int8), scales
 
 
 def main() -> None:

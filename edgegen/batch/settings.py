@@ -33,7 +33,7 @@ class BatchSettings:
 
     def fingerprint(self, bundle: Bundle) -> dict[str, str]:
         """What an answer depends on beside its line, each thing by its name; ``bundle`` is the model."""
-        variant = bundle.variant_with(self.engine.kv, fast_prefill=self.engine.fast_prefill)
+        variant = bundle.variant_with(self.engine.kv)
         return {
             "model": bundle.digest,
             "variant": variant.name,

@@ -53,7 +53,7 @@ def measure(
     bare = proportional_memory()
 
     begin = time.perf_counter()
-    variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+    variant = bundle.variant_with(options.kv)
     workbench = _workbench(bundle, variant, options)
     load_seconds += time.perf_counter() - begin
 
@@ -99,7 +99,9 @@ def cpu_seconds(seconds: float) -> float:
 
 
 def _workbench(bundle: Bundle, variant: GraphVariant, options: BenchmarkOptions) -> Workbench:
-    graphs = TimedGraphs(open_graphs(bundle, variant, EngineOptions(threads=options.threads)), time.perf_counter)
+    graphs = TimedGraphs(
+        open_graphs(bundle, variant, EngineOptions(threads=options.threads, kernels=options.kernels)), time.perf_counter
+    )
     model = bundle.manifest.model
     return Workbench(make_runner(graphs, variant, model.vocab_size, model.max_context), graphs, options.prefill_chunk)
 

@@ -1,7 +1,7 @@
 """BenchmarkOptions: what a benchmark measures; Plan: the part of it that fits a model's context."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError, one_or_list
@@ -44,7 +44,7 @@ class BenchmarkOptions:
         contexts: tokens of context to measure decoding at.
         batches: numbers of sequences to decode together.
         repeats: rounds, each in a fresh process for each model.
-        threads, kv, prefill_chunk, fast_prefill: as in :class:`~edgegen.EngineOptions`.
+        threads, kv, prefill_chunk, kernels: as in :class:`~edgegen.EngineOptions`.
     """
 
     prefill: tuple[int, ...] = (32, 128, 512)
@@ -54,7 +54,7 @@ class BenchmarkOptions:
     threads: int | None = None
     kv: KVDtype | None = None
     prefill_chunk: int = EngineOptions().prefill_chunk
-    fast_prefill: bool = False
+    kernels: Literal["auto", "stock"] = "auto"
 
     def __post_init__(self) -> None:
         problems = [
@@ -62,9 +62,7 @@ class BenchmarkOptions:
             *_counts("context", self.contexts),
             *_counts("batch", self.batches),
             *number("repeats", self.repeats, int, 1),
-            *_engine_problems(
-                threads=self.threads, prefill_chunk=self.prefill_chunk, kv=self.kv, fast_prefill=self.fast_prefill
-            ),
+            *_engine_problems(threads=self.threads, prefill_chunk=self.prefill_chunk, kv=self.kv, kernels=self.kernels),
         ]
         if problems:
             raise OptionError(one_or_list(problems))

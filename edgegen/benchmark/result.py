@@ -160,7 +160,7 @@ def run_benchmark(
     options = options or BenchmarkOptions()
     bundles = [Bundle.open(BundleStore().resolve(model)) for model in models]
     plans = [options.plan(bundle.manifest.model.max_context) for bundle in bundles]
-    variants = [bundle.variant_with(options.kv, fast_prefill=options.fast_prefill) for bundle in bundles]
+    variants = [bundle.variant_with(options.kv) for bundle in bundles]
     for bundle in bundles:
         bundle.verify_once()
     done, total = 0, options.repeats * sum(plan.parts for plan in plans)

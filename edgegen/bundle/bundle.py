@@ -43,19 +43,16 @@ class Bundle:
         """The preferred variant: the first."""
         return self.manifest.variants[0]
 
-    def variant_with(self, kv: KVDtype | None, *, fast_prefill: bool = False) -> GraphVariant:
-        """The first variant with a KV cache of type ``kv``, or of the preferred variant's, and with such a prefill.
+    def variant_with(self, kv: KVDtype | None) -> GraphVariant:
+        """The first variant with a KV cache of type ``kv``, or of the preferred variant's.
 
         Raises:
             UsageError: there is none; the message names what there is.
         """
         kv = kv or self.variant.kv.dtype
-        alike = [variant for variant in self.manifest.variants if variant.kv.dtype == kv]
-        for variant in alike:
-            if variant.fast_prefill == fast_prefill:
+        for variant in self.manifest.variants:
+            if variant.kv.dtype == kv:
                 return variant
-        if alike:
-            raise UsageError(f"{self.path} has no fast prefill: export the model with fast_prefill=True.")
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"

@@ -164,8 +164,7 @@ class GraphVariant:
     """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
 
     ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
-    those of all, as well. With ``fast_prefill`` it multiplies by copies of the layers' matrices, rounded per row, that
-    only it has: then it does its own work only. ``minimum_onnxruntime`` is the oldest with every operator they use.
+    those of all, as well. ``minimum_onnxruntime`` is the oldest with every operator they use.
     ``hidden_states``: for embeddings; absent where the bundle was exported without them.
     """
 
@@ -180,7 +179,6 @@ class GraphVariant:
     kv: KVSpec
     contract: GraphContract
     rotary: tuple[RotaryTable, ...]
-    fast_prefill: bool
     hidden_states: HiddenStates | None = field(default=None, metadata=OPTIONAL)
 
 
@@ -280,6 +278,7 @@ class Manifest:
                 f"{where} has format version {version!r}; this edgegen reads version {FORMAT_VERSION}: "
                 "export the model again, or use the edgegen that wrote it."
             )
+        _leave_fast_prefill_out(cast(dict[str, Any], raw))
         problems: list[str] = []
         manifest = decode(cls, raw, "", problems)
         if not problems:
@@ -300,6 +299,17 @@ def is_safe_path(path: str) -> bool:
     """Whether ``path`` is relative, in plain POSIX form, and stays inside its folder."""
     parts = path.split("/")
     return path.isprintable() and not any(c in path for c in "\\:") and not any(p in ("", ".", "..") for p in parts)
+
+
+def _leave_fast_prefill_out(raw: dict[str, Any]) -> None:
+    """Ignore what bundles of earlier versions have: ``fast_prefill`` of each variant, and variants with it."""
+    variants = raw.get("variants")
+    if isinstance(variants, list):
+        raw["variants"] = [
+            variant
+            for variant in cast(list[Any], variants)
+            if not isinstance(variant, dict) or cast(dict[str, Any], variant).pop("fast_prefill", False) is not True
+        ]
 
 
 def _inconsistencies(manifest: Manifest) -> list[str]:

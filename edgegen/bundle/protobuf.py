@@ -44,24 +44,23 @@ def float_field(number: int, value: float) -> bytes:
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Number, payload (of a field of bytes; else empty) and the whole of each field."""
-    at = 0
-    while at < len(message):
-        tag, begin = _varint(message, at)
-        match tag & 7:
-            case 0:
-                _, end = _varint(message, begin)
-            case 1:
-                end = begin + 8
-            case 2:
-                length, begin = _varint(message, begin)
-                end = begin + length
-            case 5:
-                end = begin + 4
-            case kind:
-                raise ValueError(f"a field of kind {kind}")
-        if end > len(message):
+    at, size = 0, len(message)
+    while at < size:
+        tag, begin = (message[at], at + 1) if message[at] < 0x80 else _varint(message, at)
+        kind = tag & 7
+        if kind == 2:  # most are; their length is a byte as a rule
+            short = begin < size and message[begin] < 0x80
+            length, begin = (message[begin], begin + 1) if short else _varint(message, begin)
+            end = begin + length
+        elif kind == 0:
+            _, end = _varint(message, begin)
+        elif kind in (1, 5):
+            end = begin + (8 if kind == 1 else 4)
+        else:
+            raise ValueError(f"a field of kind {kind}")
+        if end > size:
             raise ValueError("a message that ends too early")
-        yield tag >> 3, message[begin:end] if tag & 7 == 2 else b"", message[at:end]
+        yield tag >> 3, message[begin:end] if kind == 2 else b"", message[at:end]
         at = end
 
 

@@ -85,7 +85,7 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool)
     file = check.attempt(lambda: _opened(prompts, output))
     bundle = check.attempt(lambda: Bundle.open(BundleStore().resolve(model)))
     if bundle is not None and engine is not None:
-        check.attempt(lambda: bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill))
+        check.attempt(lambda: bundle.variant_with(engine.kv))
     check.finish()
     assert file
     assert bundle

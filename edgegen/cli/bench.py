@@ -21,6 +21,7 @@ from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import UsageError
+from edgegen.model.kernels import describe_kernels
 from edgegen.system import processor
 
 _DEFAULTS = BenchmarkOptions()
@@ -128,7 +129,7 @@ def command(
         click.echo(json.dumps(_record(found, options), ensure_ascii=False))
         return
     click.echo(bench_table(found))
-    click.echo(f"\n{_machine(found)}")
+    click.echo(f"\n{_machine(found, options)}")
 
 
 class _Check(Check):
@@ -153,18 +154,24 @@ class _Check(Check):
         def look() -> None:
             bundle = Bundle.open(BundleStore().resolve(name))
             options.plan(bundle.manifest.model.max_context)
-            bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+            bundle.variant_with(options.kv)
 
         self.attempt(look)
 
 
-def _machine(found: Sequence[Benchmark]) -> str:
+def _machine(found: Sequence[Benchmark], options: BenchmarkOptions) -> str:
     """Where the figures hold, in one line."""
     threads = found[0].threads
     return (
         f"{processor()}, {threads} thread{'s' if threads > 1 else ''}, {platform.system()}; "
-        f"edgegen {edgegen.__version__}, onnxruntime {found[0].rounds[0].onnxruntime}"
+        f"edgegen {edgegen.__version__}, onnxruntime {found[0].rounds[0].onnxruntime}, "
+        f"kernels: {_kernels(options)}"
     )
+
+
+def _kernels(options: BenchmarkOptions) -> str:
+    """What has been measured."""
+    return describe_kernels(wanted=options.kernels == "auto")
 
 
 def _record(found: Sequence[Benchmark], options: BenchmarkOptions) -> dict[str, Any]:
@@ -173,6 +180,7 @@ def _record(found: Sequence[Benchmark], options: BenchmarkOptions) -> dict[str, 
         "machine": {
             "processor": processor(),
             "system": platform.platform(),
+            "kernels": _kernels(options),
             "python": platform.python_version(),
         },
         "options": asdict(options),

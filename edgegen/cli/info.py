@@ -13,6 +13,7 @@ from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.flag import complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
+from edgegen.model.kernels import describe_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.parity.report import ParityReport
 from edgegen.system import second_level_cache
@@ -41,6 +42,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "quantization": facts["quantization"],
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
+        "kernels": facts["kernels"],
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} KV cache "
         f"at {memory['context']} tokens ({_per_token(memory)})",
         "variants": ", ".join(map(_variant, facts["variants"])),
@@ -83,7 +85,6 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
             {
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
-                "fast_prefill": v.fast_prefill,
                 "embedding_size": v.hidden_states.size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "minimum_onnxruntime": v.minimum_onnxruntime,
@@ -91,6 +92,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
             for v in manifest.variants
         ],
         "disk_bytes": bundle.nbytes,
+        "kernels": describe_kernels(),
         "memory": {
             "context": wanted,
             "weights_bytes": manifest.files[variant.weights].size,

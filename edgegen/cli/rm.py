@@ -1,14 +1,9 @@
 """``edgegen rm``: delete a bundle from the store."""
 
-from contextlib import suppress
-
 import click
 
-from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import complete_bundle
-from edgegen.errors import BundleError
-from edgegen.model.packed_weights import remove_packed
 
 
 @click.command("rm")
@@ -19,6 +14,4 @@ def command(names: tuple[str, ...]) -> None:
     for name in names:
         store.require(name)
     for name in names:
-        with suppress(BundleError):  # one that cannot be read was never run
-            remove_packed(Bundle.open(store.require(name)))
         click.echo(f"removed {store.remove(name)}", err=True)

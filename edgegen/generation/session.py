@@ -79,8 +79,8 @@ class Session:
         """
         if self._model and self._model != model:
             raise SessionError(
-                "the session was begun with another model, or with another kind of KV cache (--kv, "
-                "fast_prefill): use the same bundle and options again, or begin a new session."
+                "the session was begun with another model, or with another kind of KV cache (--kv): "
+                "use the same bundle and options again, or begin a new session."
             )
 
     def prefix_of(self, ids: Ids[int], *, bit_exact: bool) -> KVPrefix | None:

@@ -39,9 +39,8 @@ class InPlaceRunner:
 
     @property
     def chunk_invariance(self) -> Literal["any", "chunks"]:
-        """With a float32 KV cache, the attention operator computes a single token in other ways than several; with
-        ``fast_prefill``, the prefill graph has other weights."""
-        return "any" if self._variant.kv.dtype == "int8" and not self._variant.fast_prefill else "chunks"
+        """With a float32 KV cache, the attention operator computes a single token in other ways than several."""
+        return "any" if self._variant.kv.dtype == "int8" else "chunks"
 
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""

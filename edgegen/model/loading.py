@@ -11,8 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant
 from edgegen.bundle.store import BundleStore
 from edgegen.model.interfaces import Runner, make_runner
-from edgegen.model.ort_session import GraphPair, OneSession, TwoSessions, require_version
-from edgegen.model.packed_weights import packed_graph
+from edgegen.model.ort_session import GraphPair, OneSession, require_version
 from edgegen.options.engine import EngineOptions
 from edgegen.system import available_memory
 from edgegen.tokenizer import Tokenizer
@@ -123,18 +122,16 @@ def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) 
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
     """The runner of the variant that ``options`` ask for, its weights loaded."""
-    variant = bundle.variant_with(options.kv, fast_prefill=options.fast_prefill)
+    variant = bundle.variant_with(options.kv)
     model = bundle.manifest.model
     return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
 
 
 def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
-    """The graphs of ``variant``, in as many sessions as ``options`` ask for, their weights loaded."""
+    """The graphs of ``variant``, their weights loaded."""
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
-    if options.sessions == "two" or variant.fast_prefill:
-        return TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), options.threads)
-    graph = packed_graph(bundle, variant) if options.packed_weights else bundle.file(variant.prefill)
-    return OneSession(graph, options.threads, keep_spinning=options.draft is None)
+    graph, kernels = bundle.file(variant.prefill), options.kernels == "auto"
+    return OneSession(graph, options.threads, keep_spinning=options.draft is None, kernels=kernels)
 
 
 def default_kv_budget() -> int | None:

@@ -1,14 +1,12 @@
-"""ONNX Runtime sessions: telemetry, threads, providers, I/O binding, and one session or two for a variant's graphs.
+"""ONNX Runtime sessions: telemetry, threads, providers, kernels, I/O binding, and one session for a variant's graphs.
 
 A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`OneSession` opens the prefill graph,
-which gives the logits of whatever positions it is asked for, for both: one packed copy of the weights, one thread pool.
-:class:`TwoSessions` opens each graph in a session of its own: twice the packed weights, for tools and for checks. Both
-give the same bits.
+which gives the logits of whatever positions it is asked for, for both: one copy of the weights, one thread pool.
 """
 
 import os
 import re
-from collections.abc import Mapping
+import warnings
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -19,9 +17,10 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 
+from edgegen.bundle.kernel_graph import with_kernels
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.model.kernels import kernel_library, with_kernels
+from edgegen.model.kernels import cannot_load, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]
@@ -91,28 +90,16 @@ class GraphPair(Protocol):
 class OneSession:
     """One graph, of prefill as a rule, for both phases."""
 
-    def __init__(self, graph: Path, threads: int | None = None, *, keep_spinning: bool = True) -> None:
-        """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores."""
+    def __init__(
+        self, graph: Path, threads: int | None = None, *, keep_spinning: bool = True, kernels: bool = True
+    ) -> None:
+        """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
+        ``kernels``: as for :func:`open_session`."""
         self.switch = RunSwitch()
-        self._session = open_session(graph, threads, keep_spinning=keep_spinning)
+        self._session = open_session(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)
-
-
-class TwoSessions:
-    """Each graph in a session of its own."""
-
-    def __init__(self, prefill: Path, decode: Path, threads: int | None = None) -> None:
-        self.switch = RunSwitch()
-        # Idle threads of one session would spin on the cores that the other needs.
-        self._sessions: dict[Phase, Any] = {
-            "prefill": open_session(prefill, threads, keep_spinning=False),
-            "decode": open_session(decode, threads, keep_spinning=False),
-        }
-
-    def binding(self, phase: Phase) -> Binding:
-        return Binding(self._sessions[phase], self.switch)
 
 
 def runtime_version() -> str:
@@ -137,31 +124,13 @@ def version_numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
-def save_packed(graph: Path, to: Path, weights: str) -> None:
-    """Write ``graph`` as it is when optimized, to ``to``, and the weights as they are packed, to a file ``weights``
-    beside it.
-
-    Raises:
-        BundleError: ONNX Runtime cannot load the graph, or write it; its own words follow.
-    """
-    entries = {
-        "session.save_external_prepacked_constant_initializers": "1",
-        "session.optimized_model_external_initializers_file_name": weights,
-    }
-    open_session(graph, entries=entries, save_to=to)
-
-
 def open_session(
-    model: Path | bytes,
-    threads: int | None = None,
-    *,
-    keep_spinning: bool = True,
-    entries: Mapping[str, str] | None = None,
-    save_to: Path | None = None,
+    model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True, kernels: bool = True
 ) -> Any:
     """An ``InferenceSession`` of a file or a serialized graph, on the CPU, one thread per physical core unless told.
 
-    ``entries``: more of ONNX Runtime's configuration; ``save_to``: where the optimized graph is written.
+    ``kernels``: whether a file's graph runs on edgegen's own, where there are any. A ``UserWarning`` says that there
+    are some that cannot be loaded; then it runs on ONNX Runtime's operators.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
@@ -175,17 +144,24 @@ def open_session(
     if not has_vnni():
         # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
-    for key, value in (entries or {}).items():
-        options.add_session_config_entry(key, value)
-    if save_to is not None:
-        options.optimized_model_filepath = str(save_to)
     source = model if isinstance(model, bytes) else str(model)
-    if (library := kernel_library()) is not None and not isinstance(model, bytes) and save_to is None:
-        options.register_custom_ops_library(str(library))
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
-        source = with_kernels(model.read_bytes())
     try:
+        if kernels and not isinstance(model, bytes) and _register_kernels(options):
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+            source = with_kernels(model.read_bytes())
         return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error
+
+
+def _register_kernels(options: Any) -> bool:
+    """Whether graphs opened with ``options`` can use our operators from now on."""
+    if (library := kernel_library()) is None:
+        return False
+    try:
+        options.register_custom_ops_library(str(library))
+    except Exception as error:  # as above
+        warnings.warn(cannot_load(library, error), stacklevel=2)
+        return False
+    return True

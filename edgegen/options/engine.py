@@ -15,19 +15,10 @@ class EngineOptions(OptionSet):
 
     threads: int | None = None
     prefill_chunk: int = 128
-    sessions: Literal["one", "two"] = "one"
-    packed_weights: bool = False
-    fast_prefill: bool = False
+    kernels: Literal["auto", "stock"] = "auto"
     kv: KVDtype | None = None
     max_batch_size: int = 8
     kv_budget: int | None = None
     prefix_cache: int | None = None
     deterministic: bool = False
     draft: str | Path | None = None
-
-    def _problems(self) -> list[str]:
-        return [
-            *OptionSet._problems(self),
-            *(["packed_weights are those of sessions='one'"] if self.packed_weights and self.sessions == "two" else []),
-            *(["packed_weights go without fast_prefill"] if self.packed_weights and self.fast_prefill else []),
-        ]

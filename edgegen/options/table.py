@@ -570,25 +570,13 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         note="Smaller chunks need less memory, and others wait less for the next step.",
     ),
     Option(
-        "sessions",
+        "kernels",
         "Speed and memory",
-        OneOf(("one", "two"), "'one' or 'two', not"),
-        "One ONNX Runtime session over one packed copy of the weights, or one per graph.",
-    ),
-    Option(
-        "packed_weights",
-        "Speed and memory",
-        Switch(),
-        "Map weights that are packed for this processor, and pack them the first time.",
-        note="Kept in EDGEGEN_HOME, 2.3 times the size of the bundle's; a start takes less memory and time.",
-    ),
-    Option(
-        "fast_prefill",
-        "Speed and memory",
-        Switch(),
-        "Prefill with matrices of their own, rounded for speed.",
-        note="About half the time, for the memory of the layers' weights once more and a little exactness; for bundles "
-        "exported with `export(…, fast_prefill=True)`.",
+        OneOf(("auto", "stock"), "'auto' or 'stock', not"),
+        "Use edgegen's own kernels, or 'stock': ONNX Runtime's.",
+        _RUNNING,
+        note="`auto` uses them where there is a library for this platform, also for a draft model. "
+        "See [Kernels](kernels.md).",
     ),
     Option(
         "draft",

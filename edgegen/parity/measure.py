@@ -82,8 +82,7 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
 
 def graph_of(variant: GraphVariant, phase: Phase) -> str:
     """The file that is judged as the graph of ``phase``."""
-    # A fast prefill graph is judged by its logits of every position, so it stands in for decode, too.
-    return variant.prefill if phase == "prefill" or variant.fast_prefill else variant.decode
+    return variant.prefill if phase == "prefill" else variant.decode
 
 
 def greedy(decode: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.llm import LLM
+from edgegen.model.kernels import kernel_library
 from edgegen.model.loading import LoadProgress
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
@@ -20,7 +21,9 @@ _OF_FREE_MEMORY = 0.8
 """The default budget, as a share of what is free at the start: the rest is for prompts, buffers and the system."""
 
 _PACKED = {4: 1.4, 8: 1.15}
-"""Memory of weights, packed by ONNX Runtime, over their size on disk: by bits, as measured; 1 for others."""
+"""Memory of weights, packed by ONNX Runtime, over their size on disk: by bits, as measured; 1 for others.
+
+Kernels of ours read them where they are mapped: that is 1, too."""
 
 _ACTIVATIONS = 32 << 20
 """Bytes of the activations of one prefill chunk and the tokenizer, in models of the size that small machines run."""
@@ -60,7 +63,7 @@ class InstalledModels:
         self._closed = False
         bundles = [Bundle.open(folder) for folder in self._given.values()]
         for bundle in bundles:
-            bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill)
+            bundle.variant_with(engine.kv)
         free = available_memory()
         self._budget = int(free * _OF_FREE_MEMORY) if budget is None and free is not None else budget
         needed = self._memory(bundles[0])
@@ -155,8 +158,13 @@ class InstalledModels:
 
     def _fixed(self, bundle: Bundle) -> int:
         """Bytes beside the KV cache of its requests."""
-        draft = 0 if self._draft is None else _weights(self._draft) + _kv_of_one(self._draft, EngineOptions())
-        return _weights(bundle) + _ACTIVATIONS + draft
+        draft = 0 if self._draft is None else self._weights(self._draft) + _kv_of_one(self._draft, EngineOptions())
+        return self._weights(bundle) + _ACTIVATIONS + draft
+
+    def _weights(self, bundle: Bundle) -> int:
+        packed = self._engine.kernels == "stock" or kernel_library() is None
+        factor = _PACKED.get(bundle.manifest.quantization.linear.bits, 1) if packed else 1
+        return int(bundle.weights_size * factor)
 
     def _kv(self, bundle: Bundle) -> int:
         """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""
@@ -177,11 +185,7 @@ class InstalledModels:
             raise ModelLoadError("the server is being stopped.")
 
 
-def _weights(bundle: Bundle) -> int:
-    return int(bundle.weights_size * _PACKED.get(bundle.manifest.quantization.linear.bits, 1))
-
-
 def _kv_of_one(bundle: Bundle, engine: EngineOptions) -> int:
     """Bytes of the KV cache of one sequence as long as the context."""
-    kv = bundle.variant_with(engine.kv, fast_prefill=engine.fast_prefill).kv
+    kv = bundle.variant_with(engine.kv).kv
     return bytes_needed(kv, windows_of(kv, second_level_cache()), bundle.manifest.model.max_context)

@@ -79,7 +79,7 @@ def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftMo
         UsageError: their vocabularies differ.
     """
     _require_same_vocabulary(draft, bundle)
-    runner = open_runner(draft, replace(options, kv=None, fast_prefill=False))
+    runner = open_runner(draft, replace(options, kv=None))
     # A decode step takes as long as reading the weights.
     read = [one.weights_size for one in (draft, bundle)]
     return DraftModel(runner, read[0] / read[1], options.prefill_chunk)

@@ -28,10 +28,10 @@ PARITY = "parity.json"
 PARITY_REFERENCE = "reference.npz"
 
 
-def graph_files(kv: KVSpec, *, fast: bool = False) -> tuple[str, str]:
+def graph_files(kv: KVSpec) -> tuple[str, str]:
     """Names of the prefill and decode graphs over such a cache."""
     suffix = "" if kv.dtype == "float32" else f".kv-{kv.dtype}"
-    return f"prefill{suffix}{'.fast' if fast else ''}.onnx", f"decode{suffix}.onnx"
+    return f"prefill{suffix}.onnx", f"decode{suffix}.onnx"
 
 
 def build_manifest(
@@ -45,7 +45,6 @@ def build_manifest(
 ) -> Manifest:
     """The manifest of the bundle ``name``, of what ``writer`` has so far; ``recipe``: what became of the weights;
     ``hidden``: the prefill graphs' output of hidden states."""
-    kinds = [(kv, fast) for fast in prepared.prefills for kv in prepared.kvs]
     return Manifest(
         format_version=FORMAT_VERSION,
         name=name,
@@ -53,7 +52,7 @@ def build_manifest(
         source=checkpoint.source,
         model=facts.model,
         quantization=recipe,
-        variants=tuple(_variant(recipe, facts, kv, hidden, fast=fast) for kv, fast in kinds),
+        variants=tuple(_variant(recipe, facts, kv, hidden) for kv in prepared.kvs),
         tokenizer=TOKENIZER if TOKENIZER in writer.files else None,
         generation_config=GENERATION_CONFIG,
         parity=PARITY,
@@ -63,14 +62,12 @@ def build_manifest(
     )
 
 
-def _variant(
-    recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: HiddenStates | None, *, fast: bool
-) -> GraphVariant:
-    prefill, decode = graph_files(kv, fast=fast)
+def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: HiddenStates | None) -> GraphVariant:
+    prefill, decode = graph_files(kv)
     name = recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}"
     minimum = facts.minimum_onnxruntime
     return GraphVariant(
-        name=f"{name}-fast-prefill" if fast else name,
+        name=name,
         prefill=prefill,
         decode=decode,
         weights=WEIGHTS,
@@ -83,7 +80,6 @@ def _variant(
         kv=kv,
         contract=GraphContract(),
         rotary=facts.rotary,
-        fast_prefill=fast,
         hidden_states=hidden,
     )
 

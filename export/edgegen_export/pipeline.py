@@ -16,6 +16,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization, is_safe_path
 from edgegen.errors import UsageError, one_or_list
 from edgegen.model.interfaces import Runner
+from edgegen.model.ort_session import OneSession
 from edgegen.parity.measure import graph_of
 from edgegen.parity.report import ParityReport
 from edgegen.system import trim_memory
@@ -26,8 +27,7 @@ from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
 from edgegen_export.generation_config import generation_config
-from edgegen_export.graph.packed_graphs import PackedGraphs
-from edgegen_export.graph.parameters import FastParameters, StoredParameters
+from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
     PARITY,
@@ -60,7 +60,6 @@ def export(
     fast: bool = False,
     calibration: Path | None = None,
     bits_budget: float | None = None,
-    fast_prefill: bool = False,
     with_hidden: bool = False,
     eval_text: Path | None = None,
     via: Via = "edgegen",
@@ -77,7 +76,6 @@ def export(
     ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
     ``calibration``: a text file to run it on; by default text sampled from the model.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
-    ``fast_prefill``: add variants that prefill faster, with the layers' matrices stored once more, rounded per row.
     ``with_hidden``: have the prefill graphs give the last hidden states too, for embeddings.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
@@ -95,7 +93,7 @@ def export(
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
     progress = progress or Silent()
-    options = QuantizationOptions(scheme, fast, calibration, bits_budget, fast_prefill)
+    options = QuantizationOptions(scheme, fast, calibration, bits_budget)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden)
@@ -195,15 +193,12 @@ def _write_graphs(
     params = StoredParameters(prepared.tensors, prepared.recipe, sink, on_tensor, prepared.blocks)
     graphs, states = dict[str, ModelProto](), dict[str, bytes]()
     for kv in prepared.kvs:
-        for fast in prepared.prefills:
-            of_prefill = FastParameters(params) if fast else params
-            prefill, decode = graph_files(kv, fast=fast)
-            made = hidden.build(kv, of_prefill) if hidden else model.build(kv, of_prefill, "prefill")
-            graphs[prefill] = made.model(WEIGHTS)
-            if not fast:
-                graphs[decode] = model.build(kv, params, "decode").model(WEIGHTS)
-            if graph := model.build_states(kv, of_prefill):
-                states[prefill] = graph.model(WEIGHTS).SerializeToString()
+        prefill, decode = graph_files(kv)
+        made = hidden.build(kv, params) if hidden else model.build(kv, params, "prefill")
+        graphs[prefill] = made.model(WEIGHTS)
+        graphs[decode] = model.build(kv, params, "decode").model(WEIGHTS)
+        if graph := model.build_states(kv, params):
+            states[prefill] = graph.model(WEIGHTS).SerializeToString()
     writer.files[WEIGHTS] = sink.close()
     params.refuse_not_finite()
     for name, graph in graphs.items():
@@ -223,26 +218,25 @@ def _compare(
     """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle."""
     bundle, facts = Bundle(writer.target, manifest, writer.folder), model.facts.model
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
-    with PackedGraphs(writer.folder) as packed:
 
-        def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
-            graphs = packed.open(bundle.file(graph_of(variant, phase)).read_bytes(), keep_spinning=False)
-            return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
+    def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
+        graphs = OneSession(bundle.file(graph_of(variant, phase)), keep_spinning=False)
+        return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
-        reference = record_reference(
-            model.reference,
-            ids,
-            facts.max_context,
-            partial(open_runner, bundle.variant, "decode"),
-            lambda x: of_model.append(scratch.kept(x[0, :POSITIONS])),
-        )
-        writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
-        errors = {
-            v.name: layer_errors(bundle, v, partial(packed.open, states[v.prefill]), of_model, ids, scratch)
-            for v in manifest.variants
-            if v.prefill in states
-        }
-        report = compare(bundle, open_runner, reference, text, errors, progress.advance)
+    reference = record_reference(
+        model.reference,
+        ids,
+        facts.max_context,
+        partial(open_runner, bundle.variant, "decode"),
+        lambda x: of_model.append(scratch.kept(x[0, :POSITIONS])),
+    )
+    writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
+    errors = {
+        v.name: layer_errors(bundle, v, states[v.prefill], of_model, ids, scratch)
+        for v in manifest.variants
+        if v.prefill in states
+    }
+    report = compare(bundle, open_runner, reference, text, errors, progress.advance)
     for warning in parity_warnings(report, manifest, can_be_calibrated=model.can_calibrate):
         progress.warn(warning)
     writer.add(PARITY, _to_json(report.to_json()))

@@ -48,7 +48,6 @@ class QuantizationOptions:
     fast: bool = False
     calibration: Path | None = None
     bits_budget: float | None = None
-    fast_prefill: bool = False
 
     def refuse_contradictions(self, via: Via) -> None:
         """
@@ -65,8 +64,6 @@ class QuantizationOptions:
             problems.append("a bits budget is for int4 without --fast")
         elif budget is not None and not LEAST_BUDGET <= budget <= MOST_BUDGET:
             problems.append(f"a bits budget lies between {LEAST_BUDGET} and {MOST_BUDGET}, not at {budget:g}")
-        if self.fast_prefill and (via == "optimum" or self.scheme not in ("int8", "int4")):
-            problems.append("a fast prefill is for int8 and int4 bundles of edgegen's own graphs")
         if problems:
             raise UsageError(one_or_list(problems))
 
@@ -74,15 +71,12 @@ class QuantizationOptions:
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """``tensors`` as they are to be stored by ``recipe``; ``blocks`` has matrices that are quantized already, by their
-    (fused) module and format; ``kvs``: the KV caches there are graphs for; ``prefills``: whether variants have a fast
-    one, or there are both.
-    """
+    (fused) module and format; ``kvs``: the KV caches there are graphs for, the preferred one first."""
 
     tensors: Mapping[str, LazyTensor]
     recipe: Quantization
     blocks: Callable[[str, MatrixFormat], Blocks | None]
     kvs: tuple[KVSpec, ...]
-    prefills: tuple[bool, ...]
 
 
 def prepare(
@@ -131,7 +125,9 @@ def prepare(
         sample = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
-    return Prepared({**tensors, **scales}, recipe, blocks, kvs, (False, True) if options.fast_prefill else (False,))
+    if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
+        kvs = kvs[::-1]
+    return Prepared({**tensors, **scales}, recipe, blocks, kvs)
 
 
 def _nothing(module: str, form: MatrixFormat) -> Blocks | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from edgegen.bundle.manifest import GraphContract, GraphVariant
 from edgegen.model.interfaces import Runner
+from edgegen.model.ort_session import OneSession
 from edgegen.system import trim_memory
-from edgegen_export.graph.packed_graphs import PackedGraphs
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.model_source import ModelSource
 from edgegen_export.output.bundle_writer import WeightsFile
@@ -25,7 +25,7 @@ _GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
 
 @contextmanager
 def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]:
-    """Write the weights into ``folder`` and open the graph over them; they are gone afterwards.
+    """Write graph and weights into ``folder`` and open them; they are gone afterwards.
 
     Raises:
         TensorError: weights are not finite.
@@ -38,6 +38,7 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
         sink.close()
     finally:
         sink.abandon()
+    (folder / _GRAPH).write_bytes(graph.SerializeToString())
     variant = GraphVariant(
         name="sampled",
         prefill=_GRAPH,
@@ -49,13 +50,12 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
         kv=facts.kv,
         contract=GraphContract(),
         rotary=facts.rotary,
-        fast_prefill=False,
         minimum_onnxruntime=facts.minimum_onnxruntime,
     )
-    del params
-    trim_memory()  # of what writing took, before the weights are packed
-    with PackedGraphs(folder) as packed:
-        graphs = packed.open(graph.SerializeToString(), keep_spinning=False)
-        yield scratch_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context, Scratch(folder))
-        del graphs
-    (folder / _WEIGHTS).unlink()
+    del params, graph
+    trim_memory()  # of what writing took, before the weights are opened
+    graphs = OneSession(folder / _GRAPH, keep_spinning=False)
+    yield scratch_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context, Scratch(folder))
+    del graphs
+    for name in (_GRAPH, _WEIGHTS):
+        (folder / name).unlink()

@@ -12,6 +12,7 @@ VOCAB = 97
 class CountingModel(SteppedModel):
     def __init__(self, *, batches: bool) -> None:
         self.batches = batches
+        self.weights = np.zeros(0, np.uint8)
         self._last: Ids = np.zeros(0, np.int64)
 
     def start(self, prompts: Ids) -> Ids:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bench.compare.environments import ROOT
+from bench.compare.memory import memory
 from bench.compare.peers.protocol import MISSING, Generation, Ids, Logits, Model, Protocol, measure
 from tests.bench.fake_peer import VOCAB, CountingModel, CountingPeer
 
@@ -36,9 +37,26 @@ def test_everything_is_measured_and_the_batch_last() -> None:
         assert len(measured[metric]["all"]) == repeats
 
 
+@pytest.mark.skipif(memory() is None, reason="only Linux tells what a process has to itself")
+def test_memory_is_read_before_the_libraries_and_after_loading() -> None:
+    measured = lines(LoadingPeer(), PROTOCOL)
+    assert [*measured].index("bare_private_bytes") < [*measured].index("import_s")
+    assert [*measured].index("loaded_private_bytes") < [*measured].index("cold_s")
+    grown = measured["loaded_private_bytes"]["value"] - measured["bare_private_bytes"]["value"]
+    assert 60e6 < grown < 90e6
+    assert measured["loaded_kv_bytes"]["value"] == 0
+
+
 def test_a_peer_that_takes_one_prompt_at_a_time_has_no_batch() -> None:
     protocol = Protocol("alone", 1, VOCAB, 64, (4, 9), 12, 2, 3, 5, started=0.0)
     assert "batch_s" not in lines(CountingPeer(), protocol)
+
+
+class LoadingPeer(CountingPeer):
+    def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
+        model = CountingModel(batches=True)
+        model.weights = np.ones(64 << 20, np.uint8)
+        return model
 
 
 class EndsEarly(Model):

@@ -78,6 +78,17 @@ def test_ratios_are_taken_within_rounds() -> None:
     assert metric.gain(slow_then_fast, peer) == pytest.approx(2.0)
 
 
+def test_private_memory_is_over_the_bare_process_and_without_kv_cache(shape: ShapeReport) -> None:
+    ours = {"bare_private_bytes": 20e6, "loaded_private_bytes": 50e6, "loaded_kv_bytes": 0}
+    theirs = {"bare_private_bytes": 30e6, "loaded_private_bytes": 190e6, "loaded_kv_bytes": 100e6}
+    mapped = {"bare_mapped_bytes": 5e6, "loaded_mapped_bytes": 12e6}
+    shape.results[0].rounds = [r | ours | mapped for r in shape.results[0].rounds]
+    shape.results[1].rounds = [r | theirs for r in shape.results[1].rounds]
+    row, gains = cells(shape.markdown(), "edgegen int8")
+    assert row[6:8] == ["30", "7"]
+    assert gains[6:8] == ["2.00× llama.cpp", "–"]  # 30 against 60 MB; nobody else's mapped pages are known
+
+
 def test_the_page_gets_the_tables_between_its_markers(tmp_path: Path, shape: ShapeReport) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- peers:begin -->\nwhat was there\n<!-- peers:end -->\nafter\n")

@@ -77,6 +77,7 @@ class TestAnswers:
         assert ", 1 thread, " in machine
         assert "; edgegen " in machine
         assert ", onnxruntime " in machine
+        assert ", kernels: " in machine
 
     def test_json_has_figures_and_every_single_measurement(
         self, edgegen: Edgegen, model: str, int8_bundle: Bundle
@@ -86,7 +87,7 @@ class TestAnswers:
         assert done.stdout.count(b"\n") == 1
         record = json.loads(done.stdout)
         assert set(record) == {"edgegen", "machine", "options", "results"}
-        assert set(record["machine"]) == {"processor", "system", "python"}
+        assert set(record["machine"]) == {"processor", "system", "python", "kernels"}
         assert record["options"] == {
             "prefill": [4, 16],
             "contexts": [8, 600],
@@ -95,7 +96,7 @@ class TestAnswers:
             "threads": 1,
             "kv": "int8",
             "prefill_chunk": 8,
-            "fast_prefill": False,
+            "kernels": "auto",
         }
         (result,) = record["results"]
         assert (result["model"], result["threads"], result["kv"]) == (model, 1, "int8")

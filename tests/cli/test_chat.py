@@ -156,7 +156,7 @@ class TestPipe:
     def test_a_session_of_another_model_is_refused_at_once(self, edgegen: Edgegen, tmp_path: Path) -> None:
         kept = str(tmp_path / "kept")
         assert edgegen("chat", *GREEDY, stdin=f"Once upon a time\n/save {kept}\n".encode()).returncode == 0
-        done = edgegen("chat", "--kv", "int8", *GREEDY, stdin=f"/load {kept}\n".encode())
+        done = edgegen("chat", "--kv", "float32", *GREEDY, stdin=f"/load {kept}\n".encode())
         assert done.returncode == 1
         assert "the session was begun with another model" in done.stderr.decode()
 

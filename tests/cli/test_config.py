@@ -71,7 +71,7 @@ def test_values_are_those_that_generate_prints(capsys: Capture, monkeypatch: Set
 
 
 def test_the_kv_cache_is_the_bundles(capsys: Capture) -> None:
-    assert sources(capsys, "serve")["--kv"] == ("float32", "bundle")
+    assert sources(capsys, "serve")["--kv"] == ("int8", "bundle")
     assert sources(capsys, "eval")["--kv"] == ("the bundle's", "default")
 
 

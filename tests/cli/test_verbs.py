@@ -212,12 +212,15 @@ class TestVerify:
         better = replace(ParityReport.read(Bundle.open(copy)).preferred, max_kl=0.5)
         _replace_report(copy, better)
         assert run(["verify", "--parity", str(copy)]) == 0
-        assert "within tolerance of the stored report, but not the same: int8: max_kl 0.5" in capsys.readouterr().out
+        assert (
+            "within tolerance of the stored report, but not the same: int8-kv-int8: max_kl 0.5"
+            in capsys.readouterr().out
+        )
         _replace_report(copy, replace(better, perplexity_change=-0.5))
         assert run(["verify", "--parity", str(copy)]) == 1
         out, err = capsys.readouterr()
         assert "greedy prompts flipped" in out
-        assert "is worse on this machine than when it was exported: int8: perplexity +" in err
+        assert "is worse on this machine than when it was exported: int8-kv-int8: perplexity +" in err
 
     def test_a_damaged_bundle_is_not_generated_from(self, capsys: Capture, copy: Path) -> None:
         (copy / "v1" / "prefill.onnx").write_bytes(b"")
@@ -243,20 +246,20 @@ class TestInfo:
     def test_tells_of_its_variants(self, capsys: Capture, model: str) -> None:
         assert run(["info", model]) == 0
         out = capsys.readouterr().out
-        assert "int8 (float32 KV cache, 1.5 KiB per token), int8-kv-int8 (int8 KV cache, 0.4 KiB" in out
+        assert "int8-kv-int8 (int8 KV cache, 0.4 KiB per token), int8 (float32 KV cache, 1.5 KiB" in out
         assert run(["info", model, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
         assert [(v["kv_dtype"], v["kv_bytes_per_token"], v["minimum_onnxruntime"]) for v in facts["variants"]] == [
-            ("float32", 2 * 3 * 64 * 4, "1.23.2"),
             ("int8", 2 * 3 * 64, "1.27.0"),
+            ("float32", 2 * 3 * 64 * 4, "1.23.2"),
         ]
         assert facts["parity"]["variants"]["int8-kv-int8"]["mean_kl"] >= 0
 
     def test_computes_memory_by_the_formula(self, capsys: Capture, model: str) -> None:
         assert run(["info", model, "--context", "100", "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
-        assert facts["memory"]["kv_bytes_per_token"] == 2 * 3 * 64 * 4
-        assert facts["memory"]["kv_bytes"] == 100 * 2 * 3 * 64 * 4
+        assert facts["memory"]["kv_bytes_per_token"] == 2 * 3 * 64
+        assert facts["memory"]["kv_bytes"] == 100 * 2 * 3 * 64
         assert (facts["memory"]["context"], facts["max_context"]) == (100, 512)
         assert facts["memory"]["weights_bytes"] < facts["disk_bytes"]
 

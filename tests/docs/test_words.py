@@ -70,6 +70,7 @@ TERMS = {
         """,
     "docs/openai-client.md": "openai; stream; logprobs; JSON",
     "docs/parity.md": "KL divergence; top-1 agreement; perplexity; standard error; KV cache; hidden states",
+    "docs/kernels.md": "kernels; weights; bit-exact",
     "docs/performance.md": """
         prefill; decode; latency; throughput; memory bandwidth; chunked prefill; KV cache; bit-exact; sliding window
         attention; prefill graph; decode graph; speculative decoding; load time

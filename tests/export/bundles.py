@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
-from edgegen.model.interfaces import Cache, Runner
+from edgegen.bundle.manifest import KVDtype, Phase
+from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.loading import open_runner
+from edgegen.model.ort_session import Binding, OneSession, RunSwitch
 from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
@@ -18,6 +19,20 @@ from edgegen_export.quantize.recipe import Scheme
 
 Ids = NDArray[np.int64]
 Logits = NDArray[np.float32]
+
+
+class TwoSessions:
+    """A variant's two graphs, each in a session of its own, so that the decode graph runs too."""
+
+    def __init__(self, prefill: Path, decode: Path, threads: int) -> None:
+        self._graphs: dict[Phase, OneSession] = {
+            "prefill": OneSession(prefill, threads, keep_spinning=False),
+            "decode": OneSession(decode, threads, keep_spinning=False),
+        }
+        self.switch = RunSwitch()
+
+    def binding(self, phase: Phase) -> Binding:
+        return self._graphs[phase].binding(phase)
 
 
 def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle:
@@ -28,7 +43,12 @@ def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle
 def runner_of(
     bundle: Bundle, sessions: Literal["one", "two"] = "one", kv: KVDtype | None = None, threads: int = 1
 ) -> Runner[Any]:
-    return open_runner(bundle, EngineOptions(threads=threads, sessions=sessions, kv=kv))
+    """Of the prefill graph in ``one`` session, as edgegen runs it, or of both graphs, each in its own."""
+    if sessions == "one":
+        return open_runner(bundle, EngineOptions(threads=threads, kv=kv))
+    variant, model = bundle.variant_with(kv), bundle.manifest.model
+    graphs = TwoSessions(bundle.file(variant.prefill), bundle.file(variant.decode), threads)
+    return make_runner(graphs, variant, model.vocab_size, model.max_context)
 
 
 def decoded(runner: Runner[Any], cache: Cache, ids: Sequence[int]) -> Logits:

@@ -221,7 +221,7 @@ def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(tmp_
         bundle = Bundle.open(tmp_path / "bundle")
         bundle.verify()
         assert bundle.manifest.model.parameters == 124_439_808
-        # Twice the largest tensor in float32, and 150 MB; packed matrices and KV caches are in files.
+        # Twice the largest tensor in float32, and 150 MB; weights and KV caches are in files.
         assert peak_kib * 1024 <= 2 * 4 * 50257 * 768 + 150e6
     finally:
         shutil.rmtree(folder)

@@ -50,7 +50,7 @@ def hidden_states(runner: Runner[Any], ids: list[int], chunk: int) -> NDArray[np
     return np.concatenate(found)
 
 
-def exported(case: Case, folder: Path, scheme: Scheme = "fp32", *, fast_prefill: bool = False) -> tuple[Path, Bundle]:
+def exported(case: Case, folder: Path, scheme: Scheme = "fp32") -> tuple[Path, Bundle]:
     checkpoint = checkpoint_of(case, folder / "checkpoint")
     context = case.max_context
     bundle, _ = export(
@@ -59,7 +59,6 @@ def exported(case: Case, folder: Path, scheme: Scheme = "fp32", *, fast_prefill:
         scheme=scheme,
         max_context=context,
         with_hidden=True,
-        fast_prefill=fast_prefill,
     )
     return checkpoint, bundle
 
@@ -102,16 +101,6 @@ def test_quantized_ones_are_as_near_as_the_logits(name: str, scheme: Scheme, tmp
 
 def relative_error(found: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
-
-
-def test_a_fast_prefill_has_them_too(tmp_path: Path) -> None:
-    case = case_of("llama: base")
-    checkpoint, bundle = exported(case, tmp_path, "int8", fast_prefill=True)
-    ids = tokens(case, case.length, seed=1)
-    with LLM.load(bundle.path, options=EngineOptions(threads=1, fast_prefill=True)) as llm:
-        found = llm.embed(ids, pooling="last").vectors[0]
-    expected = last_hidden_state(checkpoint, ids)[-1]
-    assert found @ expected / np.linalg.norm(expected) > 0.99
 
 
 @pytest.mark.parametrize("name", ["llama: base", "gemma2: base", "mistral: base"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.compare.peers.protocol import status_bytes
+from bench.compare.memory import status_bytes
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions

@@ -40,7 +40,13 @@ def test_what_the_build_needs_is_copied() -> None:
     assert [name for name in copied if not (ROOT / name).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    files = {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
+    files = {
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        "pyproject.toml",
+        "hatch_build.py",
+        "kernels",
+    }
     assert files | {package.split("/")[0] for package in packages} == copied
 
 

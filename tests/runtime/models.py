@@ -194,7 +194,6 @@ def fake_variant(*, hidden: bool = False) -> GraphVariant:
         kv=KVSpec("float32", "in_place", {"full": CacheClass(None, "seqlens", "total")}, (layer,)),
         contract=GraphContract(),
         rotary=(),
-        fast_prefill=False,
         hidden_states=HiddenStates("hidden_states", HIDDEN_SIZE) if hidden else None,
     )
 

@@ -1,29 +1,49 @@
 """Adapter of edgegen through its public API: every token passes engine, sampler and detokenizer."""
 
 import importlib
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bench.compare.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 if TYPE_CHECKING:
+    from edgegen.bundle.manifest import KVDtype
     from edgegen.model.interfaces import Runner
     from edgegen_export.quantize.recipe import Scheme
 
-SCHEMES: "dict[str, Scheme]" = {"": "int8", "int8-kv": "int8", "fast-prefill": "int8", "int4": "int4", "fp32": "fp32"}
-"""Quantization scheme by variant."""
+
+@dataclass(frozen=True)
+class Variant:
+    """How edgegen is used; everything else is as by default."""
+
+    scheme: "Scheme" = "int8"
+    kv: "KVDtype | None" = None
+    """None: the bundle's, int8 unless it is of fp32."""
+    kernels: Literal["auto", "stock"] = "auto"
+
+
+VARIANTS = {
+    "": Variant(),
+    "float32-kv": Variant(kv="float32"),
+    "stock": Variant(kernels="stock"),
+    "int4": Variant("int4"),
+    "int4-float32-kv": Variant("int4", kv="float32"),
+    "int4-stock": Variant("int4", kernels="stock"),
+    "fp32": Variant("fp32"),
+}
 
 
 class EdgegenModel(Model):
-    def __init__(self, bundle: Path, threads: int, variant: str) -> None:
+    def __init__(self, bundle: Path, threads: int, variant: Variant) -> None:
         from edgegen.llm import LLM
         from edgegen.options.engine import EngineOptions
 
-        kv = "int8" if variant == "int8-kv" else "float32"
-        self._options = EngineOptions(threads=threads, kv=kv, fast_prefill=variant == "fast-prefill")
+        _require_kernels(variant)
+        self._options = EngineOptions(threads=threads, kv=variant.kv, kernels=variant.kernels)
         self._llm = LLM.load(bundle, options=self._options)
 
     def generate(self, prompts: Ids, tokens: int) -> Generation:
@@ -38,15 +58,22 @@ class EdgegenModel(Model):
         return Generation(np.array([ids]), watch.laps)
 
     def _generate_rows(self, prompts: Ids, tokens: int) -> Generation:
-        """A batch of requests; a lap ends when each has its next token."""
+        """Requests that run together, as a user's do; a lap ends when each has its next token.
+
+        Prompts are prefilled one after the other, so the first request would be the first to end, and the last steps
+        would have fewer rows: each asks for more tokens than are taken.
+        """
         watch = Stopwatch()
+        most = tokens + len(prompts)
         streams = [
-            self._llm.stream(ids.tolist(), max_new_tokens=tokens, temperature=0, eos_token_id=()) for ids in prompts
+            self._llm.stream(ids.tolist(), max_new_tokens=most, temperature=0, eos_token_id=()) for ids in prompts
         ]
         columns = list[list[int]]()
         for _ in range(tokens):
             columns.append([next(stream).token_ids[0] for stream in streams])
             watch.lap()
+        for stream in streams:
+            stream.close()
         return Generation(np.array(columns).T, watch.laps)
 
     def logits(self, ids: Ids) -> Logits:
@@ -60,21 +87,30 @@ class EdgegenModel(Model):
         return open_runner(self._llm.bundle, self._options)
 
 
+def _require_kernels(variant: Variant) -> None:
+    """
+    Raises:
+        RuntimeError: the kernels are not compiled, and so would silently be measured without.
+    """
+    from edgegen.model.kernels import kernel_library
+
+    if variant.kernels == "auto" and variant.scheme != "fp32" and kernel_library() is None:
+        raise RuntimeError("edgegen has no kernels here: run python kernels/build.py, or compare edgegen-stock")
+
+
 class Edgegen(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         from edgegen_export.pipeline import export
 
+        scheme = VARIANTS[variant].scheme
         # Round to nearest: calibration on random weights would choose unrealistic formats.
-        fast_prefill = variant == "fast-prefill"
-        export(
-            str(checkpoint), out / "bundle", scheme=SCHEMES[variant], fast=variant != "fp32", fast_prefill=fast_prefill
-        )
+        export(str(checkpoint), out / "bundle", scheme=scheme, fast=scheme != "fp32")
 
     def imports(self) -> None:
         importlib.import_module("edgegen.llm")
 
     def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
-        return EdgegenModel(folder / "bundle", threads, variant)
+        return EdgegenModel(folder / "bundle", threads, VARIANTS[variant])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class LlamaCppModel(SteppedModel):
             verbose=False,
         )
         self._one: Any = self._llama.ctx
+        self.loaded_kv_bytes = self._kv_bytes()
         self._context = self._one
         self._last: Ids = np.zeros(0, np.int64)
         self._length = 0
@@ -47,6 +48,13 @@ class LlamaCppModel(SteppedModel):
     def logits(self, ids: Ids) -> Logits:
         self.start(ids[None])
         return self._logits(-1).copy()
+
+    def _kv_bytes(self) -> int:
+        """Its context has a cache for all positions from the start, zeros: keys and values in float16."""
+        model = self._llama.model
+        layers, heads = self._api.llama_model_n_layer(model), self._api.llama_model_n_head(model)
+        width = self._api.llama_model_n_embd(model) // heads * self._api.llama_model_n_head_kv(model)
+        return 2 * 2 * layers * width * self._api.llama_n_ctx(self._one)
 
     def _room_for(self, rows: int) -> Any:
         """A context for that many sequences, each as long as a single one."""

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.compare.footprint import installed_bytes
+from bench.compare.memory import memory, peak_bytes
 
 Ids = NDArray[np.int64]
 Logits = NDArray[np.float32]
@@ -60,6 +61,9 @@ class Model(ABC):
 
     batches = True
     """Whether it takes batches of prompts."""
+
+    loaded_kv_bytes = 0
+    """Bytes of KV cache that loading has filled; a runtime that allocates its cache with the first prompt has none."""
 
     @abstractmethod
     def generate(self, prompts: Ids, tokens: int) -> Generation:
@@ -144,7 +148,8 @@ class Protocol:
 
 
 def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, Any]]:
-    """Measure import, load, prefill, decode, memory and a batch in this process, in this order."""
+    """Measure import, load, prefill, decode and a batch in this process, in this order, and memory in between."""
+    yield from _memory("bare")
     start = time.perf_counter()
     peer.imports()
     imported = time.perf_counter()
@@ -152,6 +157,8 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
     loaded = time.perf_counter()
     yield {"metric": "import_s", "value": imported - start}
     yield {"metric": "load_s", "value": loaded - imported}
+    yield from _memory("loaded")
+    yield {"metric": "loaded_kv_bytes", "value": model.loaded_kv_bytes}
 
     rng = np.random.default_rng(0)
 
@@ -178,39 +185,19 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
         _, *steps = run(1, context, protocol.steps + 1)
         yield {"metric": f"decode_s@{context}", "value": median(steps), "all": steps}
 
-    yield from _memory()
+    yield {"metric": "peak_bytes", "value": peak_bytes()}
+    yield from _memory("used")
 
     if model.batches:
         _, *steps = run(protocol.rows, min(protocol.contexts), protocol.steps + 1)
         yield {"metric": "batch_s", "value": median(steps), "all": steps}
 
 
-def _memory() -> Iterator[dict[str, Any]]:
-    """Bytes: the peak of the resident set; where the kernel tells it, this process's own share now.
-
-    Not `ru_maxrss` on Linux: it survives `exec`, so it would report the parent's peak.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        yield {"metric": "peak_bytes", "value": status_bytes(status, "VmHWM:")}
-        rollup = Path("/proc/self/smaps_rollup")
-        yield {"metric": "pss_bytes", "value": status_bytes(rollup, "Pss:")}
-        yield {"metric": "anonymous_bytes", "value": status_bytes(rollup, "Anonymous:")}
-    elif sys.platform == "win32":
-        psutil = importlib.import_module("psutil")
-        yield {"metric": "peak_bytes", "value": psutil.Process().memory_info().peak_wset}
-    else:
-        resource = importlib.import_module("resource")
-        unit = 1 if sys.platform == "darwin" else 1024
-        yield {"metric": "peak_bytes", "value": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
-
-
-def status_bytes(path: Path, key: str) -> int:
-    """What a file of ``/proc`` says behind ``key``, in kB there, as bytes."""
-    for line in path.read_text().splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
-    raise ValueError(f"{path} has no {key}")
+def _memory(moment: str) -> Iterator[dict[str, Any]]:
+    """Bytes in memory now, by kind, where the system tells them."""
+    if (now := memory()) is not None:
+        yield {"metric": f"{moment}_private_bytes", "value": now.private}
+        yield {"metric": f"{moment}_mapped_bytes", "value": now.mapped}
 
 
 def run(peer: Peer) -> None:

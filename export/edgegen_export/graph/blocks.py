@@ -21,7 +21,7 @@ from edgegen_export.architecture.config import (
 )
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
-from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters, RowMatrix
+from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
@@ -139,7 +139,7 @@ def _norm_operator(g: GraphBuilder, norm: Norm, x: Value, weight: Value, *bias: 
     return operator(x, weight, *bias, axis=-1, epsilon=norm.eps)
 
 
-def linear(g: GraphBuilder, matrix: Matrix | RowMatrix, x: Value, bias: Tensor | None = None) -> Value:
+def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None) -> Value:
     """``x @ matrix.T + bias``: [b, t, columns] → [b, t, rows]."""
     added = g.weight(bias) if bias else NONE
     match matrix:
@@ -157,22 +157,7 @@ def linear(g: GraphBuilder, matrix: Matrix | RowMatrix, x: Value, bias: Tensor |
             )
         case FloatMatrix(weight):
             y = g.ms.FusedMatMul(x, g.weight(weight), transB=1)
-        case RowMatrix():
-            y = _by_row(g, matrix, x)
     return g.op.Add(y, added) if bias else y
-
-
-def _by_row(g: GraphBuilder, matrix: RowMatrix, x: Value) -> Value:
-    """``x @ matrix.T`` in 8-bit integers, with one activation scale per row of ``x``.
-
-    A row's result then does not depend on other rows. With ``DynamicQuantizeMatMul``, which has one scale, it would.
-    """
-    step, middle = g.constant(np.array(1 / 127, np.float32)), g.constant(np.array(128, np.uint8))
-    least = g.constant(np.array(np.finfo(np.float32).tiny, np.float32))
-    largest = g.op.Max(g.op.ReduceMax(g.op.Abs(x), g.axes(-1), keepdims=1), least)
-    codes = g.op.QuantizeLinear(g.op.Div(x, largest), step, middle)
-    product = g.ms.MatMulIntegerToFloat(codes, g.weight(matrix.codes), step, g.weight(matrix.scales), middle)
-    return g.op.Mul(product, largest)
 
 
 def activation(g: GraphBuilder, kind: Activation, x: Value) -> Value:
@@ -202,7 +187,7 @@ def attention(
     """
     module, own = f"layers.{layer}.attn", config.layers[layer]
     qkv = tuple(f"{module}.{name}" for name in "qkv")
-    packed = linear(g, params.layer_matrix(*qkv), x, params.bias(*qkv))
+    packed = linear(g, params.matrix(*qkv), x, params.bias(*qkv))
     if config.clip_qkv is not None:
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
@@ -241,7 +226,7 @@ def attention(
     )
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
-    projected = linear(g, params.layer_matrix(f"{module}.o"), attended)
+    projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 
 
@@ -320,13 +305,13 @@ def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, 
     module = f"layers.{layer}.mlp"
     if config.gated:
         both = (f"{module}.gate", f"{module}.up")
-        wide = linear(g, params.layer_matrix(*both), x, params.bias(*both))
+        wide = linear(g, params.matrix(*both), x, params.bias(*both))
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
         hidden = g.op.Mul(activation(g, config.activation, gate), up)
     else:
-        up = linear(g, params.layer_matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
+        up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
         hidden = activation(g, config.activation, up)
-    down = linear(g, params.layer_matrix(f"{module}.down"), hidden)
+    down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 
 

@@ -18,7 +18,7 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, one_or_list
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import Tensor
-from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_per_row, round_rows
+from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.threads import in_threads
@@ -57,14 +57,6 @@ class BlockMatrix:
     accuracy_level: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowMatrix:
-    """A matrix quantized per row for integer products: codes int8 [columns, rows], scales float32 [rows]."""
-
-    codes: Tensor
-    scales: Tensor
-
-
 Matrix = FloatMatrix | BlockMatrix
 
 
@@ -72,10 +64,6 @@ class Parameters(Protocol):
     """Weights by module name; several modules give one fused weight, their rows concatenated."""
 
     def matrix(self, *modules: str) -> Matrix: ...
-
-    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
-        """Like ``matrix``, for a linear layer between embedding and head."""
-        ...
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         """The weights of ``count`` experts: gate and up with alternating rows, and down. The first axis is the expert;
@@ -118,7 +106,6 @@ class StoredParameters:
         self._on_tensor = on_tensor
         self._prepared = prepared
         self._matrices: dict[str, Matrix] = {}
-        self._row_matrices: dict[str, RowMatrix] = {}
         self._vectors: dict[str, Tensor] = {}
         self._not_finite: list[str] = []
         self._lock = Lock()
@@ -146,22 +133,6 @@ class StoredParameters:
     def matrix(self, *modules: str) -> Matrix:
         weight = fused_weight(self._tensors, modules)
         return self._matrix(fused_name(modules), weight, weight.shape[1])
-
-    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
-        return self.matrix(*modules)
-
-    def row_matrix(self, *modules: str) -> RowMatrix:
-        """The matrix quantized per row, stored in addition."""
-        module = fused_name(modules)
-        if module not in self._row_matrices:
-            source = fused_weight(self._tensors, modules)
-            rows, columns = source.shape
-            codes, scales = np.empty((columns, rows), np.int8), np.empty(rows, np.float32)
-            for start, stop, slab in source.slabs():
-                codes[:, start:stop], scales[start:stop] = round_per_row(slab)
-            name = f"{module}.weight.by_row"
-            self._row_matrices[module] = RowMatrix(self._append(name, codes), self._append(f"{name}.scales", scales))
-        return self._row_matrices[module]
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         gate_up, down = expert_weights(self._tensors, module)
@@ -262,28 +233,6 @@ class StoredParameters:
                 self._not_finite.append(name)
 
 
-@dataclass(frozen=True, slots=True)
-class FastParameters:
-    """``stored`` with the layers' matrices quantized per row, for the fast prefill graph."""
-
-    stored: StoredParameters
-
-    def matrix(self, *modules: str) -> Matrix:
-        return self.stored.matrix(*modules)
-
-    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
-        return self.stored.row_matrix(*modules)
-
-    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
-        return self.stored.experts(module, count)
-
-    def bias(self, *modules: str) -> Tensor | None:
-        return self.stored.bias(*modules)
-
-    def vector(self, name: str) -> Tensor:
-        return self.stored.vector(name)
-
-
 class FedParameters:
     """Parameters as graph inputs; ``feeds`` reads the weights that the graph asked for.
 
@@ -303,9 +252,6 @@ class FedParameters:
         weight = fused_weight(self._tensors, modules)
         rows, columns = weight.shape
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
-
-    def layer_matrix(self, *modules: str) -> Matrix | RowMatrix:
-        return self.matrix(*modules)
 
     def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
         def fed(name: str, weight: LazyTensor) -> FloatMatrix:

@@ -4,7 +4,7 @@ The bundle's graphs give logits only. One more graph, of the same blocks over th
 (:func:`decoder.build_states`), gives the residual stream after each layer. It runs once, and no bundle keeps it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from edgegen_export.scratch_runner import scratch_runner
 POSITIONS = 128
 """Of the text's first window: the states of all layers are in memory at once."""
 
+_GRAPH = "states.onnx"
+
 States = NDArray[np.float32]
 
 
@@ -28,7 +30,7 @@ States = NDArray[np.float32]
 def layer_errors(
     bundle: Bundle,
     variant: GraphVariant,
-    open_states: Callable[[], OneSession],
+    graph: bytes,
     of_model: Sequence[States],
     ids: NDArray[np.int64],
     scratch: Scratch,
@@ -37,16 +39,16 @@ def layer_errors(
 
     At each position it is the L2 norm of the difference, divided by that of the model's states. Its mean over positions
     weighs the first token, whose states are often a hundred times larger than all later ones, like any other token.
-    ``open_states`` opens the graph that gives the states of ``variant``. ``of_model``: the unquantized model's states
-    [t, d] after each layer, of at least :data:`POSITIONS`. ``ids`` [windows, t]: the text;
-    ``scratch``: where states and KV cache are kept.
+    ``graph``: gives the states of ``variant``, serialized. ``of_model``: the unquantized model's states [t, d] after
+    each layer, of at least :data:`POSITIONS`. ``ids`` [windows, t]: the text; ``scratch``: where states and KV cache
+    are kept.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph.
     """
     text = ids[:1, :POSITIONS]
     shape = (text.shape[1], bundle.manifest.model.hidden_size)
-    found = _states(bundle, variant, open_states(), text[0].tolist(), shape, scratch)
+    found = _states(bundle, variant, graph, text[0].tolist(), shape, scratch)
     errors: list[float] = []
     for states, expected in zip(found, of_model, strict=True):
         distance: States = np.linalg.norm(states - expected[: len(states)], axis=-1)
@@ -57,10 +59,16 @@ def layer_errors(
 
 
 def _states(
-    bundle: Bundle, variant: GraphVariant, session: OneSession, ids: list[int], shape: tuple[int, int], scratch: Scratch
+    bundle: Bundle, variant: GraphVariant, graph: bytes, ids: list[int], shape: tuple[int, int], scratch: Scratch
 ) -> list[States]:
     """The residual stream after each layer, of ``shape`` [t, d], in the quantized model."""
-    graphs, model = _StatesGraph(session, len(variant.kv.layers), shape, scratch), bundle.manifest.model
+    path, model = bundle.file(_GRAPH), bundle.manifest.model
+    path.write_bytes(graph)  # beside the weights, for ONNX Runtime looks for them nowhere else
+    try:
+        session = OneSession(path, keep_spinning=False)
+    finally:
+        path.unlink()
+    graphs = _StatesGraph(session, len(variant.kv.layers), shape, scratch)
     runner = scratch_runner(graphs, variant, model.vocab_size, model.max_context, scratch)
     runner.prefill(runner.new_cache(), 0, ids)
     return [buffer.array[0] for buffer in graphs.buffers]

@@ -118,9 +118,3 @@ def stored_bits(shape: tuple[int, ...], form: MatrixFormat) -> int:
     blocks = -(-k // block_size)
     zeros = 0 if form.symmetric else 8 * -(-blocks * form.bits // 8)
     return n * (blocks * (block_size * form.bits + 8 * SCALE.itemsize) + zeros)
-
-
-def round_per_row(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Codes int8 [columns, rows] and scales float32 [rows] of a matrix [rows, columns], in whole steps up to 127."""
-    scales = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
-    return np.rint(matrix.T / scales).astype(np.int8), scales

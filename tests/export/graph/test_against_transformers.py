@@ -254,7 +254,7 @@ def test_the_manifest_describes_the_model_as_transformers_counts_it(tmp_path: Pa
     assert model.parameters == oracle.num_parameters()
     assert (model.family, model.num_layers, model.hidden_size) == ("gpt2", 2, 64)
     assert (model.vocab_size, model.max_context) == (oracle.config.vocab_size, oracle.config.n_positions)
-    assert bundle.variant.kv.bytes_per_token == 2 * 2 * 64 * 4
+    assert bundle.variant_with("float32").kv.bytes_per_token == 2 * 2 * 64 * 4
 
 
 def test_a_head_of_its_own_is_counted(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
-from edgegen.model.ort_session import TwoSessions
 from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer, LearnedPositions, Norm, QKNorm
 from edgegen_export.architecture.folding import folded
@@ -24,6 +23,7 @@ from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from tests.export.bundles import TwoSessions
 from tests.export.graph.decoder_formula import DecoderFormula
 from tests.runtime.models import fake_variant
 

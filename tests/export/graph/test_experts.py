@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
-from edgegen.model.loading import open_runner
-from edgegen.options.engine import EngineOptions
 from edgegen.parity.report import ParityReport
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
@@ -119,7 +117,7 @@ def test_weights_are_stored_once_and_counted(checkpoint: Path, bundle: Bundle) -
 def test_a_bundle_with_experts_asks_for_an_onnxruntime_that_has_them(tmp_path: Path, bundle: Bundle) -> None:
     assert {variant.minimum_onnxruntime for variant in bundle.manifest.variants} == {"1.31.0"}
     dense = checkpoint_of(BY_NAME["qwen3_moe: no experts in any layer"], tmp_path / "checkpoint")
-    assert export_to(dense, tmp_path / "bundle", "int8").variant.minimum_onnxruntime == "1.23.2"
+    assert export_to(dense, tmp_path / "bundle", "fp32").variant.minimum_onnxruntime == "1.23.2"
 
 
 def test_two_experts_per_token_leave_chunks_threads_and_graphs_bit_equal(bundle: Bundle) -> None:
@@ -128,8 +126,7 @@ def test_two_experts_per_token_leave_chunks_threads_and_graphs_bit_equal(bundle:
     for chunk in (2, 6, 16, 24):
         np.testing.assert_array_equal(prefilled(runner, runner.new_cache(), ids, chunk)[-1], whole)
     np.testing.assert_array_equal(decoded(runner, runner.new_cache(), ids)[-1], whole)
-    for options in (EngineOptions(threads=2), EngineOptions(sessions="two", threads=1)):
-        other = open_runner(bundle, options)
+    for other in (runner_of(bundle, threads=2), runner_of(bundle, "two")):
         np.testing.assert_array_equal(prefilled(other, other.new_cache(), ids, 48)[-1], whole)
 
 

@@ -42,10 +42,10 @@ def keys_and_values(cache: KVCache, slot: int) -> list[NDArray[Any]]:
 
 
 def poison(cache: KVCache) -> None:
-    """Fill with NaN whatever lies beyond each slot's length."""
+    """Fill with NaN, or a large code, whatever lies beyond each slot's length."""
     for slot in range(cache.slots):
         for buffer in cache.buffers(slot, 1):
-            buffer.array[0, :, cache.lengths[slot] :] = np.nan
+            buffer.array[0, :, cache.lengths[slot] :] = 127 if buffer.array.dtype == np.int8 else np.nan
 
 
 # Bit-equality.

@@ -11,8 +11,6 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import HiddenStates
 from edgegen.cli.info import describe
 from edgegen.errors import UsageError
-from edgegen.llm import LLM
-from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import random_ids, runner_of
 
@@ -57,19 +55,6 @@ def test_logits_have_the_same_bits_with_and_without(bundle: Bundle, int8_bundle:
     one_more = np.array([[7]], np.int64)
     np.testing.assert_array_equal(first.decode(caches[0], one_more).copy(), second.decode(caches[1], one_more))
     assert seen == [40]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [EngineOptions(threads=1, sessions="two"), EngineOptions(threads=1, packed_weights=True)],
-    ids=["two sessions", "packed weights"],
-)
-def test_embeddings_are_the_same_however_the_graphs_are_opened(bundle: Bundle, options: EngineOptions) -> None:
-    with (
-        LLM.load(bundle.path, options=EngineOptions(threads=1)) as llm,
-        LLM.load(bundle.path, options=options) as other,
-    ):
-        np.testing.assert_array_equal(llm.embed("Once upon a time").vectors, other.embed("Once upon a time").vectors)
 
 
 def test_the_exported_manifest_can_be_read_again(bundle: Bundle) -> None:

@@ -18,7 +18,6 @@ from edgegen.parity.reference import LIKELIEST, UNKNOWN
 from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
-from edgegen_export.graph.packed_graphs import PackedGraphs
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
@@ -161,8 +160,7 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     reference = LayerwiseModel(tensors, config, kv)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 30))
     grown = [states[0] * np.float32(1 + 0.25 * layer) for layer, states in enumerate(reference.states(ids))]
-    with PackedGraphs(bundle.content) as packed:
-        found = layer_errors(bundle, variant, lambda: packed.open(graph), grown, ids, Scratch())
+    found = layer_errors(bundle, variant, graph, grown, ids, Scratch())
     assert found == pytest.approx([0.25 * i / (1 + 0.25 * i) for i in range(len(config.layers))], abs=1e-5)
     assert not [path for path in bundle.content.iterdir() if path.name not in bundle.manifest.files]
 
@@ -236,7 +234,7 @@ def test_an_int8_cache_that_costs_more_than_the_weights_is_told() -> None:
 def test_outliers_rounded_plainly_are_told_by_a_real_export(test_data: Path, tmp_path: Path) -> None:
     source, heard = str(test_data / "models" / "stories260K-outliers"), Listener()
     export(source, tmp_path / "bundle", fast=True, progress=heard)
-    (text,) = [text for text in heard.warnings if text.startswith("int8 costs this model much")]
+    (text,) = [text for text in heard.warnings if text.startswith("int8-kv-int8 costs this model much")]
     assert text.endswith("export it without --fast")
     better = Listener()
     export(source, tmp_path / "bundle", progress=better, force=True)

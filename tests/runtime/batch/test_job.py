@@ -146,12 +146,12 @@ class TestSettings:
         found = first.fingerprint(int8_bundle)
         assert found == {
             "model": int8_bundle.digest,
-            "variant": "int8",
+            "variant": "int8-kv-int8",
             "max_new_tokens": "5",
             "temperature": "0.5",
         }
-        int8 = BatchSettings("fake", first.options, EngineOptions(kv="int8", threads=3))
-        assert int8.fingerprint(int8_bundle) == found | {"variant": "int8-kv-int8"}
+        float32 = BatchSettings("fake", first.options, EngineOptions(kv="float32", threads=3))
+        assert float32.fingerprint(int8_bundle) == found | {"variant": "int8"}
 
     def test_options_that_the_bundle_contradicts_are_refused_at_once(self, llm: LLM) -> None:
         with pytest.raises(UsageError, match="'no_such' is not an option"):

@@ -54,7 +54,7 @@ def test_int8_keys_and_values_are_a_quarter(int8_bundle: Bundle) -> None:
     options = BenchmarkOptions(prefill=(4,), contexts=(8,), batches=(1,), repeats=1, threads=1, kv="int8")
     (found,) = run_benchmark([int8_bundle.path], options)
     assert found.kv == "int8"
-    assert found.kv_bytes * 4 == 5 * int8_bundle.variant.kv.bytes_per_token
+    assert found.kv_bytes * 4 == 5 * int8_bundle.variant_with("float32").kv.bytes_per_token
 
 
 def test_a_bundle_needs_no_tokenizer(tmp_path: Path, int8_bundle: Bundle) -> None:

@@ -70,12 +70,6 @@ def test_the_size_of_chunks_does_not_change_the_ids(bundle: Bundle, choice: dict
     assert ids(cut, choice) == ids(whole, choice)
 
 
-@CHOICES
-def test_two_sessions_give_the_same_ids(bundle: Bundle, choice: dict[str, Any]) -> None:
-    one, two = (LLM.load(bundle.path, options=EngineOptions(threads=1, sessions=how)) for how in ("one", "two"))
-    assert ids(two, choice) == ids(one, choice)
-
-
 def test_a_cache_that_grew_gives_the_ids_of_one_that_had_room(bundle: Bundle) -> None:
     grown, roomy = (LLM.load(bundle.path, options=EngineOptions(threads=1)) for _ in range(2))
     long = {**GREEDY, "max_new_tokens": 400}

@@ -137,7 +137,7 @@ def test_options_cannot_be_changed_in_place() -> None:
         {"threads": 1.5},
         {"threads": 10**9},
         {"prefill_chunk": 1},
-        {"sessions": "three"},
+        {"kernels": "mine"},
         {"kv": "int4"},
         {"draft": ""},
         {"draft": 5},

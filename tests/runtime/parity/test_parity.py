@@ -235,7 +235,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_report_is_read_strictly(int8_bundle: Bundle, tmp_path: Path) -> None:
     report = ParityReport.read(int8_bundle)
     assert json.loads(json.dumps(report.to_json())) == json.loads(int8_bundle.file("parity.json").read_text())
-    assert report.preferred is report.variants["int8"]
+    assert report.preferred is report.variants["int8-kv-int8"]
     shutil.copytree(int8_bundle.path, tmp_path / "copy")
     raw = report.to_json()
     raw["toknes"] = raw.pop("tokens")

@@ -1,0 +1,47 @@
+/* Norms and activations: what is computed, and the functions of each instruction set that compute it.
+ *
+ * The arithmetic is the same on every instruction set, so that results have the same bits:
+ *   - Sums over a row are added in 16 floats, element i in that of i % 16, in ascending order; then the upper eight are
+ *     added to the lower eight, of these the upper four to the lower four, and so on. Squares are added by fma.
+ *   - Layer norm: mean = sum x / n; spread = sum (x - mean)^2 / n; y = fma((x - mean) * r, weight, bias) with
+ *     r = 1 / sqrt(spread + epsilon), computed in double and rounded once. Root mean square: mean is 0, and
+ *     y = (x * r) * weight, with the bias, if any, by fma.
+ *   - What is skipped is added first: x = (x + skip) + skip_bias.
+ *   - Activations are functions of float_math.h; a gate is multiplied in last.
+ */
+#ifndef EDGEGEN_FLOATS_H
+#define EDGEGEN_FLOATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SUMS 16
+
+typedef struct {
+  size_t width;
+  bool centered; /* layer norm; else root mean square */
+  float epsilon;
+  const float *weight, *bias, *skip_bias; /* [width]; the biases may be NULL */
+} Norm;
+
+typedef enum {
+  GELU,      /* x * P(X < x), X of a normal distribution */
+  GELU_TANH, /* x * logistic(1.59576912 * (x + 0.044715 * x^3)), which is 0.5 x (1 + tanh(half of that)) */
+  SILU,      /* x * logistic(x) */
+  TANH,
+  RELU,
+  ACTIVATIONS
+} Activation;
+
+typedef struct {
+  const char *name;
+  /* Normalizes one row. With `skip`, the sum goes to `sum`, which may be `y`; without, both are NULL. */
+  void (*normalize)(const Norm *norm, const float *x, const float *skip, float *sum, float *y);
+  /* y[i] = kind(x[i]), times factor[i] unless it is NULL. */
+  void (*activate)(Activation kind, const float *x, const float *factor, float *y, size_t count);
+} FloatKernels;
+
+/* Those of the instruction set whose matrix kernels have that name. */
+const FloatKernels *edgegen_float_kernels(const char *name);
+
+#endif

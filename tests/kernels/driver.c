@@ -1,0 +1,428 @@
+/* Runs the operators without ONNX Runtime: a table of functions of our own stands in for its API, each tensor lies
+ * in memory of exactly its size, and the tasks of a parallel loop run in a mixed order, or on threads.
+ *
+ * Prints a line for each case: what it is, and a hash of what the operator gave, or the words of its error. The hashes
+ * do not depend on the processor. Compiled with sanitizers, any access beyond a tensor ends the program.
+ */
+#include "operators.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct OrtStatus {
+  char message[200];
+};
+struct OrtValue {
+  int type;
+  size_t rank;
+  int64_t dimensions[16];
+  void *data;
+};
+struct OrtTensorTypeAndShapeInfo {
+  const OrtValue *value;
+};
+enum { INPUTS = 14, OUTPUTS = 3, ATTRIBUTES = 8, MOST_THREADS = 3 };
+struct OrtKernelInfo {
+  const char *names[ATTRIBUTES];
+  double values[ATTRIBUTES];
+  OrtValue *initializers[INPUTS];
+};
+struct OrtKernelContext {
+  OrtValue *inputs[INPUTS], outputs[OUTPUTS];
+  int types[OUTPUTS];
+};
+
+/* Two rows of random numbers, because how many a loop's order takes depends on the instruction set. */
+static uint64_t of_cases = 88172645463325252u, of_order = 88172645463325252u;
+static uint32_t next_of(uint64_t *state) {
+  *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+  return (uint32_t)(*state >> 32);
+}
+static uint32_t chance(void) { return next_of(&of_cases); }
+
+static size_t size_of(int type) {
+  return type == ORT_INT64 ? 8 : type == ORT_FLOAT || type == ORT_INT32 ? 4 : type == ORT_BFLOAT16 ? 2 : 1;
+}
+
+static size_t count_of(const OrtValue *value) {
+  size_t count = 1;
+  for (size_t i = 0; i < value->rank; i++) count *= (size_t)value->dimensions[i];
+  return count;
+}
+
+static void fill(OrtValue *value) {
+  value->data = malloc(count_of(value) * size_of(value->type));
+  if (!value->data && count_of(value)) abort();
+}
+
+/* ONNX Runtime's side. */
+static OrtStatus *create_status(int code, const char *message) {
+  OrtStatus *status = calloc(1, sizeof *status);
+  snprintf(status->message, sizeof status->message, "%d: %s", code, message);
+  return status;
+}
+static void release_status(OrtStatus *status) { free(status); }
+static OrtStatus *mutable_data(OrtValue *value, void **out) { return *out = value->data, NULL; }
+static OrtStatus *shape_of(const OrtValue *value, OrtTensorTypeAndShapeInfo **out) {
+  *out = malloc(sizeof **out);
+  (*out)->value = value;
+  return NULL;
+}
+static void release_shape(OrtTensorTypeAndShapeInfo *info) { free(info); }
+static OrtStatus *element_type(const OrtTensorTypeAndShapeInfo *info, int *out) {
+  return *out = info->value->type, NULL;
+}
+static OrtStatus *rank_of(const OrtTensorTypeAndShapeInfo *info, size_t *out) { return *out = info->value->rank, NULL; }
+static OrtStatus *dimensions_of(const OrtTensorTypeAndShapeInfo *info, int64_t *values, size_t count) {
+  for (size_t i = 0; i < count && i < info->value->rank; i++) values[i] = info->value->dimensions[i];
+  return NULL;
+}
+static const double *attribute_of(const OrtKernelInfo *info, const char *name) {
+  for (size_t i = 0; i < ATTRIBUTES && info->names[i]; i++)
+    if (!strcmp(name, info->names[i])) return &info->values[i];
+  return NULL;
+}
+static OrtStatus *attribute(const OrtKernelInfo *info, const char *name, int64_t *out) {
+  const double *value = attribute_of(info, name);
+  return value ? (*out = (int64_t)*value, NULL) : create_status(ORT_FAIL, "no such attribute");
+}
+static OrtStatus *real_attribute(const OrtKernelInfo *info, const char *name, float *out) {
+  const double *value = attribute_of(info, name);
+  return value ? (*out = (float)*value, NULL) : create_status(ORT_FAIL, "no such attribute");
+}
+static OrtStatus *input_count(const OrtKernelInfo *info, size_t *out) { return (void)info, *out = INPUTS, NULL; }
+static OrtStatus *input_name(const OrtKernelInfo *info, size_t index, char *out, size_t *size) {
+  return (void)out, *size = info->initializers[index] ? 2 : 1, NULL;
+}
+static OrtStatus *constant_input(const OrtKernelInfo *info, size_t index, int *constant, const OrtValue **out) {
+  *constant = info->initializers[index] != NULL;
+  *out = info->initializers[index];
+  return NULL;
+}
+static OrtStatus *context_input(const OrtKernelContext *context, size_t index, const OrtValue **out) {
+  return *out = context->inputs[index], NULL;
+}
+static OrtStatus *context_input_count(const OrtKernelContext *context, size_t *out) {
+  return (void)context, *out = INPUTS, NULL;
+}
+static OrtStatus *context_output_count(const OrtKernelContext *context, size_t *out) {
+  return (void)context, *out = OUTPUTS, NULL;
+}
+static OrtStatus *context_output(OrtKernelContext *context, size_t index, const int64_t *dimensions, size_t rank,
+                                 OrtValue **out) {
+  OrtValue *output = &context->outputs[index];
+  *output = (OrtValue){.type = context->types[index] ? context->types[index] : ORT_FLOAT, .rank = rank};
+  memcpy(output->dimensions, dimensions, rank * sizeof *dimensions);
+  fill(output);
+  return *out = output, NULL;
+}
+
+typedef struct {
+  void (*function)(void *, size_t);
+  void *data;
+  const size_t *order;
+  size_t first, total, step;
+} Share;
+
+static void *run_share(void *from) {
+  const Share *share = from;
+  for (size_t i = share->first; i < share->total; i += share->step) share->function(share->data, share->order[i]);
+  return NULL;
+}
+
+static size_t threads = 1;
+
+static OrtStatus *parallel(const OrtKernelContext *context, void (*function)(void *, size_t), size_t total,
+                           size_t batches, void *data) {
+  (void)context, (void)batches;
+  size_t *order = malloc((total + 1) * sizeof *order);
+  for (size_t i = 0; i < total; i++) order[i] = i;
+  for (size_t i = total; i > 1; i--) {
+    size_t other = next_of(&of_order) % i, kept = order[i - 1];
+    order[i - 1] = order[other], order[other] = kept;
+  }
+  pthread_t running[MOST_THREADS];
+  Share shares[MOST_THREADS];
+  for (size_t i = 0; i < threads; i++) {
+    shares[i] = (Share){function, data, order, i, total, threads};
+    if (threads > 1 && pthread_create(&running[i], NULL, run_share, &shares[i])) abort();
+  }
+  if (threads == 1) run_share(&shares[0]);
+  for (size_t i = 0; threads > 1 && i < threads; i++) pthread_join(running[i], NULL);
+  free(order);
+  return NULL;
+}
+
+enum { PLACES = 300 };
+static struct {
+  OrtFunction at[PLACES];
+} table;
+
+static void set_table(void) {
+  table.at[ORT_CREATE_STATUS] = (OrtFunction)create_status;
+  table.at[ORT_RELEASE_STATUS] = (OrtFunction)release_status;
+  table.at[ORT_GET_TENSOR_MUTABLE_DATA] = (OrtFunction)mutable_data;
+  table.at[ORT_GET_TENSOR_ELEMENT_TYPE] = (OrtFunction)element_type;
+  table.at[ORT_GET_DIMENSIONS_COUNT] = (OrtFunction)rank_of;
+  table.at[ORT_GET_DIMENSIONS] = (OrtFunction)dimensions_of;
+  table.at[ORT_GET_TENSOR_TYPE_AND_SHAPE] = (OrtFunction)shape_of;
+  table.at[ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO] = (OrtFunction)release_shape;
+  table.at[ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64] = (OrtFunction)attribute;
+  table.at[ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT] = (OrtFunction)real_attribute;
+  table.at[ORT_KERNEL_CONTEXT_GET_INPUT_COUNT] = (OrtFunction)context_input_count;
+  table.at[ORT_KERNEL_CONTEXT_GET_OUTPUT_COUNT] = (OrtFunction)context_output_count;
+  table.at[ORT_KERNEL_INFO_GET_INPUT_COUNT] = (OrtFunction)input_count;
+  table.at[ORT_KERNEL_INFO_GET_INPUT_NAME] = (OrtFunction)input_name;
+  table.at[ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR] = (OrtFunction)constant_input;
+  table.at[ORT_KERNEL_CONTEXT_GET_INPUT] = (OrtFunction)context_input;
+  table.at[ORT_KERNEL_CONTEXT_GET_OUTPUT] = (OrtFunction)context_output;
+  table.at[ORT_KERNEL_CONTEXT_PARALLEL_FOR] = (OrtFunction)parallel;
+}
+
+/* A case: a matrix, rows of x, and how far a part is from the length it should have. */
+typedef struct {
+  int64_t columns, rows, block, bits, count;
+  int zeros, bias, bfloat, lying; /* lying: 0, or the input that is one element short, or 5: x is */
+} Case;
+
+static OrtValue *tensor(int type, int64_t length) {
+  OrtValue *value = calloc(1, sizeof *value);
+  *value = (OrtValue){.type = type, .rank = 1, .dimensions = {length}};
+  fill(value);
+  uint8_t *bytes = value->data;
+  for (size_t i = 0; i < (size_t)length; i++) {
+    float number = (float)((int32_t)(chance() % 2001) - 1000) * 0x1p-14f;
+    uint32_t bits;
+    memcpy(&bits, &number, 4);
+    uint16_t half = (uint16_t)(bits >> 16);
+    if (type == ORT_FLOAT) memcpy(bytes + 4 * i, &number, 4);
+    else if (type == ORT_BFLOAT16) memcpy(bytes + 2 * i, &half, 2);
+    else bytes[i] = (uint8_t)chance();
+  }
+  return value;
+}
+
+static void drop(OrtValue *value) {
+  if (value) free(value->data);
+  free(value);
+}
+
+/* FNV-1a; all that is not a number is alike. */
+static uint64_t hash_of(const OrtValue *value) {
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; value->type == ORT_INT8 && i < count_of(value); i++)
+    hash = (hash ^ ((const uint8_t *)value->data)[i]) * 1099511628211u;
+  for (size_t i = 0; value->type == ORT_FLOAT && i < count_of(value); i++) {
+    uint32_t bits;
+    memcpy(&bits, (const char *)value->data + 4 * i, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) bits = 0x7fc00000;
+    for (size_t j = 0; j < 4; j++) hash = (hash ^ (bits >> j * 8 & 255)) * 1099511628211u;
+  }
+  return hash;
+}
+
+/* Runs an operator, prints the hash of its outputs or its error, and frees all tensors. */
+static void run(const OrtCustomOp *op, OrtKernelInfo *info, OrtKernelContext *context, size_t outputs) {
+  const OrtApi *api = (const OrtApi *)&table;
+  void *kernel = NULL;
+  OrtStatus *status = op->CreateKernelV2(op, api, info, &kernel);
+  if (!status) status = op->KernelComputeV2(kernel, context);
+  if (status) printf("%s\n", status->message);
+  else {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < outputs; i++) hash = hash * 31 + hash_of(&context->outputs[i]);
+    printf("%016" PRIx64 "\n", hash);
+  }
+  free(status);
+  for (size_t i = 0; i < OUTPUTS; i++) free(context->outputs[i].data);
+  if (kernel) op->KernelDestroy(kernel);
+  for (size_t i = 0; i < INPUTS; i++) {
+    if (context->inputs[i] != info->initializers[i]) drop(context->inputs[i]);
+    drop(info->initializers[i]);
+  }
+}
+
+static void run_case(const Case *c) {
+  int64_t blocks = (c->columns + c->block - 1) / c->block;
+  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2;
+  OrtKernelInfo info = {.names = {"K", "N", "bits", "block_size"},
+                        .values = {(double)c->columns, (double)c->rows, (double)c->bits, (double)c->block}};
+  info.initializers[1] = tensor(ORT_UINT8, c->rows * blocks * c->block * c->bits / 8 - (c->lying == 1));
+  info.initializers[2] = tensor(c->bfloat ? ORT_BFLOAT16 : ORT_FLOAT, c->rows * blocks - (c->lying == 2));
+  if (c->zeros) info.initializers[3] = tensor(ORT_UINT8, c->rows * zeros - (c->lying == 3));
+  if (c->bias) info.initializers[4] = tensor(ORT_FLOAT, c->rows - (c->lying == 4));
+  OrtValue *x = tensor(ORT_FLOAT, c->count * (c->columns - (c->lying == 5)));
+  x->rank = 2, x->dimensions[0] = c->count, x->dimensions[1] = c->columns - (c->lying == 5);
+  const uint32_t odd[] = {0x7fc00000, 0x7f800000, 0xff800000, 1, 0x7f7fffff, 0x0da24260, 0x80000000};
+  for (size_t i = chance() % 400; i < count_of(x); i += 1 + chance() % 400)
+    memcpy((char *)x->data + 4 * i, &odd[chance() % 7], 4);
+  OrtKernelContext context = {.inputs = {x}};
+  printf("K=%lld N=%lld block=%lld bits=%lld rows=%lld%s%s%s: ", (long long)c->columns, (long long)c->rows,
+         (long long)c->block, (long long)c->bits, (long long)c->count, c->zeros ? " zeros" : "", c->bias ? " bias" : "",
+         c->bfloat ? " bfloat16" : "");
+  run(&edgegen_block_matmul, &info, &context, 1);
+}
+
+static OrtValue *shaped(OrtValue *value, size_t rank, const int64_t *dimensions) {
+  value->rank = rank;
+  memcpy(value->dimensions, dimensions, rank * sizeof *dimensions);
+  return value;
+}
+
+/* Floats of up to 4, for scores and scales that matter. */
+static OrtValue *numbers(int64_t length, float factor, float least) {
+  OrtValue *value = tensor(ORT_FLOAT, length);
+  for (int64_t i = 0; i < length; i++) ((float *)value->data)[i] = ((float *)value->data)[i] * factor + least;
+  return value;
+}
+
+typedef struct {
+  int64_t heads, kv_heads, size, batch, tokens, past, window;
+  int codes, packed, rotary, bias, sink;
+  float cap;
+  int lying; /* 0; 1: a length beyond the capacity, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values */
+} Attention;
+
+static void run_attention(const Attention *a) {
+  const int64_t capacity = a->past + a->tokens + 3, widths = a->heads * a->size, others = a->kv_heads * a->size;
+  OrtKernelInfo info = {.names = {"num_heads", "kv_num_heads", "local_window_size", "do_rotary", "rotary_interleaved",
+                                  "scale", "softcap"},
+                        .values = {(double)a->heads, (double)a->kv_heads, (double)a->window, a->rotary != 0,
+                                   a->rotary == 2, 0.25, a->cap}};
+  OrtKernelContext context = {.types = {ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT}};
+  OrtValue **in = context.inputs;
+  const int64_t rows = a->batch * a->tokens, query = widths + (a->packed ? 2 * others : 0);
+  in[0] = shaped(numbers(rows * query, 40, 0), 3, (int64_t[]){a->batch, a->tokens, query});
+  for (size_t i = 1; i < 3 && !a->packed; i++) {
+    const int64_t width = others - (a->lying == 6 && i == 2);
+    in[i] = shaped(numbers(rows * width, 40, 0), 3, (int64_t[]){a->batch, a->tokens, width});
+  }
+  for (size_t i = 3; i < 5; i++) {
+    const int64_t length = a->batch * a->kv_heads * capacity * a->size;
+    OrtValue *past = a->codes ? tensor(ORT_UINT8, length) : numbers(length, 40, 0);
+    if (a->codes) past->type = ORT_INT8;
+    in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, a->size});
+  }
+  in[5] = tensor(ORT_INT32, a->batch);
+  for (int64_t b = 0; b < a->batch; b++)
+    ((int32_t *)in[5]->data)[b] = (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
+  in[6] = tensor(ORT_INT32, 1);
+  if (a->rotary) {
+    const int64_t pairs = a->size / 2 - a->rotary % 2;
+    for (size_t i = 7; i < 9; i++) in[i] = shaped(numbers(capacity * pairs, 10, 0), 2, (int64_t[]){capacity, pairs});
+    in[9] = shaped(tensor(ORT_INT64, rows), 2, (int64_t[]){a->batch, a->tokens});
+    for (int64_t i = 0; i < rows; i++) ((int64_t *)in[9]->data)[i] = a->lying == 5 ? capacity : i % capacity;
+  }
+  if (a->bias) {
+    const int64_t keys = capacity - (a->lying == 4 ? 4 : 0);
+    in[10] = shaped(numbers(a->heads * a->tokens * keys, 20, 0), 4, (int64_t[]){1, a->heads, a->tokens, keys});
+  }
+  if (a->sink) in[11] = numbers(a->heads - (a->lying == 3), 20, 0);
+  for (size_t i = 12; i < 14 && a->codes; i++)
+    in[i] = info.initializers[i] = numbers(others - (a->lying == 2), 0.01f, 0.02f);
+  printf("attention heads=%lld/%lld size=%lld rows=%lld tokens=%lld past=%lld window=%lld %d%d%d%d%d %g: ",
+         (long long)a->heads, (long long)a->kv_heads, (long long)a->size, (long long)a->batch, (long long)a->tokens,
+         (long long)a->past, (long long)a->window, a->codes, a->packed, a->rotary, a->bias, a->sink, (double)a->cap);
+  run(a->codes ? &edgegen_cached_attention_int8 : &edgegen_cached_attention, &info, &context, 3);
+}
+
+static void run_gather(int64_t columns, int64_t rows, int64_t block, int bits, int lying) {
+  const int64_t blocks = (columns + block - 1) / block, zeros = bits == 8 ? blocks : (blocks + 1) / 2;
+  OrtKernelInfo info = {.names = {"bits", "block_size"}, .values = {bits, (double)block}};
+  OrtKernelContext context = {0};
+  info.initializers[0] =
+      shaped(tensor(ORT_UINT8, rows * (columns * bits / 8)), 2, (int64_t[]){rows, columns * bits / 8});
+  info.initializers[2] = tensor(bits == 8 ? ORT_BFLOAT16 : ORT_FLOAT, rows * blocks - (lying == 2));
+  if (block == 32) info.initializers[3] = tensor(ORT_UINT8, rows * zeros - (lying == 3));
+  context.inputs[1] = tensor(ORT_INT64, 37);
+  for (size_t i = 0; i < 37; i++)
+    ((int64_t *)context.inputs[1]->data)[i] =
+        lying == 1 && i == 36 ? rows : (int64_t)(chance() % (uint32_t)(2 * rows)) - rows;
+  printf("gather columns=%lld rows=%lld block=%lld bits=%d: ", (long long)columns, (long long)rows, (long long)block,
+         bits);
+  run(&edgegen_block_gather, &info, &context, 1);
+}
+
+static void run_norm(int64_t width, int64_t rows, int centered, int lying) {
+  OrtKernelInfo info = {.names = {"centered", "epsilon"}, .values = {centered, 1e-5}};
+  OrtKernelContext context = {0};
+  context.inputs[0] = shaped(numbers(rows * width, 40, 1), 2, (int64_t[]){rows, width});
+  info.initializers[1] = numbers(width, 20, 1);
+  if (centered) info.initializers[2] = numbers(width - (lying == 1), 20, 1);
+  context.inputs[3] =
+      shaped(numbers(rows * width - (lying == 2 ? rows : 0), 40, 1), 2, (int64_t[]){rows, width - (lying == 2)});
+  printf("norm width=%lld rows=%lld %d: ", (long long)width, (long long)rows, centered);
+  run(&edgegen_norm, &info, &context, 2);
+}
+
+static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
+  OrtKernelInfo info = {.names = {"kind", "gate_axis"}, .values = {kind, gate}};
+  OrtKernelContext context = {0};
+  context.inputs[0] = shaped(numbers(rows * width, 100, 0), 2, (int64_t[]){rows, width});
+  printf("activation width=%lld rows=%lld %d %d: ", (long long)width, (long long)rows, kind, gate);
+  run(&edgegen_activation, &info, &context, 1);
+}
+
+static void run_others(void) {
+  for (int kind = 0; kind < 48; kind++) {
+    static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
+    static const int64_t LENGTHS[][3] = {{1, 1, 0},  {1, 5, 0},  {3, 1, 70}, {1, 9, 130},
+                                         {2, 7, 64}, {1, 70, 1}, {1, 1, 63}};
+    const int64_t *h = HEADS[kind % 6], *l = LENGTHS[kind % 7];
+    Attention a = {h[0],
+                   h[1],
+                   h[2],
+                   l[0],
+                   l[1],
+                   l[2],
+                   kind % 5 == 1   ? 16
+                   : kind % 5 == 3 ? 1
+                                   : -1,
+                   kind & 1,
+                   kind >> 1 & 1,
+                   kind % 3,
+                   kind % 4 == 2,
+                   kind % 4 == 3,
+                   kind % 7 == 2 ? 5.0f : 0,
+                   0};
+    run_attention(&a);
+  }
+  for (int lying = 1; lying <= 6; lying++) {
+    Attention a = {4, 2, 16, 2, 3, 5, -1, 1, 0, 1, 1, 1, 0, lying};
+    run_attention(&a);
+  }
+  for (int kind = 0; kind < 8; kind++) run_gather(64 + 32 * kind, 9 + kind, kind & 1 ? 32 : 64, kind & 2 ? 4 : 8, 0);
+  for (int lying = 1; lying <= 3; lying++) run_gather(96, 10, 32, 8, lying);
+  for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
+  for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
+  for (int kind = 0; kind < 10; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 5, kind > 4);
+}
+
+int main(int count, char **words) {
+  if (count > 1) threads = (size_t)atoi(words[1]);
+  if (threads < 1 || threads > MOST_THREADS) return 2;
+  set_table();
+  static const int64_t SHAPES[][2] = {{1, 1},    {31, 3},   {32, 5},   {33, 33},  {64, 8}, {96, 65},
+                                      {100, 31}, {160, 97}, {257, 40}, {520, 34}, {63, 2}, {129, 300}};
+  static const int64_t COUNTS[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 23, 41};
+  size_t next = 0;
+  for (size_t s = 0; s < sizeof SHAPES / sizeof *SHAPES; s++)
+    for (int kind = 0; kind < 16; kind++)
+      for (int again = 0; again < 3; again++, next++) {
+        Case c = {.columns = SHAPES[s][0], .rows = SHAPES[s][1], .bits = kind & 1 ? 4 : 8, .block = kind & 2 ? 64 : 32};
+        c.bfloat = kind & 4, c.zeros = kind & 8, c.bias = (int)next & 1;
+        c.count = COUNTS[(next * 5 + s) % (sizeof COUNTS / sizeof *COUNTS)];
+        run_case(&c);
+      }
+  for (int lying = 1; lying <= 5; lying++) {
+    Case c = {.columns = 100, .rows = 20, .block = 32, .bits = 8, .count = 3, .zeros = 1, .bias = 1, .lying = lying};
+    run_case(&c);
+    c.bits = 4, c.block = 64, c.bfloat = 1;
+    run_case(&c);
+  }
+  run_others();
+  return 0;
+}

@@ -1,0 +1,85 @@
+"""A graph of stock operators, and the same graph as it is rewritten, run by ONNX Runtime."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from edgegen.bundle.kernel_graph import with_kernels
+from edgegen.model.kernels import kernel_library
+
+needs_kernels = pytest.mark.skipif(kernel_library() is None, reason="the kernels are not compiled")
+
+Floats = NDArray[np.float32]
+
+
+def instruction_sets() -> list[str]:
+    """Those that this processor runs, by their names for EDGEGEN_ISA; an unknown name means the best there is."""
+    cpu = set(_flags())
+    x86 = {"avx512vnni": "avx512_vnni", "avx2": "avx2"}
+    arm = {"dotprod": "asimddp", "neon": "asimd"}
+    return [name for name, flag in {**x86, **arm}.items() if flag in cpu] + ["portable"]
+
+
+def _flags() -> Iterable[str]:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            return {word for line in lines if line.startswith(("flags", "Features")) for word in line.split()}
+    except OSError:
+        return ()
+
+
+@dataclass
+class Stock:
+    """A graph of these nodes; inputs are float32 and have any shape."""
+
+    nodes: Sequence[onnx.NodeProto]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    weights: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
+
+    def serialized(self) -> bytes:
+        def values(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
+            return [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+
+        tensors = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "stock", values(self.inputs), values(self.outputs), tensors)
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, ir_version=10, opset_imports=opsets).SerializeToString()
+
+    def rewritten(self) -> bytes:
+        return with_kernels(self.serialized())
+
+    def op_types(self) -> list[str]:
+        """Of the rewritten graph; ours have their domain before them."""
+        nodes = onnx.load_from_string(self.rewritten()).graph.node
+        return [f"edgegen.{node.op_type}" if node.domain == "edgegen" else node.op_type for node in nodes]
+
+    def run(self, feeds: Mapping[str, Floats], *, stock: bool = False, threads: int = 1) -> list[Floats]:
+        return session(self.serialized() if stock else self.rewritten(), threads).run(list(self.outputs), dict(feeds))
+
+
+def session(graph: bytes, threads: int = 1) -> Any:
+    """With our operators, on the CPU."""
+    options = cast(Any, ort).SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    options.register_custom_ops_library(str(kernel_library()))
+    return cast(Any, ort).InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def same_bits(a: Floats, b: Floats) -> bool:
+    return a.shape == b.shape and bool((a.view(np.uint32) == b.view(np.uint32)).all())
+
+
+def units(found: Floats, exact: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far off, in units of the last place that a float32 of that size has."""
+    step = np.spacing(np.maximum(np.abs(exact), np.finfo(np.float32).tiny).astype(np.float32)).astype(np.float64)
+    return np.abs(found.astype(np.float64) - exact) / step

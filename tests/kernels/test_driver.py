@@ -1,0 +1,116 @@
+"""The operators' C code by itself: under sanitizers, and on other processors, which an emulator plays."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.material import instruction_sets
+from tests.root import ROOT
+
+pytestmark = pytest.mark.slow  # compiling takes its time
+
+DRIVER = ROOT / "tests/kernels/driver.c"
+SOURCES = [path for path in sorted((ROOT / "kernels").glob("*.c")) if path.name != "register.c"]
+FLAGS = ["-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'kernels'}"]
+# Optimizing what a sanitizer has added would take minutes.
+SANITIZERS = {
+    "addresses and undefined behaviour": ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "threads": ["-O0", "-g", "-fsanitize=thread"],
+}
+BOARDS = {"Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]), "Raspberry Pi 4": ("cortex-a72", ["neon"])}
+MATRICES = 12 * 16 * 3
+LYING_MATRICES = 10
+CASES = MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10  # attention, gathers, norms, activations
+
+
+def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
+    """The driver, compiled; the test is skipped where the compiler is missing."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    files = [str(path) for path in (DRIVER, *SOURCES)]
+    subprocess.run([compiler, *FLAGS, *flags, *files, "-o", str(to), "-lm", "-pthread"], check=True)
+    return to
+
+
+def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated: str | None = None) -> list[str]:
+    """What the driver prints; it must end well."""
+    more = {"EDGEGEN_ISA": isa} | ({"QEMU_CPU": emulated} if emulated else {})
+    words = [*map(str, command), str(threads)]
+    done = subprocess.run(words, env=os.environ | more, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == CASES
+    return lines
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver for this machine, without shared libraries, so that an emulator needs none."""
+    static = ["-static"] if sys.platform == "linux" else []
+    return build(tmp_path_factory.mktemp("driver") / "driver", ["-O1", *static])
+
+
+@pytest.fixture(scope="module")
+def expected(program: Path) -> list[str]:
+    """By portable C, on this processor."""
+    return lines_of([program], "portable")
+
+
+def test_lengths_that_lie_are_told(expected: list[str]) -> None:
+    parts = ["codes have", "scales have", "zero points have", "biases have", "the last dimension of x is not K"]
+    parts = [part for part in parts for _ in "88"]
+    parts += ["a length is not between", "has kv_num_heads * size scales", "one sink for each head"]
+    parts += ["the bias has too few keys", "a position has no cosines", "keys and values are [batch, tokens"]
+    parts += ["there is no row 10", "scales have 29", "zero points have 29", "biases have 19", "skip has neither"]
+    told = [line for line in expected if ": 2: " in line]
+    assert told[:LYING_MATRICES] == expected[MATRICES:][:LYING_MATRICES]
+    assert all(part in line for part, line in zip(parts, told, strict=True)), told
+
+
+def test_outputs_of_cases_differ(expected: list[str]) -> None:
+    hashes = [line.rsplit(" ", 1)[1] for line in expected if ": 2: " not in line]
+    assert len(set(hashes)) > 0.9 * len(hashes)
+
+
+@pytest.mark.parametrize("name", SANITIZERS)
+def test_a_sanitizer_finds_nothing(name: str, expected: list[str], tmp_path: Path) -> None:
+    empty = tmp_path / "empty.c"
+    empty.write_text("int main(void) { return 0; }")
+    if subprocess.run(["cc", *SANITIZERS[name], str(empty), "-o", str(tmp_path / "empty")], check=False).returncode:
+        pytest.skip("this compiler has no such sanitizer")
+    checked = build(tmp_path / "driver", SANITIZERS[name])
+    for isa in instruction_sets():
+        for threads in (1, 3) if name != "threads" else (3,):
+            assert lines_of([checked], isa, threads) == expected, isa
+
+
+@pytest.fixture(scope="module")
+def for_boards(tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
+    """The driver for aarch64, emulated."""
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if emulator is None:
+        pytest.skip("there is no qemu-aarch64")
+    program = tmp_path_factory.mktemp("aarch64") / "driver"
+    return [emulator, build(program, ["-O2", "-static"], "aarch64-linux-gnu-gcc")]
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_boards_compute_the_same_bits(board: str, expected: list[str], for_boards: list[str | Path]) -> None:
+    processor, isas = BOARDS[board]
+    for isa in isas:
+        assert lines_of(for_boards, isa, emulated=processor) == expected, isa
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the driver is built for another processor than x86-64")
+def test_a_processor_without_avx512_computes_the_same_bits(expected: list[str], program: Path) -> None:
+    emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    if emulator is None:
+        pytest.skip("there is no qemu-x86_64")
+    for isa in ("", "avx2", "avx512vnni"):  # the last it does not have: the best it has runs
+        assert lines_of([emulator, program], isa, emulated="Haswell") == expected, isa

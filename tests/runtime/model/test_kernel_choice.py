@@ -1,0 +1,72 @@
+"""Which operators run: edgegen's kernels, or ONNX Runtime's where there are none, they do not load or by choice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.model import kernels, ort_session
+from edgegen.model.loading import open_runner
+from edgegen.options.engine import EngineOptions
+
+STOCK = EngineOptions(threads=1, kernels="stock")
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The library is no library."""
+    library = tmp_path / "edgegen_kernels.so"
+    library.write_bytes(b"of another platform")
+    monkeypatch.setattr(kernels, "_LIBRARY", library)
+    return library
+
+
+def logits(options: EngineOptions) -> NDArray[np.float32]:
+    runner = open_runner(Bundle.open(BundleStore().resolve(DEFAULT_MODEL)), options)
+    return runner.prefill(runner.new_cache(), 0, [*range(5, 45)]).copy()
+
+
+def test_a_library_that_cannot_be_loaded_is_one_line_and_stock_runs(broken: Path) -> None:
+    with pytest.warns(UserWarning, match="cannot be loaded, ONNX Runtime's operators run instead") as warned:
+        found = logits(EngineOptions(threads=1))
+    (warning,) = warned
+    assert str(broken) in str(warning.message)
+    assert "\n" not in str(warning.message)
+    np.testing.assert_array_equal(found, logits(STOCK))
+
+
+def test_stock_asks_for_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(ort_session, "kernel_library", lambda: asked.append("library"))
+    logits(STOCK)
+    assert asked == []
+    logits(EngineOptions(threads=1))
+    assert asked == ["library"]
+
+
+@pytest.mark.usefixtures("broken")
+def test_what_runs_is_said() -> None:
+    assert kernels.describe_kernels(wanted=False) == "stock"
+    assert kernels.describe_kernels().startswith("stock (")
+    assert kernels.describe_kernels() != "stock (no library for this platform: edgegen_kernels.so is not there)"
+
+
+def test_no_library_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernels, "_LIBRARY", tmp_path / "edgegen_kernels.so")
+    assert kernels.describe_kernels() == "stock (no library for this platform: edgegen_kernels.so is not there)"
+
+
+@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+def test_kernels_are_named_and_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels.describe_kernels() in ("avx512vnni", "avxvnni", "avx2", "dotprod", "neon", "portable")
+    monkeypatch.setenv("EDGEGEN_ISA", "portable")
+    assert kernels.describe_kernels() == "portable"
+
+
+@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+def test_kernels_give_nearly_what_stock_gives() -> None:
+    own, stock = logits(EngineOptions(threads=1)), logits(STOCK)
+    assert 0 < np.linalg.norm(own - stock) < 0.02 * np.linalg.norm(stock)
