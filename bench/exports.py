@@ -21,6 +21,7 @@ from bench.compare.checkpoints import write_checkpoint
 from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
 from edgegen_export.pipeline import export
+from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
 
 ALL_SHAPES = {
@@ -41,7 +42,7 @@ class Stage:
     private: int = 0
 
 
-class Stages:
+class Stages(Silent):
     """Hears the stages of an export, and measures them."""
 
     def __init__(self) -> None:
@@ -56,10 +57,10 @@ class Stages:
         self._begun = now
         self.all.append(Stage(text))
 
-    def advance(self, done: int, total: int) -> None: ...
-
-    def warn(self, text: str) -> None:
+    def note(self, text: str) -> None:
         print(text, file=sys.stderr)
+
+    warn = note
 
     def end(self) -> list[Stage]:
         """All stages."""
