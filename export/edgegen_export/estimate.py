@@ -30,7 +30,7 @@ REFERENCE_GFLOPS = 100.0
 _PLAIN = {KV_SCALES: 15.0, COMPARING: 110.0}
 _COSTS: dict[Scheme, dict[str, float]] = {
     "int8": {FINGERPRINT: 5.5, SAMPLING: 90.0, SMOOTHING: 92.0, KV_SCALES: 30.0, COMPARING: 100.0},
-    "int4": {FINGERPRINT: 5.5, SAMPLING: 470.0, QUANTIZING: 850.0, KV_SCALES: 30.0, COMPARING: 100.0},
+    "int4": {FINGERPRINT: 5.5, SAMPLING: 220.0, QUANTIZING: 1120.0, KV_SCALES: 30.0, COMPARING: 100.0},
 }
 """Seconds per billion parameters of each stage, where weights are calibrated."""
 _WRITING = 8.0
@@ -123,11 +123,11 @@ def _scratch_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -
     gptq = CALIBRATED[scheme].method == "gptq"
     tokens, d = TOKENS if gptq else FEW_TOKENS, config.hidden_size
     sampling = _bundle_bytes(config, "int8", calibrated=False)
-    rows = max(1, min(ROWS_TOGETHER, tokens // LENGTH, CACHE_BYTES // (kv * LENGTH)))
-    sampling += rows * kv * LENGTH
+    length = min(LENGTH, config.max_positions)
+    sampling += max(1, min(ROWS_TOGETHER, tokens // length, CACHE_BYTES // (kv * length))) * kv * length
     of_layer = 4 if not config.experts else 2
     tried = MEASURED_LAYERS * of_layer * (1 if gptq else 3) + 3
-    states = 4 * d * (tokens + tried * PROBE_ROWS * LENGTH)
+    states = 4 * d * (tokens + tried * PROBE_ROWS * length)
     store = _stored_blocks(config) if gptq else 0
     hessians = 4 * (3 * d * d + (config.num_heads * config.head_dim) ** 2 + config.intermediate_size**2) if gptq else 0
     bundle = _bundle_bytes(config, scheme, calibrated=True)

@@ -84,9 +84,7 @@ def _needs(estimate: Estimate) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds for a message, roughly."""
-    if seconds < 59.5:
-        return f"{max(1, round(seconds))} seconds"
-    minutes = round(seconds / 60)
-    if minutes >= 90:
+    if seconds >= 90 * 60:
         return f"{seconds / 3600:.1f} hours"
-    return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    count, unit = (round(seconds / 60), "minute") if seconds >= 59.5 else (max(1, round(seconds)), "second")
+    return f"{count} {unit}{'s' if count > 1 else ''}"

@@ -8,9 +8,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-_TRUST = 0.1
+_TRUST = 0.05
 """The expectation counts as much as measurements of this share of the whole work."""
-_SETTLING_S, _SETTLING = 10.0, 0.1
+_SETTLING_S, _SETTLING = 10.0, 0.05
 """A new estimate is reached in so many seconds, and this share of the time left."""
 _EVEN = 0.8
 """Up to this share of its expected time, a stage that reports nothing is taken to go on evenly."""

