@@ -222,19 +222,14 @@ def tied(offset_of_the_table: int = 0, block_of_the_table: int = 64) -> onnx.Mod
             tensor.external_data.add(key=key, value=value)
         return tensor
 
-    def node(op: str, inputs: list[str], output: str, **attributes: int) -> onnx.NodeProto:
+    def node(op: str, inputs: list[str], output: str, attributes: dict[str, Any]) -> onnx.NodeProto:
         return helper.make_node(op, inputs, [output], domain="com.microsoft", bits=8, **attributes)
 
+    by_row = {"block_size": block_of_the_table, "gather_axis": 0, "quantize_axis": 1}
+    by_block = {"K": 128, "N": ROWS, "block_size": 64, "accuracy_level": 4}
     nodes = [
-        node(
-            "GatherBlockQuantized",
-            ["table", "ids", "scales"],
-            "x",
-            block_size=block_of_the_table,
-            gather_axis=0,
-            quantize_axis=1,
-        ),
-        node("MatMulNBits", ["x", "matrix", "scales"], "y", K=128, N=ROWS, block_size=64, accuracy_level=4),
+        node("GatherBlockQuantized", ["table", "ids", "scales"], "x", by_row),
+        node("MatMulNBits", ["x", "matrix", "scales"], "y", by_block),
     ]
     scales = numpy_helper.from_array(np.ones((ROWS, 2), np.float32), "scales")
     tensors = [stored("table", [ROWS, 128], offset_of_the_table), stored("matrix", [ROWS, 2, 64], 0), scales]
