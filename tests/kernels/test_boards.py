@@ -1,0 +1,97 @@
+"""The default model on emulated Raspberry Pis, with ONNX Runtime's own wheel for them: the ids of this machine.
+
+`python -m bench.boards --work FOLDER --prepare` makes the emulated system, which downloads 60 MB; the variable
+`EDGEGEN_BOARDS` names that folder.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.boards.__main__ import PROMPTS, Way, agreement, export_fp32, prompts_of
+from bench.boards.root import PI4, PI5, Board, Root, RootError, missing_tool, run_here
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from tests.kernels.stock import needs_kernels
+
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def root() -> Root:
+    """The emulated system with this checkout's runtime."""
+    folder = os.environ.get("EDGEGEN_BOARDS")
+    if reason := missing_tool():
+        pytest.skip(reason)
+    if not folder or not Root(Path(folder)).is_complete:
+        pytest.skip(
+            "EDGEGEN_BOARDS names no emulated system: make one by `python -m bench.boards --work DIR --prepare`"
+        )
+    found = Root(Path(folder))
+    found.take_edgegen()
+    return found
+
+
+@pytest.fixture(scope="module")
+def default_model() -> Path:
+    return BundleStore().resolve(DEFAULT_MODEL)
+
+
+@pytest.mark.slow  # a process of the emulator takes 10 to 20 seconds
+@needs_kernels
+@pytest.mark.parametrize(("board", "kernels"), [(PI5, "dotprod"), (PI4, "neon")], ids=["Pi 5", "Pi 4"])
+def test_a_board_gives_the_bits_of_this_machine(root: Root, default_model: Path, board: Board, kernels: str) -> None:
+    prompts = prompts_of(default_model)[:3]
+    task = Way("", str(default_model), None, "auto").task(prompts, 8, TOKENS, 1)
+    here, there = run_here(task), root.run(board, task)
+    assert there["kernels"] == kernels
+    assert [len(answer["ids"]) for answer in there["answers"]] == [TOKENS] * len(prompts)
+    assert there["answers"] == here["answers"], agreement(here["answers"], there["answers"])
+
+
+@pytest.mark.slow
+@needs_kernels
+def test_a_decode_step_on_a_board_without_dot_products_is_cheap(
+    root: Root, default_model: Path, tmp_path: Path
+) -> None:
+    prompts = prompts_of(default_model)[:1]
+
+    def step(board: Board, bundle: Path) -> float:
+        return root.run(board, Way("", str(bundle), None, "auto").task(prompts, 8, TOKENS, 1))["step"]
+
+    pi4 = step(PI4, default_model)
+    assert pi4 < 2.5 * step(PI5, default_model)
+    assert pi4 < 0.6 * step(PI4, export_fp32(tmp_path))  # 0.4 where nothing else runs
+
+
+def answer(ids: list[int], gaps: list[float], digest: str) -> dict[str, object]:
+    return {"ids": ids, "gaps": gaps, "digest": digest}
+
+
+def test_agreement_says_where_ids_part() -> None:
+    here = [answer([1, 2], [0.5, 0.25], "a"), answer([1, 3], [0.5, 0.125], "b")]
+    assert agreement(here, here) == "2 of 2, all bits"
+    assert agreement(here, [here[0], answer([1, 3], [0.4, 0.1], "c")]) == "2 of 2"
+    assert agreement(here, [here[0], answer([1, 4], [0.4, 0.1], "c")]) == "1 of 2; first at a gap of 0.12"
+
+
+def test_a_command_that_fails_is_told_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = tmp_path / "apt-get"
+    failing.write_text("#!/bin/sh\necho some words >&2\necho E: no network >&2\nexit 100\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("bench.boards.root.missing_tool", lambda: None)
+    with pytest.raises(RootError, match="apt-get fails: E: no network"):
+        Root(tmp_path / "work").make()
+    assert not Root(tmp_path / "work").is_complete
+
+
+def test_a_missing_tool_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RootError, match="install qemu-user-static"):
+        Root(tmp_path / "work").make()
+
+
+def test_prompts_are_the_tokenizers(default_model: Path) -> None:
+    prompts = prompts_of(default_model)
+    assert len({tuple(prompt) for prompt in prompts}) == len(PROMPTS)
