@@ -126,9 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the system, run every way on every board, print the table; 1 where a limit is not met."""
     root = Root(arguments.work)
     root.make()
-    root.take_edgegen()
     if arguments.prepare:
         return 0
+    root.take_edgegen()
     bundle = BundleStore().resolve(arguments.bundle)
     fp32 = BundleStore().resolve(arguments.fp32) if arguments.fp32 else None
     if fp32 is None and arguments.bundle == DEFAULT_MODEL:
