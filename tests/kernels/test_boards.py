@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.boards.__main__ import PROMPTS, Way, agreement, export_fp32, prompts_of
+from bench.boards.__main__ import PROMPTS, Way, agreement, prompts_of
 from bench.boards.root import PI4, PI5, Root, RootError, missing_tool, run_here
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from tests.kernels.stock import needs_kernels
@@ -39,19 +39,15 @@ def default_model() -> Path:
 
 @pytest.mark.slow  # a process of the emulator takes 10 seconds; one test, since the system can be one board at a time
 @needs_kernels
-def test_boards_give_the_bits_of_this_machine_at_a_fair_price(root: Root, default_model: Path, tmp_path: Path) -> None:
+def test_boards_give_the_bits_of_this_machine(root: Root, default_model: Path) -> None:
     prompts = prompts_of(default_model)[:3]
     task = Way("", str(default_model), None, "auto").task(prompts, 8, TOKENS, 1)
-    here, steps = run_here(task)["answers"], dict[str, float]()
+    here = run_here(task)["answers"]
     for board, kernels in ((PI5, "dotprod"), (PI4, "neon")):
         there = root.run(board, task)
         assert there["kernels"] == kernels
         assert [len(answer["ids"]) for answer in there["answers"]] == [TOKENS] * len(prompts)
         assert there["answers"] == here, agreement(here, there["answers"])
-        steps[board.name] = there["step"]
-    fp32 = Way("", str(export_fp32(tmp_path)), None, "auto").task(prompts[:1], 8, TOKENS, 1)
-    assert steps["Pi 4"] < 2.5 * steps["Pi 5"]
-    assert steps["Pi 4"] < 0.7 * root.run(PI4, fp32)["step"]  # 0.4 where nothing else runs
 
 
 def answer(ids: list[int], gaps: list[float], digest: str) -> dict[str, object]:
