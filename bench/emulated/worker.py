@@ -1,4 +1,4 @@
-"""Runs greedy prompts on one bundle and measures them; the part of `bench.boards` that an emulator runs.
+"""Runs greedy prompts on one bundle and measures them; the part of `bench.emulated` that an emulator runs.
 
 It reads one JSON object from standard input and writes one to standard output. Beside edgegen's runtime it needs NumPy
 and ONNX Runtime alone, which an emulated system has.

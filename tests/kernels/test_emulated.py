@@ -1,7 +1,7 @@
 """The default model on emulated Raspberry Pis, with ONNX Runtime's own wheel for them: the ids of this machine.
 
-`python -m bench.boards --work FOLDER --prepare` makes the emulated system, which downloads 60 MB; the variable
-`EDGEGEN_BOARDS` names that folder.
+`python -m bench.emulated --work FOLDER --prepare` makes the emulated system, which downloads 60 MB; the variable
+`EDGEGEN_EMULATED` names that folder.
 """
 
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.boards.__main__ import PROMPTS, Way, agreement, prompts_of
-from bench.boards.root import PI4, PI5, Root, RootError, missing_tool, run_here
+from bench.emulated.__main__ import PROMPTS, Way, agreement, prompts_of
+from bench.emulated.root import PI4, PI5, Root, RootError, missing_tool, run_here
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from tests.kernels.stock import needs_kernels
 
@@ -20,12 +20,12 @@ TOKENS = 24
 @pytest.fixture(scope="module")
 def root() -> Root:
     """The emulated system with this checkout's runtime."""
-    folder = os.environ.get("EDGEGEN_BOARDS")
+    folder = os.environ.get("EDGEGEN_EMULATED")
     if reason := missing_tool():
         pytest.skip(reason)
     if not folder or not Root(Path(folder)).is_complete:
         pytest.skip(
-            "EDGEGEN_BOARDS names no emulated system: make one by `python -m bench.boards --work DIR --prepare`"
+            "EDGEGEN_EMULATED names no emulated system: make one by `python -m bench.emulated --work DIR --prepare`"
         )
     found = Root(Path(folder))
     found.take_edgegen()
@@ -37,9 +37,9 @@ def default_model() -> Path:
     return BundleStore().resolve(DEFAULT_MODEL)
 
 
-@pytest.mark.slow  # a process of the emulator takes 10 seconds; one test, since the system can be one board at a time
+@pytest.mark.slow  # a process of the emulator takes 10 seconds; one test, since the system can be one Pi at a time
 @needs_kernels
-def test_boards_give_the_bits_of_this_machine(root: Root, default_model: Path) -> None:
+def test_raspberry_pis_give_the_bits_of_this_machine(root: Root, default_model: Path) -> None:
     prompts = prompts_of(default_model)[:3]
     task = Way("", str(default_model), None, "auto").task(prompts, 8, TOKENS, 1)
     here = run_here(task)["answers"]
@@ -66,7 +66,7 @@ def test_a_command_that_fails_is_told_with_its_last_line(tmp_path: Path, monkeyp
     failing.write_text("#!/bin/sh\necho some words >&2\necho E: no network >&2\nexit 100\n")
     failing.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("bench.boards.root.missing_tool", lambda: None)
+    monkeypatch.setattr("bench.emulated.root.missing_tool", lambda: None)
     with pytest.raises(RootError, match="apt-get fails: E: no network"):
         Root(tmp_path / "work").make()
     assert not Root(tmp_path / "work").is_complete

@@ -1,7 +1,7 @@
 """Run a bundle on emulated Raspberry Pis and on this machine: equal token ids, and CPU time per step and prompt.
 
-    python -m bench.boards --work /tmp/edgegen-boards
-    python -m bench.boards --work /tmp/edgegen-boards --bundle gpt2-int8 --fp32 gpt2-fp32 --tokens 16
+    python -m bench.emulated --work /tmp/edgegen-emulated
+    python -m bench.emulated --work /tmp/edgegen-emulated --bundle gpt2-int8 --fp32 gpt2-fp32 --tokens 16
 
 Debian only; it needs qemu-user-static and gcc-aarch64-linux-gnu, downloads 60 MB into WORK, and keeps them there. Times
 of emulated processors mean something only next to other times of emulated processors.
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.boards.root import PI4, PI5, REPOSITORY, Root, RootError, run_here
+from bench.emulated.root import PI4, PI5, REPOSITORY, Root, RootError, run_here
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.errors import EdgegenError
@@ -86,7 +86,7 @@ def agreement(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[tuple[Way, list[dict[str, Any]], dict[str, Any]]]) -> str:
-    """Rows of a way, its results on the boards, and that of this machine."""
+    """Rows of a way, its results on the Pis, and that of this machine."""
     heads = [f"{board.name}, {what}" for what in ("step", f"prompt of {LENGTH}", "ids") for board in BOARDS]
     lines = ["| CPU seconds | " + " | ".join(heads) + " |", "|---|" + "---:|" * 4 + "---|" * 2]
     for way, results, here in rows:
@@ -123,7 +123,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the system, run every way on every board, print the table; 1 where a limit is not met."""
+    """Make the system, run every way on every Pi, print the table; 1 where a limit is not met."""
     root = Root(arguments.work)
     root.make()
     if arguments.prepare:

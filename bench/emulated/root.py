@@ -137,7 +137,7 @@ class Root:
         _run([*build, str(to / "model" / "edgegen_kernels.so")], {"CC": COMPILER})
 
     def run(self, board: Board, task: Mapping[str, object]) -> dict[str, Any]:
-        """What the worker says of ``task`` on ``board``.
+        """What the worker says of ``task`` on that processor.
 
         Raises:
             RootError: the emulator or the worker fails.
