@@ -32,6 +32,12 @@ _ROUNDING = {b"k_quant_type", b"v_quant_type"}
 _KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
 """Attributes that our operators have of those that they replace."""
 
+EXACT = frozenset(
+    b"Abs Add Cast Clip Concat Div Expand Gather GatherND Identity Max Mul Range ReduceMax Relu Reshape Shape Slice "
+    b"Split Unsqueeze".split()
+)
+"""Stock operators that round each element once, or never: IEEE 754 leaves them no choice of bits."""
+
 
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
@@ -95,6 +101,13 @@ def with_kernels(graph: bytes) -> bytes:
     if shared:
         changed = edited(changed, _GRAPH, lambda content: _without_unused(content, shared.keys()))
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
+
+
+def inexact_operators(graph: bytes) -> frozenset[bytes]:
+    """Types of ``graph``'s operators whose bits may depend on chunks or on the processor: neither ours nor exact."""
+    nodes = values(next(values(graph, _GRAPH)), _NODE)
+    stock = {next(values(node, _OP_TYPE)) for node in nodes if next(values(node, _DOMAIN), b"") != b"edgegen"}
+    return frozenset(stock - EXACT)
 
 
 def _shared_tables(body: bytes, tensors: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
