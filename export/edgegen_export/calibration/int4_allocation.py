@@ -104,12 +104,13 @@ class Int4Allocation:
         factor = inverse_factor(hessian, block_size) if None in found.values() else None
 
         def quantized(form: MatrixFormat) -> Blocks:
-            if (stored := found[form]) is None:
-                assert factor is not None
-                stored = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric)
-                self._store.put(name, form, stored)
-            # Codes of the embedding are as many as those of some layers together.
-            return replace(stored, codes=self._scratch.kept(stored.codes))
+            # In files, for codes of the embedding are as many as those of some layers together.
+            if (stored := found[form]) is not None:
+                return replace(stored, codes=self._scratch.kept(stored.codes))
+            assert factor is not None
+            made = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
+            self._store.put(name, form, made)
+            return made
 
         return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
 
