@@ -92,6 +92,7 @@ class Int4Allocation:
         for name, ratio in self._without_zeros.items():
             plain, zeros, _ = self._ladders[name]
             costs[name, plain] = ratio * costs[name, zeros]
+        trim_memory()
         smoothed = self._reference.with_tensors(tensors)
         costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=self._tied_head)
         return Decision(self._budget.spent(self._ladders, costs, recipe))

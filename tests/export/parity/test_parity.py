@@ -22,7 +22,7 @@ from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
-from edgegen_export.parity.sample_text import SAMPLE_TEXT
+from edgegen_export.parity.sample_text import LARGE, SAMPLE_TEXT, judged_on
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
@@ -139,6 +139,13 @@ def test_traced_graphs_are_compared_like_others() -> None:
     assert exact.mean_kl < 1e-9 < rounded.mean_kl
     assert rounded.mean_kl == pytest.approx((np.exp(log_p) * (log_p - log_q)).sum(-1).mean(), rel=1e-3)
     assert rounded.top1_agreement == pytest.approx((log_p.argmax(-1) == log_q.argmax(-1)).mean())
+
+
+def test_large_models_are_compared_on_one_window() -> None:
+    np.testing.assert_array_equal(judged_on(IDS, LARGE - 1), IDS)
+    np.testing.assert_array_equal(judged_on(IDS, LARGE), IDS[:1])
+    said = record_reference(Model(RandomGraphs()), IDS[:1], 512, lambda: fake_runner(RandomGraphs()))
+    assert (said.prompts.shape, said.continuations.shape) == ((4, 16), (4, 16))
 
 
 # Layers.
