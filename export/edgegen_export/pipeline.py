@@ -42,7 +42,7 @@ from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_targe
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
 from edgegen_export.parity.layer_errors import POSITIONS, layer_errors
-from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
+from edgegen_export.parity.sample_text import Ids, file_ids, judged_on, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.preflight import Preflight
 from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
@@ -126,7 +126,7 @@ def export(
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
-        evaluated = sample
+        evaluated = judged_on(sample, model.facts.model.parameters)
         if eval_text is not None:
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer

@@ -123,6 +123,7 @@ def prepare(
             progress.warn(warning)
         tensors, recipe, blocks = calibrated.tensors, calibrated.recipe, store.get
         sample = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
+        trim_memory()  # of what calibration took
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
     if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory

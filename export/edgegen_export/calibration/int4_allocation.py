@@ -92,6 +92,7 @@ class Int4Allocation:
         for name, ratio in self._without_zeros.items():
             plain, zeros, _ = self._ladders[name]
             costs[name, plain] = ratio * costs[name, zeros]
+        trim_memory()
         smoothed = self._reference.with_tensors(tensors)
         costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=self._tied_head)
         return Decision(self._budget.spent(self._ladders, costs, recipe))
@@ -104,12 +105,13 @@ class Int4Allocation:
         factor = inverse_factor(hessian, block_size) if None in found.values() else None
 
         def quantized(form: MatrixFormat) -> Blocks:
-            if (stored := found[form]) is None:
-                assert factor is not None
-                stored = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric)
-                self._store.put(name, form, stored)
-            # Codes of the embedding are as many as those of some layers together.
-            return replace(stored, codes=self._scratch.kept(stored.codes))
+            # In files, for codes of the embedding are as many as those of some layers together.
+            if (stored := found[form]) is not None:
+                return replace(stored, codes=self._scratch.kept(stored.codes))
+            assert factor is not None
+            made = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
+            self._store.put(name, form, made)
+            return made
 
         return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
 

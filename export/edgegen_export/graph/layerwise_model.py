@@ -156,6 +156,7 @@ class LayerwiseModel:
             yield run
         finally:
             run.close()
+            del params
             trim_memory()  # or the next layer's weights come on top of what these have left
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):

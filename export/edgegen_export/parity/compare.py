@@ -25,8 +25,9 @@ from edgegen.system import physical_cores, trim_memory
 WINDOW = 256
 WINDOWS = 2
 
-PROMPTS, PROMPT_TOKENS, GREEDY_TOKENS = 8, 16, 24
-_ROUNDS = 4
+PROMPTS, PROMPT_TOKENS, GREEDY_TOKENS = 4, 16, 16
+"""Prompts taken from each window, their length, and how many tokens follow."""
+_ROUNDS = 2
 """Rounds of speculative decoding at most: each costs a pass over the unquantized model's weights."""
 
 _BLOCK = 64
@@ -141,7 +142,8 @@ def _choices(model: UnquantizedModel, texts: Ids, begin: int) -> Ids:
 def _prompts(ids: Ids, max_context: int) -> tuple[Ids, int]:
     """Prompts [n, p] spread over the text, and how many tokens may follow each; fewer where the context is small."""
     length = min(PROMPT_TOKENS, max_context // 2)
-    starts = np.linspace(0, ids.size - length, PROMPTS, dtype=np.int64) if length else np.zeros(0, np.int64)
+    count = PROMPTS * len(ids) if length else 0
+    starts = np.linspace(0, ids.size - length, count, dtype=np.int64)
     prompts = np.array([ids.reshape(-1)[start : start + length] for start in starts], np.int64)
     return prompts.reshape(len(starts), length), min(GREEDY_TOKENS, max_context - length)
 

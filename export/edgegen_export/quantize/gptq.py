@@ -12,6 +12,7 @@ from edgegen.system import physical_cores
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.quantize.blockwise import Blocks, Floats, in_blocks
 from edgegen_export.quantize.scale_search import search_scales
+from edgegen_export.scratch import Scratch
 from edgegen_export.threads import in_threads
 
 Doubles = NDArray[np.float64]
@@ -29,14 +30,24 @@ _TOGETHER = 128
 """Columns whose errors the columns behind them are told of at once."""
 
 
-def gptq(weight: LazyTensor, factor: Floats, bits: int, block_size: int, *, symmetric: bool) -> Blocks:
+def gptq(
+    weight: LazyTensor,
+    factor: Floats,
+    bits: int,
+    block_size: int,
+    *,
+    symmetric: bool,
+    scratch: Scratch | None = None,
+) -> Blocks:
     """``weight`` [n, k] in blocks, with least error of ``x @ weight.T`` for inputs x of which ``factor`` is the
     :func:`inverse_factor`, as far as rounding one column after the other can tell.
 
-    Rows do not depend on each other: slabs of them are rounded on several cores.
+    Rows do not depend on each other: slabs of them are rounded on several cores. ``scratch``: where the codes are
+    kept, by default in memory.
     """
     n, blocks = weight.shape[0], -(-weight.shape[1] // block_size)
-    codes = np.empty((n, blocks, block_size), np.uint8)
+    shape = (n, blocks, block_size)
+    codes = np.empty(shape, np.uint8) if scratch is None else scratch.empty(shape, np.uint8)
     scales, zeros = np.empty((n, blocks), np.float32), np.empty((n, blocks), np.uint8)
 
     def rounded(part: tuple[int, int, Floats]) -> float:

@@ -22,7 +22,7 @@ from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
-from edgegen_export.parity.sample_text import SAMPLE_TEXT
+from edgegen_export.parity.sample_text import LARGE, SAMPLE_TEXT, judged_on
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
@@ -69,7 +69,7 @@ PROMPTS: Ids = IDS[:, :5]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "passes", "known"), [((), 1, 20), ((8,), 2, 20), ((8, 9, 17), 4, 20), ((6, 9, 11, 13, 17), 4, 9)]
+    ("lengths", "passes", "known"), [((), 1, 20), ((8,), 2, 20), ((8, 9, 17), 2, 5), ((6, 9, 11, 13, 17), 2, 5)]
 )
 def test_a_models_continuations_are_those_of_decoding_it_token_by_token(
     lengths: tuple[int, ...], passes: int, known: int
@@ -95,7 +95,7 @@ def test_what_a_model_says_is_kept() -> None:
             assert np.exp(said.rest[window, at]) == pytest.approx(1 - np.exp(log_p[best]).sum(), abs=1e-6)
             if at + 1 < len(row):
                 assert said.following[window, at] == pytest.approx(log_p[row[at + 1]])
-    assert (said.prompts.shape, said.continuations.shape) == ((8, 16), (8, 24))
+    assert (said.prompts.shape, said.continuations.shape) == ((8, 16), (8, 16))
 
 
 @pytest.mark.parametrize("max_context", [1, 2, 3, 20])
@@ -139,6 +139,13 @@ def test_traced_graphs_are_compared_like_others() -> None:
     assert exact.mean_kl < 1e-9 < rounded.mean_kl
     assert rounded.mean_kl == pytest.approx((np.exp(log_p) * (log_p - log_q)).sum(-1).mean(), rel=1e-3)
     assert rounded.top1_agreement == pytest.approx((log_p.argmax(-1) == log_q.argmax(-1)).mean())
+
+
+def test_large_models_are_compared_on_one_window() -> None:
+    np.testing.assert_array_equal(judged_on(IDS, LARGE - 1), IDS)
+    np.testing.assert_array_equal(judged_on(IDS, LARGE), IDS[:1])
+    said = record_reference(Model(RandomGraphs()), IDS[:1], 512, lambda: fake_runner(RandomGraphs()))
+    assert (said.prompts.shape, said.continuations.shape) == ((4, 16), (4, 16))
 
 
 # Layers.
