@@ -1,8 +1,8 @@
 """estimate(): the time, memory and disk space that an export will take, computed from its config alone.
 
 Memory and disk follow from the shapes of the tensors. Time is a cost per parameter for each stage of a scheme, measured
-with ``python -m bench.exports`` and scaled by a matrix product that is timed on this machine: it is right within a
-factor of two, and what the stages really take corrects it (:mod:`edgegen_export.remaining_time`).
+with ``python -m bench.exports`` on GPT-2 small and scaled by a matrix product that is timed on this machine. That is an
+order of magnitude; what the stages really take corrects it (:mod:`edgegen_export.remaining_time`).
 """
 
 import math
@@ -20,6 +20,7 @@ from edgegen_export.calibration.calibrate import PROBE_ROWS
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS
 from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
 from edgegen_export.parity.compare import WINDOW, WINDOWS
+from edgegen_export.parity.sample_text import LARGE
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme
@@ -27,13 +28,13 @@ from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, RO
 REFERENCE_GFLOPS = 100.0
 """The speed of a matrix product for which the costs are."""
 
-_PLAIN = {KV_SCALES: 15.0, COMPARING: 110.0}
+_PLAIN = {KV_SCALES: 43.0, COMPARING: 172.0}
 _COSTS: dict[Scheme, dict[str, float]] = {
-    "int8": {FINGERPRINT: 5.5, SAMPLING: 90.0, SMOOTHING: 92.0, KV_SCALES: 30.0, COMPARING: 100.0},
-    "int4": {FINGERPRINT: 5.5, SAMPLING: 220.0, QUANTIZING: 1120.0, KV_SCALES: 30.0, COMPARING: 100.0},
+    "int8": {FINGERPRINT: 20.0, SAMPLING: 180.0, SMOOTHING: 207.0, KV_SCALES: 73.0, COMPARING: 172.0},
+    "int4": {FINGERPRINT: 20.0, SAMPLING: 428.0, QUANTIZING: 2400.0, KV_SCALES: 83.0, COMPARING: 172.0},
 }
 """Seconds per billion parameters of each stage, where weights are calibrated."""
-_WRITING = 8.0
+_WRITING = 30.0
 
 _MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 3}
 """Bytes of memory that every export takes, and how many times the largest tensor in float32 by the recipe's method."""
@@ -68,7 +69,7 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     required, _ = decoder_tensors(config)
     parameters = sum(map(math.prod, required.values()))
     costs = dict(_PLAIN if fast or not CALIBRATED[scheme].calibrates else _COSTS[scheme])
-    parity = costs.pop(COMPARING)
+    parity = costs.pop(COMPARING) / (1 if parameters < LARGE else WINDOWS)  # which are compared on one passage
     factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
     seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
     recipe = (ROUNDED if fast else CALIBRATED)[scheme]

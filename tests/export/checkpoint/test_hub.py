@@ -337,8 +337,9 @@ except ExportError as error:
 
 @pytest.mark.parametrize("name", ["org/tuned", "org/sharded"])
 def test_a_full_disk_is_told_before_weights_are_downloaded(name: str, tmp_path: Path) -> None:
-    original = write_gpt2(tmp_path / "whole", layout="original", **SMALL)
-    sharded = write_gpt2(tmp_path / "parts", layout="trainer", shards=2, **SMALL)
+    shape: dict[str, Any] = {**SMALL, "n_embd": 32}  # heads as small as those of SMALL are refused
+    original = write_gpt2(tmp_path / "whole", layout="original", **shape)
+    sharded = write_gpt2(tmp_path / "parts", layout="trainer", shards=2, **shape)
     with StandInHub({"org/tuned": original, "org/sharded": sharded}) as hub:
         arguments = [sys.executable, "-c", EXPORT_TO_A_FULL_DISK, name, str(tmp_path / "out"), "1000000"]
         search = os.pathsep.join([str(ROOT), str(ROOT / "export")])

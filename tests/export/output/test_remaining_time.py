@@ -61,9 +61,9 @@ def test_it_never_jumps(factors: dict[str, float], reports: int) -> None:
     seen = list(shown(factors, reports))
     shares = [share for _, _, share in seen]
     for (before, left, _), (after, _, _) in pairwise(seen):
-        assert abs(after - (before - 1)) <= 1 + 0.08 * max(before, left)
+        assert abs(after - (before - 1)) <= 1 + 0.1 * max(before, left)  # a tenth of the way in a second
     assert shares == sorted(shares)
-    assert 0.9 < shares[-1] <= 1
+    assert 0.85 < shares[-1] <= 1  # a last stage that says nothing may take half as long as expected
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0, 4.0])
