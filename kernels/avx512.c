@@ -1,7 +1,8 @@
 /* The kernels for AVX-512 with VNNI.
  *
- * Up to FEW rows of x, the matrix is read as it lies, four rows and four blocks at a time. More share a panel: PANEL
- * rows of the matrix, their codes interleaved in groups of four columns, packed once into memory of the task.
+ * Up to FEW rows of x, the matrix is read as it lies, four rows and four blocks at a time. Up to SOME, 64 bytes of 16
+ * rows are interleaved in groups of four columns, and used at once. More share a panel: PANEL rows of the matrix,
+ * interleaved so, packed once into memory of the task.
  */
 #include "matrix.h"
 
@@ -11,7 +12,9 @@
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,bmi2,fma")))
 #define INLINE static inline __attribute__((always_inline))
-#define FEW 7
+typedef int32_t Four __attribute__((may_alias, aligned(1))); /* codes that are multiplied together */
+#define FEW 4
+#define SOME 8
 #define PANEL 32
 #define AHEAD 9216 /* bytes; measured: 4096 is too near, 16384 no better */
 
@@ -238,37 +241,23 @@ FEW_ROWS(one_8_64, 1, 64, 8)
 FEW_ROWS(two_8_64, 2, 64, 8)
 FEW_ROWS(three_8_64, 3, 64, 8)
 FEW_ROWS(four_8_64, 4, 64, 8)
-FEW_ROWS(five_8_64, 5, 64, 8)
-FEW_ROWS(six_8_64, 6, 64, 8)
-FEW_ROWS(seven_8_64, 7, 64, 8)
 FEW_ROWS(one_8_32, 1, 32, 8)
 FEW_ROWS(two_8_32, 2, 32, 8)
 FEW_ROWS(three_8_32, 3, 32, 8)
 FEW_ROWS(four_8_32, 4, 32, 8)
-FEW_ROWS(five_8_32, 5, 32, 8)
-FEW_ROWS(six_8_32, 6, 32, 8)
-FEW_ROWS(seven_8_32, 7, 32, 8)
 FEW_ROWS(one_4_64, 1, 32, 4)
 FEW_ROWS(two_4_64, 2, 32, 4)
 FEW_ROWS(three_4_64, 3, 32, 4)
 FEW_ROWS(four_4_64, 4, 32, 4)
-FEW_ROWS(five_4_64, 5, 32, 4)
-FEW_ROWS(six_4_64, 6, 32, 4)
-FEW_ROWS(seven_4_64, 7, 32, 4)
 FEW_ROWS(one_4_32, 1, 16, 4)
 FEW_ROWS(two_4_32, 2, 16, 4)
 FEW_ROWS(three_4_32, 3, 16, 4)
 FEW_ROWS(four_4_32, 4, 16, 4)
-FEW_ROWS(five_4_32, 5, 16, 4)
-FEW_ROWS(six_4_32, 6, 16, 4)
-FEW_ROWS(seven_4_32, 7, 16, 4)
 
 typedef void (*FewRows)(const Matrix *, const Inputs *, size_t, size_t, float *);
 static const FewRows FEW_OF[2][2][FEW] = {
-    {{one_8_64, two_8_64, three_8_64, four_8_64, five_8_64, six_8_64, seven_8_64},
-     {one_8_32, two_8_32, three_8_32, four_8_32, five_8_32, six_8_32, seven_8_32}},
-    {{one_4_64, two_4_64, three_4_64, four_4_64, five_4_64, six_4_64, seven_4_64},
-     {one_4_32, two_4_32, three_4_32, four_4_32, five_4_32, six_4_32, seven_4_32}},
+    {{one_8_64, two_8_64, three_8_64, four_8_64}, {one_8_32, two_8_32, three_8_32, four_8_32}},
+    {{one_4_64, two_4_64, three_4_64, four_4_64}, {one_4_32, two_4_32, three_4_32, four_4_32}},
 };
 
 /* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. */
@@ -279,13 +268,13 @@ typedef struct {
 } Panel;
 
 static size_t scratch_size(const Matrix *matrix, size_t count) {
-  if (count <= FEW) return 0;
+  if (count <= SOME) return 0;
   size_t padded = (matrix->blocks + 15) / 16 * 16;
-  return row_bytes(matrix) * PANEL + (matrix->blocks + padded) * PANEL * 4;
+  return row_bytes(matrix) * PANEL + 2 * padded * PANEL * 4;
 }
 
-/* 16 rows of 64 bytes as 16 groups of four columns: out[group * 2][row]. */
-INLINE TARGET void transpose(const __m512i *rows, uint8_t *out) {
+/* 16 rows of 64 bytes as 16 groups of four columns: out[group][row], groups `stride` bytes apart. */
+INLINE TARGET void transpose(const __m512i *rows, uint8_t *out, const size_t stride) {
   __m512i a[16], t[16];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; i++) {
@@ -303,12 +292,133 @@ INLINE TARGET void transpose(const __m512i *rows, uint8_t *out) {
   for (int d = 0; d < 4; d++) {
     __m512i p = _mm512_shuffle_i32x4(a[d], a[4 + d], 0x88), q = _mm512_shuffle_i32x4(a[d], a[4 + d], 0xdd);
     __m512i u = _mm512_shuffle_i32x4(a[8 + d], a[12 + d], 0x88), v = _mm512_shuffle_i32x4(a[8 + d], a[12 + d], 0xdd);
-    _mm512_store_si512(out + (size_t)d * PANEL * 4, _mm512_shuffle_i32x4(p, u, 0x88));
-    _mm512_store_si512(out + (size_t)(8 + d) * PANEL * 4, _mm512_shuffle_i32x4(p, u, 0xdd));
-    _mm512_store_si512(out + (size_t)(4 + d) * PANEL * 4, _mm512_shuffle_i32x4(q, v, 0x88));
-    _mm512_store_si512(out + (size_t)(12 + d) * PANEL * 4, _mm512_shuffle_i32x4(q, v, 0xdd));
+    _mm512_store_si512(out + (size_t)d * stride, _mm512_shuffle_i32x4(p, u, 0x88));
+    _mm512_store_si512(out + (size_t)(8 + d) * stride, _mm512_shuffle_i32x4(p, u, 0xdd));
+    _mm512_store_si512(out + (size_t)(4 + d) * stride, _mm512_shuffle_i32x4(q, v, 0x88));
+    _mm512_store_si512(out + (size_t)(12 + d) * stride, _mm512_shuffle_i32x4(q, v, 0xdd));
   }
 }
+
+/* 16 scales, or zero points, of each of 16 rows of the matrix, from block b, as [block][row]; 0 beyond `left` blocks.
+ */
+INLINE TARGET void scales_of_16(const Matrix *matrix, const size_t *r, size_t b, size_t left, float *out,
+                                const size_t stride) {
+  const __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+  __m512i rows[16];
+#pragma GCC unroll 16
+  for (size_t i = 0; i < 16; i++) {
+    const size_t at = r[i] * matrix->blocks + b;
+    rows[i] = matrix->scales
+                  ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
+                  : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
+  }
+  transpose(rows, (uint8_t *)out, stride);
+}
+
+INLINE TARGET void zeros_of_16(const Matrix *matrix, const size_t *r, size_t b, size_t left, int32_t *out,
+                               const size_t stride) {
+  const size_t size = matrix->bits == 8 ? matrix->blocks : (matrix->blocks + 1) / 2;
+  const size_t wanted = matrix->bits == 8 ? 16 : 8, have = matrix->bits == 8 ? left : (left + 1) / 2;
+  const __mmask16 there = (__mmask16)((1u << (have < wanted ? have : wanted)) - 1);
+  const __m128i low = _mm_set1_epi8(15);
+  __m512i rows[16];
+#pragma GCC unroll 16
+  for (size_t i = 0; i < 16; i++) {
+    __m128i bytes = _mm_maskz_loadu_epi8(there, matrix->zeros + r[i] * size + (matrix->bits == 8 ? b : b / 2));
+    if (matrix->bits == 4)
+      bytes = _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
+    rows[i] = _mm512_cvtepu8_epi32(bytes);
+  }
+  transpose(rows, (uint8_t *)out, stride);
+}
+
+/* As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
+#define ADD_PRODUCTS(sum, w, four) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(four))
+
+/* Up to SOME rows of x by the matrix's rows n to n + 15: 64 bytes of each are transposed, multiplied by all rows of x,
+ * and not kept. `unit`: bytes of a block's codes. */
+INLINE TARGET void some(const Matrix *matrix, const Inputs *x, size_t count, size_t n, size_t last, float *y,
+                        const size_t unit, const int bits) {
+  const size_t size = row_bytes(matrix), block = unit * 8 / (size_t)bits, row = x->stride * block;
+  size_t r[16], place[SOME];
+  const uint8_t *w[16];
+  for (size_t i = 0; i < 16; i++) {
+    r[i] = n + i < last ? n + i : last - 1;
+    w[i] = matrix->codes + r[i] * size;
+  }
+  for (size_t m = 0; m < SOME; m++) place[m] = m < count ? m : count - 1; /* what is too many is not written */
+  const __m512i low = _mm512_set1_epi8(15);
+  __m512 f[LANES][SOME];
+  for (size_t lane = 0; lane < LANES; lane++)
+    for (size_t m = 0; m < SOME; m++) f[lane][m] = _mm512_setzero_ps();
+  float scales[16 * 16] __attribute__((aligned(64)));
+  int32_t zeros[16 * 16] __attribute__((aligned(64)));
+  uint8_t turned[16 * 64] __attribute__((aligned(64)));
+  for (size_t at = 0; at < size; at += 64) {
+    const size_t begin = at / unit;
+    if (begin % 16 == 0) {
+      scales_of_16(matrix, r, begin, matrix->blocks - begin, scales, 64);
+      if (matrix->zeros) zeros_of_16(matrix, r, begin, matrix->blocks - begin, zeros, 64);
+    }
+    const __mmask64 there = size - at >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - at)) - 1;
+    __m512i rows[16];
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++) {
+      rows[i] = _mm512_maskz_loadu_epi8(there, w[i] + at);
+      _mm_prefetch((const char *)((uintptr_t)(w[i] + at) + 16 * size), _MM_HINT_T0);
+    }
+    transpose(rows, turned, 64);
+    for (size_t b = begin; b < begin + 64 / unit && b < matrix->blocks; b++) {
+      const uint8_t *from = turned + (b - begin) * unit * 16;
+      __m512i s[SOME];
+      const __m512i zero =
+          matrix->zeros ? _mm512_load_si512(zeros + b % 16 * 16) : _mm512_set1_epi32(bits == 8 ? 128 : 8);
+#pragma GCC unroll 8
+      for (size_t m = 0; m < SOME; m++)
+        s[m] = _mm512_sub_epi32(_mm512_setzero_si512(),
+                                _mm512_madd_epi16(zero, _mm512_set1_epi32(x->sums[place[m] * x->stride + b])));
+      for (size_t g = 0; g < unit; g += 4) {
+        const __m512i codes = _mm512_load_si512(from + g * 16);
+        const int8_t *q = x->codes + b * block + g;
+        if (bits == 8) {
+#pragma GCC unroll 8
+          for (size_t m = 0; m < SOME; m++) ADD_PRODUCTS(s[m], codes, *(const Four *)(q + place[m] * row));
+        } else {
+          const __m512i even = _mm512_and_si512(codes, low), odd = _mm512_and_si512(_mm512_srli_epi16(codes, 4), low);
+#pragma GCC unroll 8
+          for (size_t m = 0; m < SOME; m++) {
+            ADD_PRODUCTS(s[m], even, *(const Four *)(q + place[m] * row));
+            ADD_PRODUCTS(s[m], odd, *(const Four *)(q + unit + place[m] * row));
+          }
+        }
+      }
+      const __m512 scale = _mm512_load_ps(scales + b % 16 * 16);
+#pragma GCC unroll 8
+      for (size_t m = 0; m < SOME; m++) {
+        const __m512 own = _mm512_mul_ps(scale, _mm512_set1_ps(x->scales[place[m] * x->stride + b]));
+        f[b % LANES][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[m]), own, f[b % LANES][m]);
+      }
+    }
+  }
+  const __mmask16 there = last - n >= 16 ? 0xffff : (__mmask16)((1u << (last - n)) - 1);
+  for (size_t m = 0; m < count; m++) {
+    __m512 total = _mm512_add_ps(_mm512_add_ps(f[0][m], f[1][m]), _mm512_add_ps(f[2][m], f[3][m]));
+    if (matrix->bias) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(there, matrix->bias + n));
+    _mm512_mask_storeu_ps(y + m * matrix->rows + n, there, total);
+  }
+}
+
+#define SOME_ROWS(NAME, UNIT, BITS)                                                                                    \
+  TARGET static void NAME(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y) {  \
+    for (size_t n = first; n < last; n += 16) some(matrix, x, count, n, last, y, UNIT, BITS);                          \
+  }
+SOME_ROWS(some_8_64, 64, 8)
+SOME_ROWS(some_8_32, 32, 8)
+SOME_ROWS(some_4_64, 32, 4)
+SOME_ROWS(some_4_32, 16, 4)
+
+typedef void (*SomeRows)(const Matrix *, const Inputs *, size_t, size_t, size_t, float *);
+static const SomeRows SOME_OF[2][2] = {{some_8_64, some_8_32}, {some_4_64, some_4_32}};
 
 TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel) {
   const size_t size = row_bytes(matrix);
@@ -324,7 +434,7 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
       __m512i rows[16];
 #pragma GCC unroll 16
       for (size_t i = 0; i < 16; i++) rows[i] = _mm512_loadu_si512(row[half + i] + at);
-      transpose(rows, panel.codes + at * PANEL + half * 4);
+      transpose(rows, panel.codes + at * PANEL + half * 4, PANEL * 4);
     }
   }
   if (at < size) { /* a block of 16 or 32 bytes, or three of 16 */
@@ -334,29 +444,16 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
       __m512i rows[16];
 #pragma GCC unroll 16
       for (size_t i = 0; i < 16; i++) rows[i] = _mm512_maskz_loadu_epi8(there, row[half + i] + at);
-      transpose(rows, both + half * 4);
+      transpose(rows, both + half * 4, PANEL * 4);
     }
     memcpy(panel.codes + at * PANEL, both, (size - at) * PANEL);
   }
-  for (size_t b = 0; b < matrix->blocks; b += 16) {
-    size_t left = matrix->blocks - b;
-    __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-    for (size_t half = 0; half < 2; half++) {
-      __m512i rows[16];
-#pragma GCC unroll 16
-      for (size_t i = 0; i < 16; i++) {
-        size_t at = r[half * 16 + i] * matrix->blocks + b;
-        rows[i] =
-            matrix->scales
-                ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
-                : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
-      }
-      transpose(rows, (uint8_t *)(panel.scales + b * PANEL + half * 16));
+  for (size_t b = 0; b < matrix->blocks; b += 16)
+    for (size_t half = 0; half < PANEL; half += 16) {
+      scales_of_16(matrix, r + half, b, matrix->blocks - b, panel.scales + b * PANEL + half, PANEL * 4);
+      if (matrix->zeros)
+        zeros_of_16(matrix, r + half, b, matrix->blocks - b, panel.zeros + b * PANEL + half, PANEL * 4);
     }
-  }
-  if (matrix->zeros)
-    for (size_t b = 0; b < matrix->blocks; b++)
-      for (size_t i = 0; i < PANEL; i++) panel.zeros[b * PANEL + i] = zero_at(matrix, r[i], b);
 }
 
 #define EACH2(F) F(0) F(1)
@@ -378,7 +475,6 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
     a##r = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a##r, middle));                                  \
     c##r = a##r;                                                                                                       \
   }
-/* As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
 #define STEP(r)                                                                                                        \
   {                                                                                                                    \
     int32_t four;                                                                                                      \
@@ -453,7 +549,8 @@ INLINE TARGET void finish(const Matrix *matrix, const float *f, size_t count, si
 }
 
 TILE(12)
-TILE(8) TILE(6) TILE(4) TILE(3) TILE(2) TILE(1)
+TILE(8)
+TILE(6) TILE(4) TILE(3) TILE(2) TILE(1)
 
     /* All rows of x by the matrix's rows from n, which are packed; asks for the next ones meanwhile. */
     INLINE TARGET void by_panel(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n, size_t last,
@@ -494,9 +591,14 @@ TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count,
     FEW_OF[matrix->bits == 4][matrix->block == 32][count - 1](matrix, x, first, last, y);
     return;
   }
+  if (count <= SOME) {
+    SOME_OF[matrix->bits == 4][matrix->block == 32](matrix, x, count, first, last, y);
+    return;
+  }
+  const size_t padded = (matrix->blocks + 15) / 16 * 16; /* 16 blocks' numbers are written together */
   Panel panel = {.codes = scratch};
   panel.zeros = (int32_t *)(panel.codes + row_bytes(matrix) * PANEL);
-  panel.scales = (float *)(panel.zeros + matrix->blocks * PANEL); /* of 16 blocks, if there are so many or not */
+  panel.scales = (float *)(panel.zeros + padded * PANEL);
   for (size_t n = first; n < last; n += PANEL) {
     pack(matrix, n, last, panel);
     if (matrix->bits == 8) by_panel_8(matrix, x, count, panel, n, last, y);

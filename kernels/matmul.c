@@ -7,6 +7,7 @@
 #include "matrix.h"
 #include "operators.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,7 @@ typedef struct {
   size_t count, tasks, task_rows, scratch_size;
   Inputs inputs;
   uint8_t *scratch;
+  atomic_flag *taken; /* of each task's scratch memory, whoever uses it */
 } Job;
 
 static void quantize_rows(void *data, size_t task) {
@@ -83,8 +85,12 @@ static void multiply_rows(void *data, size_t task) {
   const Matrix *matrix = &job->kernel->matrix;
   size_t first = task * job->task_rows,
          last = first + job->task_rows < matrix->rows ? first + job->task_rows : matrix->rows;
+  /* The first that is free: so a thread writes again and again into memory that its cache holds. */
+  size_t own = 0;
+  while (atomic_flag_test_and_set(&job->taken[own])) own++;
   job->kernel->kernels->multiply(matrix, &job->inputs, job->count, first, last, job->y,
-                                 job->scratch + task * job->scratch_size);
+                                 job->scratch + own * job->scratch_size);
+  atomic_flag_clear(&job->taken[own]);
 }
 
 static uint8_t *aligned(uint8_t *memory) { return (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63); }
@@ -138,7 +144,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   size_t per_row = codes + 2 * stride * sizeof(float);
   if (job.count > (SIZE_MAX / 4) / per_row || (job.scratch_size && job.tasks > (SIZE_MAX / 4) / job.scratch_size))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: x has too many rows");
-  size_t needed = job.count * per_row + job.tasks * job.scratch_size + 192;
+  size_t needed = job.count * per_row + job.tasks * (job.scratch_size + sizeof(atomic_flag)) + 192;
   uint8_t few[16384], *heap = NULL, *memory = few;
   if (needed > sizeof few) memory = heap = malloc(needed);
   if (!memory) return edgegen_failure(api, ORT_FAIL, "BlockMatMul: no memory");
@@ -147,6 +153,8 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   job.inputs.scales = (float *)((uint8_t *)job.inputs.codes + job.count * stride * matrix->block);
   job.inputs.sums = (int32_t *)(job.inputs.scales + job.count * stride);
   job.scratch = aligned((uint8_t *)(job.inputs.sums + job.count * stride));
+  job.taken = (atomic_flag *)(job.scratch + job.tasks * job.scratch_size);
+  for (size_t i = 0; i < job.tasks; i++) atomic_flag_clear(&job.taken[i]);
 
   OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
   size_t groups = (job.count + ROWS_OF_A_TASK - 1) / ROWS_OF_A_TASK;
