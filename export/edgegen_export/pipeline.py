@@ -51,6 +51,7 @@ from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
 from edgegen_export.scratch_runner import scratch_runner
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
+from edgegen_export.tokenizer.tokenizer_json import quick_to_read
 
 
 def export(
@@ -111,6 +112,8 @@ def export(
     )
     checkpoint = loader.ready(opened)
     tokenizer = tokenizer_files(checkpoint)  # refused, if at all, before the long part
+    if TOKENIZER in tokenizer:
+        tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
     preflight.check_target()
 
     with (

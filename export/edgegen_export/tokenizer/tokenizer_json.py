@@ -125,10 +125,35 @@ class TokenizerJson:
         order = ("version", "truncation", "padding", "added_tokens", *_PARTS)
         ordered = {**{key: content.get(key) for key in order}, **content}
         ordered["model"] = ordered.pop("model")
-        # JSON can contain lone surrogates; the check reports them.
-        data = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        data = _encoded(ordered)
         _check(data)
         return data
+
+
+def quick_to_read(data: bytes) -> bytes:
+    """A ``tokenizer.json`` without white space, each merge one string: the library reads it in two thirds of the time.
+
+    ``data`` itself where the library would not make the very same tokenizer of it, or reads neither.
+    """
+    from tokenizers import Tokenizer
+
+    read = cast(Any, Tokenizer).from_buffer
+    content = json.loads(data)
+    model: dict[str, Any] = content["model"]
+    merges = model.get("merges")
+    if merges and all(isinstance(merge, list) for merge in merges):
+        content = {**content, "model": {**model, "merges": [" ".join(merge) for merge in merges]}}
+    quick = _encoded(content)
+    try:
+        same = read(quick).to_str() == read(data).to_str()
+    except Exception:  # the library documents no narrower class
+        return data
+    return quick if same else data
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    # JSON can contain lone surrogates; the check reports them.
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def _has(vocab: dict[str, int] | list[list[Any]], token_id: int, text: str) -> bool:

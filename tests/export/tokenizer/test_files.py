@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.pipeline import export
-from edgegen_export.tokenizer.files import tokenizer_files
+from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 from tests.export.bundles import Listener
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.oracle import import_transformers
@@ -118,12 +119,15 @@ def test_the_space_before_the_first_word_is_as_the_config_says(
     assert (tokenizer.encode("Hello") == tokenizer.encode(" Hello")) == prefix_space
 
 
-def test_a_tokenizer_json_and_its_companions_are_copied_as_they_are(
+def test_a_tokenizer_json_stays_the_same_tokenizer_and_its_companions_are_copied(
     test_data: Path, gpt2_files: Path, tmp_path: Path
 ) -> None:
     folder = write_gpt2(tmp_path / "checkpoint", layout="trainer", n_layer=1, tokenizer=gpt2_files)
     bundle, _ = export(str(folder), tmp_path / "bundle")
-    for name in ("tokenizer.json", *COMPANIONS):
+    read: Any = tokenizers.Tokenizer
+    written, given = (read.from_file(str(path)) for path in (bundle.file(TOKENIZER), gpt2_files / TOKENIZER))
+    assert written.to_str() == given.to_str()
+    for name in COMPANIONS:
         assert bundle.file(name).read_bytes() == (gpt2_files / name).read_bytes()
     assert not {"vocab.json", "merges.txt"} & bundle.manifest.files.keys()
 
