@@ -86,6 +86,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     required = {f"{name}.weight": shape for name, shape in matrices.items()}
     if isinstance(config.positions, LearnedPositions):
         required["positions.weight"] = (config.positions.rows, d)
+    if config.activation == "xielu":
+        required |= {name: shape for i in range(config.num_layers) for name, shape in xielu_tensors(i).items()}
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
@@ -93,6 +95,12 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     optional = {f"{name}.bias": matrices[name][:1] for name in biased}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
+
+
+def xielu_tensors(layer: int) -> dict[str, Shape]:
+    """The trained numbers of a layer's xIELU: for positive inputs, for negative ones, and of the linear part."""
+    module = f"layers.{layer}.mlp.act"
+    return {f"{module}.alpha_p": (1,), f"{module}.alpha_n": (1,), f"{module}.beta": ()}
 
 
 def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:

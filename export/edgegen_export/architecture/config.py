@@ -5,7 +5,8 @@ from typing import Literal
 
 from edgegen_export.architecture.rope import Rope
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "xielu"]
+"""``xielu`` has trained numbers in every layer (Huang and Schlag 2024, arXiv:2411.13010)."""
 
 Block = Literal["sequential", "sandwich", "post_norm", "norm_after_sum", "parallel", "parallel_two_norms"]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
@@ -35,7 +36,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class QKNorm:
-    """Queries and keys normalized before rotation.
+    """Queries and keys normalized before rotation, or ``after_rotation``.
 
     ``over``: ``head``, each head with one weight [head_dim] for all; ``each_head``, each with its own
     [heads, head_dim]; ``all``, the heads of a token together, [heads · head_dim].
@@ -43,6 +44,15 @@ class QKNorm:
 
     norm: Norm
     over: Literal["head", "each_head", "all"]
+    after_rotation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScale:
+    """Queries times ``1 + beta · log(1 + ⌊position / original⌋)``, which is 1 at the first ``original`` positions."""
+
+    beta: float
+    original: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +126,7 @@ class DecoderConfig:
     block: Block = "sequential"
     positions: LearnedPositions | Alibi | None = None
     qk_norm: QKNorm | None = None
+    query_scale: QueryScale | None = None
     embedding_size: int | None = None
     embedding_norm: bool = False
     final_norm: bool = True
@@ -131,9 +142,12 @@ class DecoderConfig:
         return len(self.layers)
 
     def for_context(self, positions: int) -> "DecoderConfig":
-        """The same model with a context of ``positions``; a sliding window of at least that size is dropped."""
+        """The same model with a context of ``positions``; a sliding window of at least that size is dropped, and a
+        scale of queries that would be 1 everywhere."""
         layers = tuple(
             replace(layer, window=None) if layer.window and layer.window >= positions else layer
             for layer in self.layers
         )
-        return replace(self, layers=layers, max_positions=positions)
+        scale = self.query_scale
+        scale = None if scale and scale.original >= positions else scale
+        return replace(self, layers=layers, query_scale=scale, max_positions=positions)

@@ -1,4 +1,4 @@
-"""Weight folding: multipliers and norm offsets of a config are moved into the weights to save operators.
+"""Weight folding: multipliers, norm offsets and the softplus of xIELU are moved into the weights to save operators.
 
 Exact except for one float32 rounding. A quantized matrix keeps its codes: only scales change.
 """
@@ -6,14 +6,16 @@ Exact except for one float32 rounding. A quantized matrix keeps its codes: only 
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import decoder_norms
+from edgegen_export.architecture.architecture import decoder_norms, xielu_tensors
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
 
 def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight.
+    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight, and
+    xIELU the numbers that it multiplies with.
 
     The embedding's multiplier goes into the embedding. A tied head is multiplied with it, which the final norm undoes;
     the logits' multiplier goes into the final norm too.
@@ -22,6 +24,12 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     for name, (norm, shape) in decoder_norms(config).items():
         weight = result.get(f"{name}.weight") or LazyTensor.from_array(np.ones(shape, np.float32))
         result[f"{name}.weight"] = weight.affine(1.0, norm.offset)
+
+    for i in range(config.num_layers if config.activation == "xielu" else 0):
+        positive, negative, linear = xielu_tensors(i)
+        # Stored before the softplus that keeps them positive.
+        result[positive] = LazyTensor.from_array(_softplus(result[positive].read()))
+        result[negative] = LazyTensor.from_array(_softplus(result[negative].read()) + result[linear].read())
 
     def multiply(names: list[str], factor: float) -> None:
         for name in names:
@@ -37,6 +45,10 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     multiply(["final_norm.weight", "final_norm.bias"], logits)
     multiply(["head.bias"], config.logit_multiplier)
     return result
+
+
+def _softplus(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.logaddexp(x, np.float32(0))
 
 
 def final_multiplier(config: DecoderConfig) -> float:

@@ -1,26 +1,35 @@
 """The supported model families, each as data in its own file."""
 
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.families.apertus import APERTUS
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
+from edgegen_export.families.ernie4_5 import ERNIE4_5
+from edgegen_export.families.exaone4 import EXAONE4
 from edgegen_export.families.falcon import FALCON
 from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
+from edgegen_export.families.glm import GLM, GLM4
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
 from edgegen_export.families.gpt_neox import GPT_NEOX
 from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
+from edgegen_export.families.granite4 import GRANITE4
 from edgegen_export.families.granitemoe import GRANITE_MOE
+from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
 from edgegen_export.families.olmo import OLMO, OLMO2
+from edgegen_export.families.olmo3 import OLMO3
 from edgegen_export.families.olmoe import OLMOE
 from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
+from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.stablelm import STABLELM
 from edgegen_export.families.starcoder2 import STARCODER2
@@ -56,4 +65,15 @@ FAMILIES: tuple[Architecture, ...] = (
     GRANITE_MOE,
     COHERE,
     COHERE2,
+    GRANITE4,
+    MINISTRAL3,
+    MISTRAL3_WITH_VISION,
+    ERNIE4_5,
+    HUNYUAN,
+    EXAONE4,
+    OLMO3,
+    GLM,
+    GLM4,
+    APERTUS,
+    SEED_OSS,
 )

@@ -8,9 +8,9 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 
 
-def read_granite(read: ConfigReader) -> DecoderConfig:
+def read_granite(read: ConfigReader, inner_key: str = "intermediate_size") -> DecoderConfig:
     """``GraniteConfig``."""
-    config, scale = read_llama(read), read.above_zero("attention_multiplier")
+    config, scale = read_llama(read, inner_key=inner_key), read.above_zero("attention_multiplier")
     divisor, embedding = read.number("logits_scaling"), read.number("embedding_multiplier")
     for key, value in (("logits_scaling", divisor), ("embedding_multiplier", embedding)):
         if not value:

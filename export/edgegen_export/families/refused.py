@@ -11,7 +11,7 @@ _EXPERTS = "its mixture of experts is not one that ONNX Runtime's CPU operators 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), _STATE),
     **dict.fromkeys(
-        ("jamba", "zamba", "zamba2", "bamba", "recurrent_gemma", "granitemoehybrid", "falcon_h1", "lfm2", "nemotron_h"),
+        ("jamba", "zamba", "zamba2", "bamba", "recurrent_gemma", "falcon_h1", "lfm2", "nemotron_h"),
         _HYBRID,
     ),
     **dict.fromkeys(("qwen3_next", "minimax"), "some of its layers have linear attention: its state is not a KV cache"),
@@ -21,7 +21,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("gemma3n", "llama4", "mllama", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"), _SEES
     ),
-    **dict.fromkeys(("idefics3", "smolvlm", "paligemma", "mistral3", "phi4_multimodal"), _SEES),
+    **dict.fromkeys(("idefics3", "smolvlm", "paligemma", "phi4_multimodal"), _SEES),
     **dict.fromkeys(
         ("gpt_oss", "dbrx", "llama4_text", "jetmoe", "phimoe", "qwen2_moe", "ernie4_5_moe", "glm4_moe"), _EXPERTS
     ),

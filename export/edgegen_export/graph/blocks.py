@@ -22,6 +22,7 @@ from edgegen_export.architecture.config import (
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.xielu import xielu
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
@@ -56,7 +57,8 @@ class StepInputs:
     """The inputs that all layers of a graph share.
 
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
-    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache.
+    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
+    ``query_scale``: float32 [b, t, 1], multiplied with the queries.
     """
 
     positions: Value
@@ -64,6 +66,7 @@ class StepInputs:
     rotary: Mapping[Rope, tuple[Value, Value]]
     alibi: Value = NONE
     kv_dtype: KVDtype = "float32"
+    query_scale: Value = NONE
 
 
 def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: Value, positions: Value) -> Stream:
@@ -160,7 +163,7 @@ def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None
     return g.op.Add(y, added) if bias else y
 
 
-def activation(g: GraphBuilder, kind: Activation, x: Value) -> Value:
+def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int, x: Value) -> Value:
     match kind:
         case "gelu_tanh":
             return g.op.Gelu(x, approximate="tanh")
@@ -170,6 +173,8 @@ def activation(g: GraphBuilder, kind: Activation, x: Value) -> Value:
             return g.op.Relu(x)
         case "silu":
             return g.ms.QuickGelu(x, alpha=1.0)  # x · sigmoid(x), in one node
+        case "xielu":
+            return xielu(g, params, layer, x)
 
 
 def softcap(g: GraphBuilder, cap: float, x: Value) -> Value:
@@ -192,7 +197,7 @@ def attention(
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
     fused_rotation = _rotates_inside(config, own)
-    if config.qk_norm or (own.rope and not fused_rotation):
+    if config.qk_norm or step.query_scale or (own.rope and not fused_rotation):
         query, key, value = _prepared(g, params, config, module, own, packed, step)
     else:
         query, key, value = packed, NONE, NONE
@@ -236,8 +241,9 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
 
 
 def _rotates_inside(config: DecoderConfig, layer: Layer) -> bool:
-    rope = layer.rope
-    return rope is not None and config.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+    rope, normed_later = layer.rope, config.qk_norm is not None and config.qk_norm.after_rotation
+    fits = rope is not None and config.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+    return fits and not normed_later
 
 
 def _prepared(
@@ -249,15 +255,19 @@ def _prepared(
     packed: Value,
     step: StepInputs,
 ) -> tuple[Value, Value, Value]:
-    """Query, key and value, each [b, t, heads · head_dim], with QK norm, and with RoPE if the attention operator cannot
-    apply it."""
+    """Query, key and value, each [b, t, heads · head_dim], with QK norm and query scale, and with RoPE if the attention
+    operator cannot apply it."""
     heads = {"q": config.num_heads, "k": config.num_kv_heads}
     widths = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
     query, key, value = g.node("Split", [packed, g.axes(*widths)], 3, attributes={"axis": 2})
 
+    def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
+        if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:
+            return x
+        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], config.head_dim)
+
     def prepared(name: str, x: Value) -> Value:
-        if config.qk_norm:
-            x = _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], config.head_dim)
+        x = normed(name, x, after_rotation=False)
         if layer.rope and not _rotates_inside(config, layer):
             cos, sin = step.rotary[layer.rope]
             partial = {"rotary_embedding_dim": layer.rope.dim} if layer.rope.dim != config.head_dim else {}
@@ -265,9 +275,12 @@ def _prepared(
             x = g.ms.RotaryEmbedding(
                 x, step.positions, cos, sin, num_heads=heads[name], interleaved=interleaved, **partial
             )
-        return x
+        return normed(name, x, after_rotation=True)
 
-    return prepared("q", query), prepared("k", key), value
+    query = prepared("q", query)
+    if step.query_scale:  # which a later rotation does not change
+        query = g.op.Mul(query, step.query_scale)
+    return query, prepared("k", key), value
 
 
 def _head_norm(
@@ -307,10 +320,10 @@ def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, 
         both = (f"{module}.gate", f"{module}.up")
         wide = linear(g, params.matrix(*both), x, params.bias(*both))
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
-        hidden = g.op.Mul(activation(g, config.activation, gate), up)
+        hidden = g.op.Mul(activation(g, params, config.activation, layer, gate), up)
     else:
         up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
-        hidden = activation(g, config.activation, up)
+        hidden = activation(g, params, config.activation, layer, up)
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 

@@ -19,6 +19,7 @@ from edgegen_export.graph.blocks import (
 )
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.query_scale import query_scale
 
 HIDDEN_STATES = "hidden_states"
 """The output of the hidden states."""
@@ -166,7 +167,11 @@ def step_inputs(
         with g.scope("alibi"):
             alibi = alibi_bias(g, config.positions, ids, next(iter(lengths.values())).total)
     positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
-    return StepInputs(positions, lengths, rotary, alibi, kv_dtype)
+    scale = NONE
+    if config.query_scale:
+        with g.scope("query_scale"):
+            scale = query_scale(g, config.query_scale, positions, config.max_positions)
+    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scale)
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
