@@ -41,6 +41,7 @@ class Oracle:
         self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             str(folder), config=config, attn_implementation=attention, dtype=self._torch.float32
         ).eval()
+        self.model.float()  # Apertus makes the numbers of its activation in bfloat16, whatever is asked for
 
     def logits(self, ids: Ids) -> Logits:
         """ids [b, t] → logits [b, t, vocab]."""

@@ -27,9 +27,11 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
 
     for i in range(config.num_layers if config.activation == "xielu" else 0):
         positive, negative, linear = xielu_tensors(i)
+        beta = result[linear].read().reshape(1)
+        result[linear] = LazyTensor.from_array(beta)
         # Stored before the softplus that keeps them positive.
         result[positive] = LazyTensor.from_array(_softplus(result[positive].read()))
-        result[negative] = LazyTensor.from_array(_softplus(result[negative].read()) + result[linear].read())
+        result[negative] = LazyTensor.from_array(_softplus(result[negative].read()) + beta)
 
     def multiply(names: list[str], factor: float) -> None:
         for name in names:
