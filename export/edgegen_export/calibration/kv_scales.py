@@ -61,7 +61,7 @@ def kv_scales(
                 states[n], keys, values = run.cached(x)
                 reached = MARGIN * _largest(keys), MARGIN * _largest(values)
                 if rope:
-                    turning: Array = keys[..., : rope.dim] / later[: rope.dim]
+                    turning = np.divide(keys[..., : rope.dim], later[: rope.dim], dtype=np.float32)
                     rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
                     reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
                 most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
