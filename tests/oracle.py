@@ -70,8 +70,10 @@ class Oracle:
                 ids, past = torch.tensor([prompts[row] for row in rows]), None
                 for _ in range(count):
                     step = self.model(ids, past_key_values=past, use_cache=True)
-                    ids, past = step.logits[:, -1:].argmax(dim=-1), step.past_key_values
-                    for row, token in zip(rows, ids[:, 0].tolist(), strict=True):
+                    chosen, past = step.logits[:, -1:].argmax(dim=-1), step.past_key_values
+                    # transformers 4 keeps nothing of a Granite 4.
+                    ids = chosen if past is not None else torch.cat([ids, chosen], dim=1)
+                    for row, token in zip(rows, chosen[:, 0].tolist(), strict=True):
                         answers[row].append(token)
         return answers
 

@@ -1,4 +1,7 @@
-"""Apertus: Llama with a norm on each head of q and k, and xIELU, whose numbers are trained, in place of a gate."""
+"""Apertus: Llama with a norm on each head of q and k, and xIELU, whose numbers are trained, in place of a gate.
+
+Published: 8B (8.3 GB in int8, 5.0 GB in int4), 70B (73 and 44 GB).
+"""
 
 from tests.families.cases.case import CONTEXT, variants
 

@@ -1,4 +1,7 @@
-"""EXAONE 4: norms behind each block and on each head of q and k; where some layers have a window, only those rotate."""
+"""EXAONE 4: norms behind each block and on each head of q and k; where some layers have a window, only those rotate.
+
+Published: 1.2B (1.3 GB in int8, 0.8 GB in int4), 32B (33 and 20 GB).
+"""
 
 from tests.families.cases.case import CONTEXT, variants
 

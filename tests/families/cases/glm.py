@@ -1,4 +1,7 @@
-"""GLM-4: Llama that rotates adjacent pairs of half of each head, with biases on q, k and v."""
+"""GLM-4: Llama that rotates adjacent pairs of half of each head, with biases on q, k and v.
+
+Published: 9B (9.7 GB in int8, 5.8 GB in int4).
+"""
 
 from tests.families.cases.case import CONTEXT, variants
 

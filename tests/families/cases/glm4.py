@@ -1,4 +1,7 @@
-"""GLM-4 0414: GLM-4 with norms before and behind each block."""
+"""GLM-4 0414: GLM-4 with norms before and behind each block.
+
+Published: 9B (9.7 GB in int8, 5.8 GB in int4), 32B (34 and 20 GB).
+"""
 
 from tests.families.cases.case import CONTEXT, variants
 

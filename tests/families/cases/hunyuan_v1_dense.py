@@ -1,4 +1,7 @@
-"""Hunyuan, dense: Llama with a norm on each head of q and k behind the rotation, whose base may be stretched."""
+"""Hunyuan, dense: Llama with a norm on each head of q and k behind the rotation, whose base may be stretched.
+
+Published: 0.5B (0.5 GB in int8, 0.3 GB in int4), 1.8B (1.9 and 1.1 GB), 4B (4.2 and 2.5 GB), 7B (7.7 and 4.7 GB).
+"""
 
 from tests.families.cases.case import CONTEXT, variants
 

@@ -1,4 +1,7 @@
-"""Ministral 3: Mistral with a scale of queries that grows with their position."""
+"""Ministral 3: Mistral with a scale of queries that grows with their position; also the text model inside `mistral3`.
+
+Published: 3B (3.5 GB in int8, 2.1 GB in int4), 8B (8.8 and 5.3 GB), 14B (14 and 8.4 GB).
+"""
 
 from dataclasses import replace
 from typing import Any

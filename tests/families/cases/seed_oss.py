@@ -1,4 +1,7 @@
-"""Seed-OSS: Llama with biases on q, k and v."""
+"""Seed-OSS: Llama with biases on q, k and v.
+
+Published: 36B (37 GB in int8, 22 GB in int4).
+"""
 
 from tests.families.cases.case import CONTEXT, variants
 
