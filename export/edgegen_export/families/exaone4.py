@@ -16,7 +16,7 @@ def read_exaone4(read: ConfigReader) -> DecoderConfig:
     count = config.num_layers
     if read.has("layer_types"):
         read.ignore("sliding_window_pattern")  # a number, or a word such as LLLG
-        windowed = read_layer_types(read, count, [])
+        windowed = read_layer_types(read, count, [False] * count)
     else:
         windowed = read_window_pattern(read, count, period=4) if window else [False] * count
         read.ignore("sliding_window_pattern")
