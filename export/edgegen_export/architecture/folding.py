@@ -29,7 +29,7 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
                 result[name] = result[name].affine(factor)
 
     for i in range(config.num_layers):
-        for module in (f"layers.{i}.attn.o", f"layers.{i}.mlp.down"):
+        for module in (f"layers.{i}.attn.o", f"layers.{i}.mlp.down", f"layers.{i}.shared.down"):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
     multiply(["embed.weight"], config.embedding_multiplier)
     logits = final_multiplier(config)

@@ -9,6 +9,7 @@ from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
 from edgegen_export.families.gpt_neox import GPT_NEOX
+from edgegen_export.families.gpt_oss import GPT_OSS
 from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
 from edgegen_export.families.granitemoe import GRANITE_MOE
@@ -32,6 +33,7 @@ FAMILIES: tuple[Architecture, ...] = (
     GPT_NEOX,
     GPTJ,
     GPT_BIGCODE,
+    GPT_OSS,
     BLOOM,
     FALCON,
     LLAMA,

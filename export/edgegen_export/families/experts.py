@@ -14,18 +14,21 @@ MOST = 1 << 12
 """An upper limit that no real model exceeds, since each expert adds tensor names."""
 
 
-def with_experts(read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool) -> DecoderConfig:
-    """``config`` with ``count_key`` experts in place of every MLP."""
+def with_experts(
+    read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool, width: int | None = None
+) -> DecoderConfig:
+    """``config`` with ``count_key`` experts in place of every MLP, each as wide as that or of ``width``."""
+    width = width or config.intermediate_size
     count, per_token = read.positive(count_key, most=MOST), read.positive("num_experts_per_tok")
     read.ignore("output_router_logits", "router_aux_loss_coef")
     if per_token > count and read.sound(count_key):
         read.problem(f"num_experts_per_tok = {per_token} is more than {count_key} = {count}")
     if config.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
-    for said, width in (("hidden_size", config.hidden_size), ("the width of an expert", config.intermediate_size)):
+    for said, width in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
         if width % STEP:
             read.problem(f"{said} = {width}: experts of this size are not supported, only multiples of {STEP}")
-    return replace(config, experts=Experts(count, per_token, normalized))
+    return replace(config, experts=Experts(count, per_token, normalized, width))
 
 
 def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str]) -> TensorMap:

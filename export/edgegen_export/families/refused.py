@@ -23,7 +23,7 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(("idefics3", "smolvlm", "paligemma", "mistral3", "phi4_multimodal"), _SEES),
     **dict.fromkeys(
-        ("gpt_oss", "dbrx", "llama4_text", "jetmoe", "phimoe", "qwen2_moe", "ernie4_5_moe", "glm4_moe"), _EXPERTS
+        ("dbrx", "llama4_text", "jetmoe", "phimoe", "qwen2_moe", "ernie4_5_moe", "glm4_moe"), _EXPERTS
     ),
 }
 """``model_type`` → why it cannot be exported."""

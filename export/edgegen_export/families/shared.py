@@ -92,10 +92,12 @@ def _within(read: ConfigReader) -> str:
 
 def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
     """The object that describes RoPE for layers of this type, if there is one."""
-    if read.optional("rope_parameters", dict) and read.optional("rope_scaling", dict):
+    if read.stated("rope_parameters") and read.stated("rope_scaling"):
         read.problem("rope_scaling: stands beside rope_parameters, which says the same in another way; keep one")
         return None
-    new, old = read.inner("rope_parameters"), read.inner("rope_scaling")
+    new = read.inner("rope_parameters")
+    old = None if read.stated("rope_parameters") else read.inner("rope_scaling")  # the default does not count then
+    read.ignore("rope_scaling")
     if new and new.has(layer_type):
         return new.inner(layer_type)
     return (new or old) if layer_type == "full_attention" else None

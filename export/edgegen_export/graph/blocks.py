@@ -22,6 +22,7 @@ from edgegen_export.architecture.config import (
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
+from edgegen_export.quantize.recipe import EIGHT_BITS
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
@@ -204,11 +205,11 @@ def attention(
     lengths = step.lengths[cache.cache_class]
     positions = step.positions if cos else NONE
     inputs = [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
+    inputs += [g.weight(params.vector(f"{module}.sinks")) if config.sinks else NONE]
     rounding: dict[str, AttributeValue] = {}
     if step.kv_dtype == "int8":
         rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
-        no_sink = NONE
-        inputs += [no_sink, *(g.weight(params.vector(name)) for name in kv_scale_names(layer))]
+        inputs += [g.weight(params.vector(name)) for name in kv_scale_names(layer)]
     attended, present_key, present_value = g.node(
         "GroupQueryAttention",
         _trimmed(inputs),
@@ -300,9 +301,8 @@ def alibi_bias(g: GraphBuilder, alibi: Alibi, ids: Value, total: Value) -> Value
     return g.op.Expand(bias, g.op.Concat(g.axes(1, 1), tokens, g.axes(1), axis=0))
 
 
-def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value) -> Stream:
+def mlp(g: GraphBuilder, params: Parameters, config: DecoderConfig, module: str, x: Value) -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``."""
-    module = f"layers.{layer}.mlp"
     if config.gated:
         both = (f"{module}.gate", f"{module}.up")
         wide = linear(g, params.matrix(*both), x, params.bias(*both))
@@ -320,41 +320,50 @@ def expert_mlp(
 ) -> Stream:
     """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, the router's.
 
-    The router stays float32: it is small, and its choice matters much.
+    A shared expert adds ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is small, and its choice
+    matters much.
     """
     module = f"layers.{layer}.mlp"
     router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
-    scores = linear(g, router, x)
+    scores = linear(g, router, x, params.bias(f"{module}.router"))
     gate_up, down = params.experts(module, experts.count)
+    bias_gate_up, bias_down = params.expert_biases(module, experts.count)
     rows = g.op.Reshape(scores, g.axes(-1, experts.count))
-    inputs = [x, rows, *_expert_inputs(g, gate_up), *_expert_inputs(g, down)]
+    inputs = [x, rows, *_expert_inputs(g, gate_up, bias_gate_up), *_expert_inputs(g, down, bias_down)]
     attributes: dict[str, AttributeValue] = {
         "k": experts.per_token,
         "normalize_routing_weights": 1,
         "activation_type": "swiglu",
         "swiglu_fusion": 1,  # rows of gate and up alternate
-        "activation_alpha": 1.0,
-        "activation_beta": 0.0,
-        "swiglu_limit": 1e30,
+        "activation_alpha": experts.glu.alpha,
+        "activation_beta": experts.glu.offset,
+        "swiglu_limit": experts.glu.limit,
     }
     if isinstance(down, BlockMatrix):
         attributes |= {"expert_weight_bits": down.bits, "block_size": down.block_size}
+        if down.bits < EIGHT_BITS.bits:
+            attributes["accuracy_level"] = down.accuracy_level  # with 8 bits it is this one anyway
     op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
     (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
     if not experts.normalized:
         # Normalized here: QMoE always normalizes, and MoE with that attribute reads its input after overwriting it.
         chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
         result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
+    if experts.shared_width:
+        shared = mlp(g, params, config, f"layers.{layer}.shared", x)
+        opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
+        result = g.op.Add(result, g.op.Mul(added(g, shared), g.op.Sigmoid(linear(g, opening, x))))
     return Stream(NONE, result)
 
 
-def _expert_inputs(g: GraphBuilder, matrix: Matrix) -> list[Value]:
-    """Weights, scales if quantized, and no bias."""
+def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:
+    """Weights, scales if quantized, and the bias."""
+    added = g.weight(bias) if bias else NONE
     match matrix:
         case FloatMatrix(weight):
-            return [g.weight(weight), NONE]
+            return [g.weight(weight), added]
         case BlockMatrix():
-            return [g.weight(matrix.table), g.weight(matrix.scales), NONE]
+            return [g.weight(matrix.table), g.weight(matrix.scales), added]
 
 
 def decoder_block(
@@ -383,9 +392,9 @@ def decoder_block(
 
     def think(x: Value) -> Stream:
         with g.scope("mlp"):
-            if config.experts:
-                return expert_mlp(g, params, config, config.experts, layer, x)
-            return mlp(g, params, config, layer, x)
+            if experts := config.experts_of(layer):
+                return expert_mlp(g, params, config, experts, layer, x)
+            return mlp(g, params, config, f"{name}.mlp", x)
 
     with g.scope(name):
         match config.block:

@@ -66,6 +66,10 @@ class Parameters(Protocol):
         both have the same block size."""
         ...
 
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        """Their biases float32 [count, rows], those of gate and up alternating too; None where there is none."""
+        ...
+
     def bias(self, *modules: str) -> Tensor | None:
         """The fused bias float32 [rows], or None if no module has one."""
         ...
@@ -136,6 +140,16 @@ class StoredParameters:
             _per_expert(self._matrix(f"{module}.gate+up", gate_up, columns), count),
             _per_expert(self._matrix(f"{module}.down", down, columns), count),
         )
+
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        def stored(name: str, bias: LazyTensor | None) -> Tensor | None:
+            if bias is None:
+                return None
+            tensor = self._store(f"{module}.{name}.bias", bias)
+            return replace(tensor, shape=(count, tensor.shape[0] // count))
+
+        gate_up, down = expert_biases(self._tensors, module)
+        return stored("gate+up", gate_up), stored("down", down)
 
     def _matrix(self, module: str, source: LazyTensor, columns: int) -> Matrix:
         """``source`` in the recipe's format, with a block size that divides ``columns``."""
@@ -242,6 +256,16 @@ class FedParameters:
         rows, columns = weight.shape
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
 
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        def fed(name: str, bias: LazyTensor | None) -> Tensor | None:
+            if bias is None:
+                return None
+            shape = (count, bias.shape[0] // count)
+            return self._feed(f"{module}.{name}.bias", shape, lambda: bias.read().reshape(shape))
+
+        gate_up, down = expert_biases(self._tensors, module)
+        return fed("gate+up", gate_up), fed("down", down)
+
     def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
         def fed(name: str, weight: LazyTensor) -> FloatMatrix:
             shape = (count, weight.shape[0] // count, weight.shape[1])
@@ -313,8 +337,17 @@ def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> L
 def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
     """All experts' gate and up with alternating rows, and down."""
     gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
-    in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
-    return LazyTensor.concat([gate, up]).reordered(in_turn), down
+    return _in_turn(gate, up), down
+
+
+def expert_biases(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor | None, LazyTensor | None]:
+    """The biases that belong to :func:`expert_weights`."""
+    gate, up, down = (tensors.get(f"{module}.{name}.bias") for name in ("gate", "up", "down"))
+    return (_in_turn(gate, up) if gate and up else None), down
+
+
+def _in_turn(gate: LazyTensor, up: LazyTensor) -> LazyTensor:
+    return LazyTensor.concat([gate, up]).reordered(np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel())
 
 
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:

@@ -6,7 +6,7 @@ from tests.families.cases.case import CONTEXT, Case, variants
 
 FAMILIES = (
     "gpt2 opt gpt_neo gpt_neox gptj llama mistral qwen2 qwen3 smollm3 gemma gemma2 gemma3_text phi phi3 falcon "
-    "gpt_bigcode starcoder2 stablelm olmo olmo2 granite cohere cohere2 bloom mixtral qwen3_moe olmoe granitemoe"
+    "gpt_bigcode gpt_oss starcoder2 stablelm olmo olmo2 granite cohere cohere2 bloom mixtral qwen3_moe olmoe granitemoe"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 
