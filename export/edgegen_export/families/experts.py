@@ -25,9 +25,9 @@ def with_experts(
         read.problem(f"num_experts_per_tok = {per_token} is more than {count_key} = {count}")
     if config.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
-    for said, width in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
-        if width % STEP:
-            read.problem(f"{said} = {width}: experts of this size are not supported, only multiples of {STEP}")
+    for said, size in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
+        if size % STEP:
+            read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
     return replace(config, experts=Experts(count, per_token, normalized, width))
 
 

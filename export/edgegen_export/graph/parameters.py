@@ -20,6 +20,7 @@ from edgegen_export.graph.builder import Tensor
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
+from edgegen_export.quantize.scale_search import searched_rows
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)
@@ -192,6 +193,9 @@ class StoredParameters:
         return self._vectors[name]
 
     def _store_blocks(self, name: str, source: LazyTensor, form: MatrixFormat, prepared: Blocks | None) -> BlockMatrix:
+        # What calibration leaves out, the experts, is rounded with scales that suit the weights alone.
+        searched = self._recipe.method == "gptq" and form.bits < EIGHT_BITS.bits
+        rounding = searched_rows if searched else round_rows
         rows, columns = source.shape
         blocks, size = -(-columns // form.block_size), form.block_size * form.bits // 8
         offset = self._sink.begin(rows * blocks * size)
@@ -202,7 +206,7 @@ class StoredParameters:
             if self._not_finite:
                 continue  # the output is discarded; go on to name the other tensors
             if prepared is None:
-                rounded = round_rows(slab, form.bits, form.block_size)
+                rounded = rounding(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
             else:
                 codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
