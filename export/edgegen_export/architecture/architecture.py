@@ -95,7 +95,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         required |= {f"{name}.bias": shape} if norm.bias else {}
     if config.sinks:
         required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in range(config.num_layers)}
-    optional = {f"{name}.bias": shape[:1] for name, shape in matrices.items() if name.startswith("layers.")}
+    biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
+    optional = {f"{name}.bias": matrices[name][:1] for name in biased}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
 

@@ -5,9 +5,12 @@ from typing import Literal
 
 from edgegen_export.architecture.rope import Rope
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu"]
+"""``relu2``: relu(x)²."""
 
-Block = Literal["sequential", "sandwich", "post_norm", "norm_after_sum", "parallel", "parallel_two_norms"]
+Block = Literal[
+    "sequential", "sandwich", "post_norm", "norm_after_sum", "normed_residual", "parallel", "parallel_two_norms"
+]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
 LAYER_NORMS: dict[Block, tuple[str, ...]] = {
@@ -15,6 +18,7 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "sandwich": ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm"),
     "post_norm": ("attn_post_norm", "mlp_post_norm"),
     "norm_after_sum": ("attn_norm", "mlp_norm"),
+    "normed_residual": ("attn_norm", "mlp_norm"),
     "parallel": ("attn_norm",),
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
 }

@@ -1,6 +1,7 @@
 """The supported model families, each as data in its own file."""
 
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.families.arcee import ARCEE
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.falcon import FALCON
@@ -12,15 +13,21 @@ from edgegen_export.families.gpt_neox import GPT_NEOX
 from edgegen_export.families.gpt_oss import GPT_OSS
 from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
+from edgegen_export.families.granite_swa import GRANITE_SWA
 from edgegen_export.families.granitemoe import GRANITE_MOE
+from edgegen_export.families.helium import HELIUM
+from edgegen_export.families.hyperclovax import HYPERCLOVAX
+from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.llama import LLAMA
 from edgegen_export.families.mistral import MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
+from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.families.olmo import OLMO, OLMO2
 from edgegen_export.families.olmoe import OLMOE
 from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
+from edgegen_export.families.qwen2_moe import QWEN2_MOE
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.stablelm import STABLELM
@@ -37,9 +44,15 @@ FAMILIES: tuple[Architecture, ...] = (
     BLOOM,
     FALCON,
     LLAMA,
+    ARCEE,
+    HELIUM,
+    HYPERCLOVAX,
+    INTERNLM3,
     MISTRAL,
     MIXTRAL,
+    NEMOTRON,
     QWEN2,
+    QWEN2_MOE,
     QWEN3,
     QWEN3_MOE,
     SMOLLM3,
@@ -56,6 +69,7 @@ FAMILIES: tuple[Architecture, ...] = (
     OLMOE,
     GRANITE,
     GRANITE_MOE,
+    GRANITE_SWA,
     COHERE,
     COHERE2,
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import TensorMap
 from edgegen_export.architecture.config import DecoderConfig, Experts
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Scattered
+from edgegen_export.architecture.tensor_layouts import Scattered, TensorLayout
 
 STEP = 16
 """QMoE takes whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
@@ -29,6 +29,37 @@ def with_experts(
         if size % STEP:
             read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
     return replace(config, experts=Experts(count, per_token, normalized, width))
+
+
+def read_sparse_layers(read: ConfigReader, layers: int) -> frozenset[int]:
+    """The layers with experts, as Qwen's configs say it: every ``decoder_sparse_step``-th but ``mlp_only_layers``."""
+    dense, step = read.get("mlp_only_layers", list, []), read.positive("decoder_sparse_step")
+    return frozenset(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
+
+
+def without_experts(read: ConfigReader) -> None:
+    """Mark the keys of experts as read where no layer has any."""
+    read.ignore(
+        *("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"),
+        *("output_router_logits", "router_aux_loss_coef"),
+    )
+
+
+def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -> TensorMap:
+    """``with_experts`` for the layers that have them, ``dense`` for the others."""
+    if not config.experts or not config.experts.dense:
+        return with_experts
+    result: dict[str | tuple[str, ...], str | TensorLayout] = {}
+    for i in range(config.num_layers):
+        for ours, theirs in (with_experts if config.experts_of(i) else dense).items():
+            result[_filled(ours, i)] = theirs.replace("{i}", str(i)) if isinstance(theirs, str) else theirs.for_layer(i)
+    return result
+
+
+def _filled(ours: str | tuple[str, ...], layer: int) -> str | tuple[str, ...]:
+    names = (ours,) if isinstance(ours, str) else ours
+    filled = tuple(name.replace("{i}", str(layer)) for name in names)
+    return filled[0] if isinstance(ours, str) else filled
 
 
 def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str]) -> TensorMap:

@@ -169,6 +169,9 @@ def activation(g: GraphBuilder, kind: Activation, x: Value) -> Value:
             return g.op.Gelu(x)
         case "relu":
             return g.op.Relu(x)
+        case "relu2":
+            positive = g.op.Relu(x)
+            return g.op.Mul(positive, positive)
         case "silu":
             return g.ms.QuickGelu(x, alpha=1.0)  # x · sigmoid(x), in one node
 
@@ -352,7 +355,7 @@ def expert_mlp(
     if experts.shared_width:
         shared = mlp(g, params, config, f"layers.{layer}.shared", x)
         opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
-        result = g.op.Add(result, g.op.Mul(added(g, shared), g.op.Sigmoid(linear(g, opening, x))))
+        result = g.op.Add(result, g.op.Mul(shared.delta, g.op.Sigmoid(linear(g, opening, x))))
     return Stream(NONE, result)
 
 
@@ -381,6 +384,7 @@ def decoder_block(
     - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``
     - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
     - ``norm_after_sum``: ``x = norm(x + attn(x)); x = norm(x + mlp(x))``
+    - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
     """
@@ -416,6 +420,10 @@ def decoder_block(
                 x, _ = norm(g, params, config, replace(attend(x), residual=x), f"{name}.attn_norm")
                 x, _ = norm(g, params, config, replace(think(x), residual=x), f"{name}.mlp_norm")
                 return Stream(x)
+            case "normed_residual":
+                x, _ = norm(g, params, config, stream, f"{name}.attn_norm")
+                x, _ = norm(g, params, config, replace(attend(x), residual=x), f"{name}.mlp_norm")
+                return replace(think(x), residual=x)
             case "parallel":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 return _both(g, residual, attend(x), think(x))

@@ -54,7 +54,7 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
         case "parallel":
             if not experts:
                 pairs.append(Pair(attn_norm, from_attention + from_mlp))
-        case "post_norm" | "norm_after_sum":
+        case "post_norm" | "norm_after_sum" | "normed_residual":
             pass  # what the matrices take is the residual stream itself
     return tuple(pairs)
 

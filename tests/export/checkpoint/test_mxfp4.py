@@ -1,6 +1,7 @@
 """MXFP4 experts: values against transformers' own reading, what is refused, and bundles of a packed gpt-oss."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from safetensors import numpy as safetensors
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError
 from edgegen.parity.report import ParityReport
 from edgegen_export.checkpoint.lazy import ArrayTensor
 from edgegen_export.checkpoint.mxfp4 import Mxfp4Matrix, Mxfp4Stack, mxfp4_stacks
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_rows
 from tests.export.bundles import Listener, decoded, runner_of
@@ -28,12 +29,18 @@ BASE = next(case for case in CASES if str(case) == "gpt_oss: base")
 EXPERTS = "model.layers.{}.mlp.experts.{}_proj"
 
 
-def random_parts(rng: np.random.Generator, experts: int, rows: int, columns: int) -> tuple[Arrays, int]:
+def load(folder: Path) -> Arrays:
+    """The tensors of a checkpoint as they are stored."""
+    tensors = open_safetensors(folder / "model.safetensors")
+    return {name: tensor.stored.copy() for name, tensor in tensors.items() if isinstance(tensor, ArrayTensor)}
+
+
+def random_parts(rng: np.random.Generator, experts: int, rows: int, columns: int) -> Arrays:
     """Blocks and scales of one stack, about as large as the weights of the tiny model."""
     shape = (experts, rows, columns // 32)
     blocks = rng.integers(0, 256, (*shape, 16)).astype(np.uint8)
-    exponent = 127 + int(np.round(np.log2(2.0 / columns**0.5 / 3)))
-    return {"blocks": blocks, "scales": rng.integers(exponent - 1, exponent + 2, shape).astype(np.uint8)}, exponent
+    exponent = 127 + round(math.log2(2.0 / columns**0.5 / 3))
+    return {"blocks": blocks, "scales": rng.integers(exponent - 1, exponent + 2, shape).astype(np.uint8)}
 
 
 def dequantized(parts: Arrays) -> NDArray[np.float32]:
@@ -48,12 +55,12 @@ def dequantized(parts: Arrays) -> NDArray[np.float32]:
 
 
 def stack(parts: Arrays) -> Mxfp4Stack:
-    blocks, scales = (ArrayTensor(parts[name], name=name) for name in ("blocks", "scales"))
+    blocks, scales = ArrayTensor(parts["blocks"], name="b"), ArrayTensor(parts["scales"], name="s")
     return Mxfp4Stack(blocks, scales, name="w")
 
 
 def test_values_are_those_of_transformers() -> None:
-    parts, _ = random_parts(np.random.default_rng(0), 3, 10, 96)
+    parts = random_parts(np.random.default_rng(0), 3, 10, 96)
     expected, found = dequantized(parts), stack(parts)
     assert found.shape == expected.shape == (3, 96, 10)
     np.testing.assert_array_equal(found.read(), expected)
@@ -67,7 +74,7 @@ def test_values_are_those_of_transformers() -> None:
 
 
 def test_eight_bits_hold_them_exactly() -> None:
-    parts, _ = random_parts(np.random.default_rng(1), 2, 12, 64)
+    parts = random_parts(np.random.default_rng(1), 2, 12, 64)
     parts["scales"][0, 0] = [2, 250]
     matrix = stack(parts).take(0, 1).reshaped((64, 12)).transposed()
     groups = matrix.groups()
@@ -77,7 +84,7 @@ def test_eight_bits_hold_them_exactly() -> None:
 
 
 def test_a_scale_that_is_no_number_makes_values_that_are_none() -> None:
-    parts, _ = random_parts(np.random.default_rng(1), 1, 2, 64)
+    parts = random_parts(np.random.default_rng(1), 1, 2, 64)
     parts["scales"][0, 1, 0] = 255
     nan = np.isnan(stack(parts).read()[0].T)
     assert nan[1, :32].all()
@@ -85,8 +92,9 @@ def test_a_scale_that_is_no_number_makes_values_that_are_none() -> None:
 
 
 def test_all_that_does_not_fit_is_named() -> None:
-    def tensor(*shape: int, dtype: type = np.uint8) -> ArrayTensor:
-        return ArrayTensor(np.zeros(shape, dtype), name="x")
+    def tensor(*shape: int, dtype: str = "uint8") -> ArrayTensor:
+        array: NDArray[Any] = np.zeros(shape, dtype)
+        return ArrayTensor(array, name="x")
 
     found, problems = mxfp4_stacks(
         {
@@ -94,20 +102,23 @@ def test_all_that_does_not_fit_is_named() -> None:
             "b.up_scales": tensor(2, 4, 1),
             "c.up_blocks": tensor(2, 4, 1, 8),
             "c.up_scales": tensor(2, 4, 1),
-            "d.up_blocks": tensor(2, 4, 1, 16, dtype=np.int32),
+            "d.up_blocks": tensor(2, 4, 1, 16, dtype="int32"),
             "d.up_scales": tensor(2, 4, 1),
             "e.up_blocks": tensor(2, 4, 1, 16),
             "e.up_scales": tensor(2, 4, 1),
-            "e.up": tensor(2, 32, 4, dtype=np.float32),
-            "norm": tensor(4, dtype=np.float32),
+            "e.up": tensor(2, 32, 4, dtype="float32"),
+            "norm": tensor(4, dtype="float32"),
         }
     )
     assert found.keys() == {"norm", "e.up"}
+    shapes = (
+        "blocks of shape [2, 4, 1, 8] and scales of shape [2, 4, 1] do not fit: "
+        "[experts, rows, blocks, 16] and [experts, rows, blocks] expected"
+    )
     assert problems == [
         "a.up: has no up_scales",
         "b.up: has no up_blocks",
-        "c.up: blocks of shape [2, 4, 1, 8] and scales of shape [2, 4, 1] do not fit: "
-        "[experts, rows, blocks, 16] and [experts, rows, blocks] expected",
+        f"c.up: {shapes}",
         "d.up_blocks: stored as int32, uint8 expected",
         "e.up: stored twice, as floats and in MXFP4",
     ]
@@ -122,13 +133,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root, rng = tmp_path_factory.mktemp("gpt_oss"), np.random.default_rng(5)
     floats, packed = checkpoint_of(BASE, root / "floats"), root / "packed"
     packed.mkdir()
-    arrays = safetensors.load_file(floats / "model.safetensors")
+    arrays = load(floats)
     mixed: Arrays = dict(arrays)
     for layer in range(2):
         for name in ("gate_up", "down"):
             weight = EXPERTS.format(layer, name)
             experts, columns, rows = arrays[weight].shape
-            parts, _ = random_parts(rng, experts, rows, columns)
+            parts = random_parts(rng, experts, rows, columns)
             del mixed[weight]
             mixed |= {f"{weight}_{part}": array for part, array in parts.items()}
             arrays[weight] = dequantized(parts).copy()
@@ -152,7 +163,7 @@ def stored(bundle: Bundle, name: str) -> NDArray[np.float32]:
 
 
 def theirs(floats: Path, layer: int, name: str) -> NDArray[np.float32]:
-    return safetensors.load_file(floats / "model.safetensors")[EXPERTS.format(layer, name)].transpose(0, 2, 1)
+    return load(floats)[EXPERTS.format(layer, name)].transpose(0, 2, 1)
 
 
 def test_in_float32_logits_are_those_of_transformers(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -174,9 +185,7 @@ def test_int8_keeps_experts_exactly(folders: tuple[Path, Path], tmp_path: Path) 
     assert any("4 of 8 matrices of the layers are rounded to 8 bits" in text for text in listener.warnings)
 
 
-def test_int4_rounds_them_with_searched_scales_and_reports_the_cost(
-    folders: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_int4_rounds_them_with_searched_scales_and_reports_the_cost(folders: tuple[Path, Path], tmp_path: Path) -> None:
     floats, packed = folders
     listener = Listener()
     bundle, report = export(str(packed), tmp_path / "bundle", scheme="int4", progress=listener)
@@ -193,11 +202,9 @@ def test_int4_rounds_them_with_searched_scales_and_reports_the_cost(
 
 def test_a_checkpoint_with_a_stack_missing_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
     _, packed = folders
-    arrays = safetensors.load_file(packed / "model.safetensors")
+    arrays = load(packed)
     del arrays[f"{EXPERTS.format(1, 'down')}_scales"]
     write_safetensors(tmp_path / "model.safetensors", arrays)
     (tmp_path / "config.json").write_bytes((packed / "config.json").read_bytes())
     with pytest.raises(TensorError, match=r"layers\.1\.mlp\.experts\.down_proj: has no down_proj_scales"):
         export(str(tmp_path), tmp_path / "bundle", scheme="int8")
-
-
