@@ -1,6 +1,7 @@
-"""Every variant of every family: the bundle's logits and greedy ids are those of transformers."""
+"""Every variant of every family: the bundle's logits and greedy ids are those of transformers 4 and 5."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,18 @@ from tests.families.harness import (
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 
-@pytest.fixture(scope="module", params=[case for case in CASES if not case.refused], ids=str)
+WRITTEN = [(case, oracle) for case in CASES for oracle in case.oracles]
+
+
+def named(written: list[tuple[Case, int]]) -> list[Any]:
+    """Parameters of tests: the case, and the version of transformers that writes its checkpoint."""
+    return [pytest.param(one, id=f"{one[0]}, transformers {one[1]}") for one in written]
+
+
+@pytest.fixture(scope="module", params=named([one for one in WRITTEN if not one[0].refused]))
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return subject_of(request.param, tmp_path_factory.mktemp("family"))
+    case, oracle = request.param
+    return subject_of(case, tmp_path_factory.mktemp("family"), oracle)
 
 
 def test_logits_are_those_of_transformers(subject: Subject) -> None:
@@ -40,9 +50,10 @@ def test_greedy_ids_are_those_of_transformers(subject: Subject) -> None:
     np.testing.assert_allclose(found.found, found.expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.refused], ids=str)
-def test_what_cannot_be_exported_is_refused(case: Case, tmp_path: Path) -> None:
-    folder = checkpoint_of(case, tmp_path / "checkpoint")
+@pytest.mark.parametrize("written", named([one for one in WRITTEN if one[0].refused]))
+def test_what_cannot_be_exported_is_refused(written: tuple[Case, int], tmp_path: Path) -> None:
+    case, oracle = written
+    folder = checkpoint_of(case, tmp_path / "checkpoint", oracle=oracle)
     with pytest.raises(UnsupportedModelError, match=case.refused):
         export_case(case, folder, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
