@@ -16,8 +16,10 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     STARCODER2,
 )
 from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
+from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, NEMOTRON
 
 ARCHITECTURES: dict[str, GgufArchitecture] = {
+    "arcee": ARCEE,
     "bloom": BLOOM,
     "command-r": COMMAND_R,
     "falcon": FALCON,
@@ -28,6 +30,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "gptneox": GPTNEOX,
     "granite": GRANITE,
     "llama": LLAMA,
+    "nemotron": NEMOTRON,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "phi2": PHI2,
