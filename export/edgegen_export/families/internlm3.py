@@ -14,7 +14,7 @@ def read_internlm3(read: ConfigReader) -> DecoderConfig:
 
 INTERNLM3 = Architecture(
     model_types=("internlm3",),
-    classes=("InternLM3ForCausalLM",),
+    classes=("InternLM3ForCausalLM", "LlamaForCausalLM"),
     read=read_internlm3,
     tensors=LLAMA_TENSORS,
     defaults={

@@ -172,7 +172,9 @@ def _partial_rotary(writer: GGUFWriter, config: Any) -> None:
 
 def _nemotron(writer: GGUFWriter, config: Any) -> None:
     writer.add_layer_norm_eps(config.norm_eps)
-    writer.add_rope_dimension_count(int(config.partial_rotary_factor * config.hidden_size) // config.num_attention_heads)
+    writer.add_rope_dimension_count(
+        int(config.partial_rotary_factor * config.hidden_size) // config.num_attention_heads
+    )
 
 
 def _stablelm(writer: GGUFWriter, config: Any) -> None:
@@ -271,9 +273,7 @@ _FALCON = {
 }
 
 CASES: dict[str, Case] = {
-    "arcee": Case(
-        "arcee", "ArceeConfig", "ArceeForCausalLM", {**LLAMA, "mlp_bias": True}, _LLAMA_STEPS, (_permuted,)
-    ),
+    "arcee": Case("arcee", "ArceeConfig", "ArceeForCausalLM", {**LLAMA, "mlp_bias": True}, _LLAMA_STEPS, (_permuted,)),
     "nemotron": Case(
         "nemotron",
         "NemotronConfig",
