@@ -97,6 +97,9 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
+        elif "Norm" not in type(module).__name__:
+            for parameter in module.parameters(recurse=False):
+                parameter.data.zero_()  # sinks and biases of experts start as whatever was in memory
     seen: set[int] = set()
     with torch.no_grad():
         for path, module in model.named_modules():

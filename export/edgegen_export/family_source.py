@@ -78,16 +78,16 @@ class FamilySource:
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""
-        recipe, experts, warnings = (ROUNDED if fast else CALIBRATED)[scheme], self._experts(), ()
+        recipe, experts = (ROUNDED if fast else CALIBRATED)[scheme], self._experts()
         calibrates = recipe.calibrates
         if recipe.linear.bits < EIGHT_BITS.bits and experts:
-            recipe = replace(recipe, exceptions=dict.fromkeys(experts, EIGHT_BITS))
-            warnings = ("the matrices of the experts are stored in 8 bits: their operator is not used with fewer",)
+            without_zeros = replace(recipe.linear, symmetric=True)  # which their operator is not given
+            recipe = replace(recipe, exceptions=dict.fromkeys(experts, without_zeros))
         if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
             recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
         repacked = repacking(self.tensors, self.config, experts, recipe)
         measure = partial(calibrate, self.tensors, self.config, self.reference) if calibrates else None
-        return Plan(repacked.recipe, measure, (*warnings, *repacked.warnings))
+        return Plan(repacked.recipe, measure, repacked.warnings)
 
     def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
         progress.stage("calibrating the int8 KV cache")
@@ -98,9 +98,9 @@ class FamilySource:
             return {}
 
     def _experts(self) -> tuple[str, ...]:
-        """The modules of matrices of experts, whose operator takes 8 bits."""
-        per_layer = ("gate+up", "down") if self.config.experts else ()
-        return tuple(f"layers.{i}.mlp.{name}" for i in range(self.config.num_layers) for name in per_layer)
+        """The modules of matrices of experts, whose operator takes no zeros."""
+        layers = [i for i in range(self.config.num_layers) if self.config.experts_of(i)]
+        return tuple(f"layers.{i}.mlp.{name}" for i in layers for name in ("gate+up", "down"))
 
 
 class FamilyLoader:

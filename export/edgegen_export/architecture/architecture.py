@@ -67,7 +67,7 @@ class Architecture:
 def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """Our tensors of ``config``: (required, optional) names and shapes. Presence decides whether a bias exists."""
     d, q = config.hidden_size, config.num_heads * config.head_dim
-    kv, wide = config.num_kv_heads * config.head_dim, config.intermediate_size
+    kv = config.num_kv_heads * config.head_dim
     embedding = config.embedding_size or d
     matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
     if embedding != d:
@@ -75,11 +75,15 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for i in range(config.num_layers):
         attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
         matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
-        # The matrices of all experts are concatenated.
-        count = config.experts.count if config.experts else 1
-        matrices |= {f"{mlp}.router": (count, d)} if config.experts else {}
-        matrices |= {f"{mlp}.gate": (count * wide, d)} if config.gated else {}
-        matrices |= {f"{mlp}.up": (count * wide, d), f"{mlp}.down": (count * d, wide)}
+        experts = config.experts_of(i)
+        if experts is None:
+            matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)
+            continue
+        matrices[f"{mlp}.router"] = (experts.count, d)
+        matrices |= _mlp(mlp, d, experts.width, gated=True, count=experts.count)
+        if experts.shared_width:
+            matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=True)
+            matrices[f"layers.{i}.shared_gate"] = (1, d)
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
 
@@ -91,7 +95,9 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
-    biased = [name for name in matrices if name.startswith("layers.") and not (config.experts and ".mlp." in name)]
+    if config.sinks:
+        required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in range(config.num_layers)}
+    biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
     optional = {f"{name}.bias": matrices[name][:1] for name in biased}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
@@ -101,6 +107,12 @@ def xielu_tensors(layer: int) -> dict[str, Shape]:
     """The trained numbers of a layer's xIELU: for positive inputs, for negative ones, and of the linear part."""
     module = f"layers.{layer}.mlp.act"
     return {f"{module}.alpha_p": (1,), f"{module}.alpha_n": (1,), f"{module}.beta": ()}
+
+
+def _mlp(module: str, hidden: int, width: int, *, gated: bool, count: int = 1) -> dict[str, Shape]:
+    """The matrices of ``count`` MLPs, those of all experts concatenated."""
+    wide, down = (count * width, hidden), (count * hidden, width)
+    return {**({f"{module}.gate": wide} if gated else {}), f"{module}.up": wide, f"{module}.down": down}
 
 
 def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:

@@ -68,9 +68,8 @@ class ConfigReader:
         return self._config.get(key) is not None
 
     def stated(self, key: str) -> bool:
-        """Whether the file itself has ``key``, be it null."""
-        self._read.add(key)
-        return key in self._stated
+        """Whether the file itself says something under ``key``."""
+        return key in self._stated and bool(self._config[key])
 
     def get(self, key: str, kind: type[T], default: T) -> T:
         """The value of ``key``; ``default`` where it is absent or null."""

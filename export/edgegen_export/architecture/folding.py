@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.architecture import decoder_norms, xielu_tensors
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
 
@@ -38,8 +38,11 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
             if name in result:
                 result[name] = result[name].affine(factor)
 
+    # What a norm behind a sublayer takes may be multiplied with anything; what it gives is added.
+    normed = any(name.endswith("_post_norm") for name in LAYER_NORMS[config.block])
+    last = ("attn_post_norm", "mlp_post_norm") if normed else ("attn.o", "mlp.down", "shared.down")
     for i in range(config.num_layers):
-        for module in (f"layers.{i}.attn.o", f"layers.{i}.mlp.down"):
+        for module in (f"layers.{i}.{name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
     multiply(["embed.weight"], config.embedding_multiplier)
     logits = final_multiplier(config)

@@ -18,7 +18,7 @@ from edgegen.model.ort_session import require_version
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.blocks import kv_scale_names
+from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 

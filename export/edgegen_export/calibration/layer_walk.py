@@ -52,7 +52,10 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
     attn, mlp = f"layers.{layer}.attn", f"layers.{layer}.mlp"
     matrices: list[Modules] = [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
-    if not config.experts:
+    experts = config.experts_of(layer)
+    if experts and experts.shared_width:
+        mlp = f"layers.{layer}.shared"
+    if not experts or experts.shared_width:
         matrices += [(f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",), (f"{mlp}.down",)]
     return {fused_name(modules): modules for modules in matrices}
 

@@ -14,7 +14,7 @@ RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear
 
 def read_granite4(read: ConfigReader) -> DecoderConfig:
     """``GraniteMoeHybridConfig`` whose layers all have attention."""
-    config = read_granite(read, "shared_intermediate_size")
+    config = read_granite(read, inner_key="shared_intermediate_size")
     recurrent = read.per_layer("layer_types", RECURRENT, config.num_layers)
     if (recurrent is None and not read.has("layer_types")) or any(recurrent or ()):
         count = f"{sum(recurrent)} of {len(recurrent)} layers are" if recurrent else "without it every layer is"

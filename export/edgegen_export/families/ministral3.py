@@ -10,6 +10,7 @@ from edgegen_export.architecture.config import DecoderConfig, QueryScale
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS
 from edgegen_export.families.mistral import MISTRAL, read_mistral
+from edgegen_export.families.shared import rope_key
 
 MINISTRAL3_DEFAULTS: Mapping[str, Any] = {
     **LLAMA_DEFAULTS,
@@ -35,7 +36,7 @@ MINISTRAL3_DEFAULTS: Mapping[str, Any] = {
 def read_ministral3(read: ConfigReader) -> DecoderConfig:
     """``Ministral3Config``."""
     config = read_mistral(read)
-    rope = read.inner("rope_parameters") or read.inner("rope_scaling")
+    rope = read.inner(rope_key(read))
     if rope is None:
         return config
     rope.ignore("max_position_embeddings")

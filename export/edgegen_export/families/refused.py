@@ -22,8 +22,6 @@ REFUSED: dict[str, str] = {
         ("gemma3n", "llama4", "mllama", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"), _SEES
     ),
     **dict.fromkeys(("idefics3", "smolvlm", "paligemma", "phi4_multimodal"), _SEES),
-    **dict.fromkeys(
-        ("gpt_oss", "dbrx", "llama4_text", "jetmoe", "phimoe", "qwen2_moe", "ernie4_5_moe", "glm4_moe"), _EXPERTS
-    ),
+    **dict.fromkeys(("dbrx", "llama4_text", "jetmoe", "phimoe", "ernie4_5_moe", "glm4_moe"), _EXPERTS),
 }
 """``model_type`` → why it cannot be exported."""

@@ -6,20 +6,12 @@ from typing import Literal
 from edgegen.bundle.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.blocks import (
-    CacheLengths,
-    StepInputs,
-    added,
-    alibi_bias,
-    decoder_block,
-    embedding,
-    final_hidden,
-    head,
-    projected,
-)
+from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
+from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.query_scale import query_scale
+from edgegen_export.graph.stream import added
 
 HIDDEN_STATES = "hidden_states"
 """The output of the hidden states."""

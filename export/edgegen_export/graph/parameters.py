@@ -20,6 +20,7 @@ from edgegen_export.graph.builder import Tensor
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
+from edgegen_export.quantize.scale_search import searched_rows
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)
@@ -64,6 +65,10 @@ class Parameters(Protocol):
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         """The weights of ``count`` experts: gate and up with alternating rows, and down. The first axis is the expert;
         both have the same block size."""
+        ...
+
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        """Their biases float32 [count, rows], those of gate and up alternating too; None where there is none."""
         ...
 
     def bias(self, *modules: str) -> Tensor | None:
@@ -137,6 +142,16 @@ class StoredParameters:
             _per_expert(self._matrix(f"{module}.down", down, columns), count),
         )
 
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        def stored(name: str, bias: LazyTensor | None) -> Tensor | None:
+            if bias is None:
+                return None
+            tensor = self._store(f"{module}.{name}.bias", bias)
+            return replace(tensor, shape=(count, tensor.shape[0] // count))
+
+        gate_up, down = expert_biases(self._tensors, module)
+        return stored("gate+up", gate_up), stored("down", down)
+
     def _matrix(self, module: str, source: LazyTensor, columns: int) -> Matrix:
         """``source`` in the recipe's format, with a block size that divides ``columns``."""
         if module not in self._matrices:
@@ -178,6 +193,9 @@ class StoredParameters:
         return self._vectors[name]
 
     def _store_blocks(self, name: str, source: LazyTensor, form: MatrixFormat, prepared: Blocks | None) -> BlockMatrix:
+        # What calibration leaves out, the experts, is rounded with scales that suit the weights alone.
+        searched = self._recipe.method == "gptq" and form.bits < EIGHT_BITS.bits
+        rounding = searched_rows if searched else round_rows
         rows, columns = source.shape
         blocks, size = -(-columns // form.block_size), form.block_size * form.bits // 8
         offset = self._sink.begin(rows * blocks * size)
@@ -188,7 +206,7 @@ class StoredParameters:
             if self._not_finite:
                 continue  # the output is discarded; go on to name the other tensors
             if prepared is None:
-                rounded = round_rows(slab, form.bits, form.block_size)
+                rounded = rounding(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
             else:
                 codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
@@ -241,6 +259,16 @@ class FedParameters:
         weight = fused_weight(self._tensors, modules)
         rows, columns = weight.shape
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
+
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        def fed(name: str, bias: LazyTensor | None) -> Tensor | None:
+            if bias is None:
+                return None
+            shape = (count, bias.shape[0] // count)
+            return self._feed(f"{module}.{name}.bias", shape, lambda: bias.read().reshape(shape))
+
+        gate_up, down = expert_biases(self._tensors, module)
+        return fed("gate+up", gate_up), fed("down", down)
 
     def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
         def fed(name: str, weight: LazyTensor) -> FloatMatrix:
@@ -313,8 +341,17 @@ def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> L
 def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
     """All experts' gate and up with alternating rows, and down."""
     gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
-    in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
-    return LazyTensor.concat([gate, up]).reordered(in_turn), down
+    return _in_turn(gate, up), down
+
+
+def expert_biases(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor | None, LazyTensor | None]:
+    """The biases that belong to :func:`expert_weights`."""
+    gate, up, down = (tensors.get(f"{module}.{name}.bias") for name in ("gate", "up", "down"))
+    return (_in_turn(gate, up) if gate and up else None), down
+
+
+def _in_turn(gate: LazyTensor, up: LazyTensor) -> LazyTensor:
+    return LazyTensor.concat([gate, up]).reordered(np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel())
 
 
 def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:

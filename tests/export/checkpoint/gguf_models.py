@@ -225,6 +225,13 @@ def _partial_rotary(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_dimension_count(int(fraction * (config.hidden_size // config.num_attention_heads)))
 
 
+def _nemotron(writer: GGUFWriter, config: Any) -> None:
+    writer.add_layer_norm_eps(config.norm_eps)
+    writer.add_rope_dimension_count(
+        int(config.partial_rotary_factor * config.hidden_size) // config.num_attention_heads
+    )
+
+
 def _stablelm(writer: GGUFWriter, config: Any) -> None:
     writer.add_parallel_residual(config.use_parallel_residual)
 
@@ -321,6 +328,15 @@ _FALCON = {
 }
 
 CASES: dict[str, Case] = {
+    "arcee": Case("arcee", "ArceeConfig", "ArceeForCausalLM", {**LLAMA, "mlp_bias": True}, _LLAMA_STEPS, (_permuted,)),
+    "nemotron": Case(
+        "nemotron",
+        "NemotronConfig",
+        "NemotronForCausalLM",
+        {**LLAMA, "head_dim": 8, "attention_bias": True},
+        (_sizes, _kv_heads, _rope, _nemotron),
+        (_one_plus,),
+    ),
     "llama": Case(
         "llama", "LlamaConfig", "LlamaForCausalLM", LLAMA, _LLAMA_STEPS, (_permuted, _llama3_factors), loader=True
     ),

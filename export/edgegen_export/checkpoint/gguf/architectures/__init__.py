@@ -26,9 +26,11 @@ from edgegen_export.checkpoint.gguf.architectures.of_2025 import (
     SEED_OSS,
 )
 from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
+from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, NEMOTRON
 
 ARCHITECTURES: dict[str, GgufArchitecture] = {
     "apertus": APERTUS,
+    "arcee": ARCEE,
     "bloom": BLOOM,
     "chatglm": CHATGLM,
     "command-r": COMMAND_R,
@@ -45,6 +47,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "hunyuan-dense": HUNYUAN_DENSE,
     "llama": LLAMA,
     "mistral3": MISTRAL3,
+    "nemotron": NEMOTRON,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "phi2": PHI2,
