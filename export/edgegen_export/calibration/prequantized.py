@@ -13,8 +13,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.fused import expert_weights
 from edgegen_export.graph.layerwise_model import LayerRun
-from edgegen_export.graph.parameters import expert_weights
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
 

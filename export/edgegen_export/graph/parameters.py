@@ -8,6 +8,7 @@ model can run layer by layer in little memory.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,13 +18,17 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, one_or_list
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import Tensor
+from edgegen_export.graph.fused import expert_biases, expert_weights, fused_bias, fused_name, fused_weight
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.quantize.scale_search import searched_rows
+from edgegen_export.threads import in_threads
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)
+_SLAB = 2 << 20
+"""Bytes of a matrix that one thread rounds at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class StoredParameters:
         self._matrices: dict[str, Matrix] = {}
         self._vectors: dict[str, Tensor] = {}
         self._not_finite: list[str] = []
+        self._lock = Lock()
         self._too_large: list[tuple[str, ...]] = []
         self._matrix_weights = self._matrix_bytes = 0
 
@@ -201,16 +207,21 @@ class StoredParameters:
         offset = self._sink.begin(rows * blocks * size)
         scales = np.ones((rows, blocks), np.float32)
         zeros = None if prepared is None or prepared.zeros is None else packed(prepared.zeros, form.bits)
-        for start, stop, slab in source.slabs():
+
+        def stored(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
+            start, stop, slab = part
             self._check(source, slab)
             if self._not_finite:
-                continue  # the output is discarded; go on to name the other tensors
+                return np.empty(0, np.uint8)  # the output is discarded; go on to name the other tensors
             if prepared is None:
                 rounded = rounding(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
             else:
                 codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
-            self._sink.append(packed(codes, form.bits))
+            return packed(codes, form.bits)
+
+        for codes in in_threads(stored, source.slabs(_SLAB)):
+            self._sink.append(codes)
         self._on_tensor(rows * columns)
         return BlockMatrix(
             codes=_tensor(name, "uint8", (rows, blocks, size), offset),
@@ -236,8 +247,9 @@ class StoredParameters:
                 return
         names = source.names
         name = ", ".join(names) if len(names) <= 3 else f"one of {names[0]} to {names[-1]}"
-        if name not in self._not_finite:
-            self._not_finite.append(name)
+        with self._lock:
+            if name not in self._not_finite:
+                self._not_finite.append(name)
 
 
 class FedParameters:
@@ -319,50 +331,6 @@ class FedParameters:
     def _feed(self, name: str, shape: Sequence[int], read: Callable[[], NDArray[np.float32]]) -> Tensor:
         self._readers[name] = read
         return Tensor(name, "float32", tuple(shape))
-
-
-def fused_name(modules: Sequence[str]) -> str:
-    """``layers.0.attn.q``, ``layers.0.attn.k`` → ``layers.0.attn.q+k``."""
-    parent = modules[0].rpartition(".")[0]
-    return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
-
-
-def parts(name: str) -> list[str]:
-    """The modules of a :func:`fused_name`."""
-    parent, dot, names = name.rpartition(".")
-    return [f"{parent}{dot}{each}" for each in names.split("+")]
-
-
-def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:
-    """The modules' weights, their rows concatenated."""
-    return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
-
-
-def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
-    """All experts' gate and up with alternating rows, and down."""
-    gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
-    return _in_turn(gate, up), down
-
-
-def expert_biases(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor | None, LazyTensor | None]:
-    """The biases that belong to :func:`expert_weights`."""
-    gate, up, down = (tensors.get(f"{module}.{name}.bias") for name in ("gate", "up", "down"))
-    return (_in_turn(gate, up) if gate and up else None), down
-
-
-def _in_turn(gate: LazyTensor, up: LazyTensor) -> LazyTensor:
-    return LazyTensor.concat([gate, up]).reordered(np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel())
-
-
-def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
-    """The modules' biases concatenated, zeros for a module without one; None if no module has one."""
-    found = [tensors.get(f"{m}.bias") for m in modules]
-    if len(found) == 1 or all(bias is None for bias in found):
-        return found[0]
-    rows = [tensors[f"{m}.weight"].shape[0] for m in modules]
-    return LazyTensor.concat(
-        [bias or LazyTensor.from_array(np.zeros(n, np.float32)) for n, bias in zip(rows, found, strict=True)]
-    )
 
 
 def _per_expert(matrix: Matrix, count: int) -> Matrix:
