@@ -1,6 +1,7 @@
 /* The operator "BlockGather" of the domain "edgegen", for ONNX Runtime: rows of a block-quantized table, as floats.
  *
- * Inputs: codes uint8 [V, columns * bits / 8]; ids int64 or int32 [...], of which negative ones count from the end;
+ * Inputs: codes uint8 [V, columns * bits / 8], or as BlockMatMul has them, [V, blocks, block_size * bits / 8], of which
+ * every block is whole; ids int64 or int32 [...], of which negative ones count from the end;
  * scales float or bfloat16 [V, blocks]; zero points uint8 (optional, else 128 or 8). All but ids are initializers,
  * read where they lie. Attributes: bits (8 or 4), block_size (32 or 64). Output: float [..., columns], which is
  * (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked when a session is made,
@@ -34,14 +35,16 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   if (constant && codes && (status = edgegen_shape(api, codes, &type, dimensions, &rank))) return status;
   if ((bits != 8 && bits != 4) || (block != 32 && block != 64))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockGather: bits must be 8 or 4, block_size 32 or 64");
-  if (type != ORT_UINT8 || rank != 2 || dimensions[0] < 1 || dimensions[1] < 1 || dimensions[1] > INT32_MAX ||
-      dimensions[0] > INT32_MAX)
+  if (type != ORT_UINT8 || (rank != 2 && rank != 3) || dimensions[0] < 1 || dimensions[1] < 1 ||
+      dimensions[1] > INT32_MAX || dimensions[0] > INT32_MAX || (rank == 3 && dimensions[2] != block * bits / 8))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                           "BlockGather: codes must be an initializer of uint8 with two dimensions");
-  int64_t rows = dimensions[0], columns = dimensions[1] * 8 / bits, blocks = (columns + block - 1) / block;
+                           "BlockGather: codes must be an initializer of uint8 with two dimensions, or three, the last "
+                           "of which is a block");
+  int64_t bytes = rank == 3 ? dimensions[1] * dimensions[2] : dimensions[1];
+  int64_t rows = dimensions[0], columns = bytes * 8 / bits, blocks = (columns + block - 1) / block;
   int uint8 = ORT_UINT8, scale = ORT_ANY_TYPE;
   const void *data, *scales, *zeros;
-  if ((status = edgegen_initializer(api, info, 0, "codes", rows * dimensions[1], &uint8, &data)) ||
+  if ((status = edgegen_initializer(api, info, 0, "codes", rows * bytes, &uint8, &data)) ||
       (status = edgegen_initializer(api, info, 2, "scales", rows * blocks, &scale, &scales)) ||
       (status = edgegen_initializer(api, info, 3, "zero points", rows * ((blocks * bits + 7) / 8), &uint8, &zeros)))
     return status;

@@ -205,6 +205,7 @@ class ToyGraphs:
             phase: open_session(concat_graph(weights, phase).SerializeToString(), threads=1) for phase in phases
         }
         self.switch = RunSwitch()
+        self.runs_in_fixed_order = False
         self.runs: list[Phase] = []
         self.before_run = self.after_run = lambda: None
 

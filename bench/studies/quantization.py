@@ -37,7 +37,7 @@ MODELS = {
     "neox": ("models/neox-stories-1.1m", STORIES),
     "260K": ("models/stories260K", CASED),
     "260K-outliers": ("models/stories260K-outliers", CASED),
-    "stories": (str(Path(__file__).parents[1] / "models/stories"), CASED),
+    "stories": (str(Path(__file__).parents[2] / "models/stories"), CASED),
 }
 SCHEMES: dict[str, tuple[Scheme, bool]] = {
     "int8 --fast": ("int8", True),

@@ -21,6 +21,10 @@ class TimedGraphs:
     def switch(self) -> RunSwitch:
         return self._graphs.switch
 
+    @property
+    def runs_in_fixed_order(self) -> bool:
+        return self._graphs.runs_in_fixed_order
+
     def binding(self, phase: Phase) -> Binding:
         return _TimedBinding(self._graphs.binding(phase), self)
 

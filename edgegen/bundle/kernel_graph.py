@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from edgegen.bundle.kernel_graph_floats import with_float_kernels
-from edgegen.bundle.protobuf import edited, field, float_field, integer_field, integer_value, values
+from edgegen.bundle.protobuf import edited, field, fields, float_field, integer_field, integer_value, values
 
 _GRAPH, _OPSET_IMPORT = 7, 8
 _NODE, _INITIALIZER = 1, 5
 _INPUT, _OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER = 1, 3
-_TENSOR_TYPE, _TENSOR_NAME = 2, 8
+_TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 2, 8, 13
 _FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
 
@@ -32,6 +32,12 @@ _ROUNDING = {b"k_quant_type", b"v_quant_type"}
 _KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
 """Attributes that our operators have of those that they replace."""
 
+EXACT = frozenset(
+    b"Abs Add Cast Clip Concat Div Expand Gather GatherND Identity Max Mul Range ReduceMax Relu Reshape Shape Slice "
+    b"Split Unsqueeze".split()
+)
+"""Stock operators that round each element once, or never: IEEE 754 leaves them no choice of bits."""
+
 
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
@@ -43,9 +49,8 @@ def with_kernels(graph: bytes) -> bytes:
         ValueError: that is no graph.
     """
     body = next(values(graph, _GRAPH))
-    initializers = {
-        next(values(tensor, _TENSOR_NAME)): integer_value(tensor, _TENSOR_TYPE) for tensor in values(body, _INITIALIZER)
-    }
+    tensors = {next(values(tensor, _TENSOR_NAME)): tensor for tensor in values(body, _INITIALIZER)}
+    initializers = {name: integer_value(tensor, _TENSOR_TYPE) for name, tensor in tensors.items()}
     casts = {
         next(values(node, _OUTPUT)): next(values(node, _INPUT))
         for node in values(body, _NODE)
@@ -87,11 +92,50 @@ def with_kernels(graph: bytes) -> bytes:
         scales = casts.get(scales, scales)
         attributes = {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1} | dict(_integers(message))
         axes = (attributes["gather_axis"], attributes["quantize_axis"])
-        fits = readable(attributes, codes, scales, zeros) and axes == (0, 1)
-        return _replaced(message, b"BlockGather", [codes, ids, scales, zeros]) if fits else message
+        if not readable(attributes, codes, scales, zeros) or axes != (0, 1):
+            return message
+        return _replaced(message, b"BlockGather", [shared.get(codes, codes), ids, scales, zeros])
 
+    shared = _shared_tables(body, tensors)
     changed = edited(graph, _GRAPH, lambda content: with_float_kernels(edited(content, _NODE, node)))
+    if shared:
+        changed = edited(changed, _GRAPH, lambda content: _without_unused(content, shared.keys()))
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
+
+
+def inexact_operators(graph: bytes) -> frozenset[bytes]:
+    """Types of ``graph``'s operators whose bits may depend on chunks or on the processor: neither ours nor exact."""
+    nodes = values(next(values(graph, _GRAPH)), _NODE)
+    stock = {next(values(node, _OP_TYPE)) for node in nodes if next(values(node, _DOMAIN), b"") != b"edgegen"}
+    return frozenset(stock - EXACT)
+
+
+def _shared_tables(body: bytes, tensors: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Tables whose rows are gathered, and the matrices of the same bytes, which would be mapped a second time."""
+
+    def place(message: bytes, codes: bytes) -> tuple[object, ...]:
+        attributes = dict(_integers(message))
+        where = tuple(values(tensors.get(codes, b""), _TENSOR_EXTERNAL_DATA))
+        return where and (*where, attributes.get("bits"), attributes.get("block_size"))
+
+    found: dict[bytes, dict[tuple[object, ...], bytes]] = {b"MatMulNBits": {}, b"GatherBlockQuantized": {}}
+    for message in values(body, _NODE):
+        if (kind := next(values(message, _OP_TYPE))) in found:
+            name = [*values(message, _INPUT)][kind == b"MatMulNBits"]
+            found[kind][place(message, name)] = name
+    matrices, tables = found.values()
+    return {table: matrices[at] for at, table in tables.items() if at and at in matrices}
+
+
+def _without_unused(body: bytes, names: Collection[bytes]) -> bytes:
+    """A graph without those initializers of ``names`` that no node reads any more."""
+    used = {name for message in values(body, _NODE) for name in values(message, _INPUT)}
+    unused = {*names} - used
+    return b"".join(
+        whole
+        for number, payload, whole in fields(body)
+        if number != _INITIALIZER or next(values(payload, _TENSOR_NAME)) not in unused
+    )
 
 
 def _attention(message: bytes, initializers: Collection[bytes]) -> bytes:

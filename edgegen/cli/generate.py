@@ -105,6 +105,7 @@ def command(
     engine_options = EngineOptions(**given_engine_options())
 
     from edgegen.llm import LLM
+    from edgegen.model.kernels import describe_kernels
 
     begin = perf_counter()
     llm = LLM.load(model, options=engine_options)
@@ -124,16 +125,18 @@ def command(
         kept.save()
     if result.dropped_messages:
         click.echo(f"edgegen: note: {dropped_note(result.dropped_messages, llm.max_context)}.", err=True)
+    kernels = describe_kernels(wanted=engine_options.kernels == "auto")
     if as_json:
         prompt_text = {"prompt": text} if echo else {}
         choices = {"choices": [_record(choice) for choice in result.choices]} if several else {}
         timings = asdict(result.timings) | {"load_seconds": load_seconds}
-        click.echo(json.dumps({**prompt_text, **_record(result), **choices, "timings": timings}, ensure_ascii=False))
+        told = {**prompt_text, **_record(result), **choices, "kernels": kernels, "timings": timings}
+        click.echo(json.dumps(told, ensure_ascii=False))
     elif several:
         for n, choice in enumerate(result.choices):
             _print_text((_BETWEEN if n else "") + (text if echo else ""), [choice.text])
     if stats:
-        click.echo(stats_line(result, load_seconds), err=True)
+        click.echo(stats_line(result, load_seconds, kernels), err=True)
 
 
 def _open(llm: "LLM", messages: "list[Message]", session: "Session | None", given: GenerationOverrides) -> "TextStream":

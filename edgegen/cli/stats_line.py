@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from edgegen.generation.results import GenerationResult
 
 
-def stats_line(result: "GenerationResult", load_seconds: float | None = None) -> str:
-    """Times, tokens, memory and the end, in one line; the time of loading where it is given."""
+def stats_line(result: "GenerationResult", load_seconds: float | None = None, kernels: str | None = None) -> str:
+    """Times, tokens, memory and the end, in one line; the time of loading and what ran where they are given."""
     t, memory, speculation = result.timings, peak_memory(), result.speculation
     known = f", {t.cached_tokens} of them known before," if t.cached_tokens else ""
     parts = [
@@ -20,6 +20,7 @@ def stats_line(result: "GenerationResult", load_seconds: float | None = None) ->
             f"({t.decode_tokens_per_second:.0f} tok/s)"
         ),
         *([f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted"] if speculation.runs else []),
+        *([f"kernels {kernels}"] if kernels is not None else []),
         *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
         f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
         *([f"seed {result.seed}"] if result.seed is not None else []),

@@ -39,8 +39,8 @@ class InPlaceRunner:
 
     @property
     def chunk_invariance(self) -> Literal["any", "chunks"]:
-        """With a float32 KV cache, the attention operator computes a single token in other ways than several."""
-        return "any" if self._variant.kv.dtype == "int8" else "chunks"
+        """ONNX Runtime's attention computes a single token in other ways than several, with a float32 KV cache."""
+        return "any" if self._variant.kv.dtype == "int8" or self._graphs.runs_in_fixed_order else "chunks"
 
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""

@@ -17,7 +17,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 
-from edgegen.bundle.kernel_graph import with_kernels
+from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
 from edgegen.model.kernels import cannot_load, kernel_library
@@ -82,6 +82,11 @@ class GraphPair(Protocol):
     @property
     def switch(self) -> RunSwitch: ...
 
+    @property
+    def runs_in_fixed_order(self) -> bool:
+        """Whether every operator adds in an order that depends on nothing, so that any chunks give the same bits."""
+        ...
+
     def binding(self, phase: Phase) -> Binding:
         """A new, empty binding for one of the graphs."""
         ...
@@ -96,7 +101,7 @@ class OneSession:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`."""
         self.switch = RunSwitch()
-        self._session = open_session(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
+        self._session, self.runs_in_fixed_order = _open(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)
@@ -135,6 +140,11 @@ def open_session(
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
     """
+    return _open(model, threads, keep_spinning=keep_spinning, kernels=kernels)[0]
+
+
+def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kernels: bool) -> tuple[Any, bool]:
+    """The session, and whether its operators are our kernels and such as round each element once."""
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = threads or physical_cores()
     options.inter_op_num_threads = 1
@@ -144,12 +154,13 @@ def open_session(
     if not has_vnni():
         # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
-    source = model if isinstance(model, bytes) else str(model)
+    source, in_fixed_order = model if isinstance(model, bytes) else str(model), False
     try:
         if kernels and not isinstance(model, bytes) and _register_kernels(options):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             source = with_kernels(model.read_bytes())
-        return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            in_fixed_order = not inexact_operators(source)
+        return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"]), in_fixed_order
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error

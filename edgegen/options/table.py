@@ -631,8 +631,9 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         Switch(),
         "Bit-reproducible output whatever else is in the batch.",
         (*_ANSWERING, "serve"),
-        note="Always on with an int8 KV cache, where it costs nothing. With float32, proposals are not used, and of an "
-        "answer that goes on only the prompt's KV cache is used again.",
+        note="Always on with edgegen's kernels or an int8 KV cache, where it costs nothing. With ONNX Runtime's "
+        "operators and float32, proposals are not used, and of an answer that goes on only the prompt's KV cache is "
+        "used again.",
         default="off",
         flag="--deterministic/--no-deterministic",
     ),

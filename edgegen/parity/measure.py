@@ -7,6 +7,8 @@ to the last digit.
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,14 @@ from edgegen.model.ort_session import OneSession
 from edgegen.parity.reference import UNKNOWN, LogProbabilities, ParityReference
 from edgegen.parity.report import VariantParity
 from edgegen.scoring.scores import perplexity_of
-from edgegen.system import trim_memory
+from edgegen.system import physical_cores, trim_memory
 
-_BLOCK = 32
+_BLOCK = 64
 """Positions that are decoded together: at a large vocabulary their logits take room."""
 
-_SINGLE_STEPS = 16
+_SINGLE_STEPS = 4
+"""Of each window: a single step reads all weights, as a block does."""
+
 _DIGITS = 6
 
 Logits = NDArray[np.float32]
@@ -59,11 +63,11 @@ def parity_of(
     """
     comparison = _Comparison(reference, on_progress)
     decode = open_runner("decode")
-    ends, step_diff = _compare_decode(decode, reference.ids, comparison)
+    end, step_diff = _compare_decode(decode, reference.ids, comparison)
     found = greedy(decode, reference.prompts, reference.continuations.shape[1])
     del decode
     trim_memory()  # of one graph's packed weights, before the other's
-    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids, ends)
+    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1], end)
     trim_memory()
     return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
 
@@ -74,9 +78,13 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
     Raises:
         BundleError: ONNX Runtime cannot load its graph.
     """
-    model = bundle.manifest.model
-    graph = variant.prefill if phase == "prefill" else variant.decode
-    return make_runner(OneSession(bundle.file(graph)), variant, model.vocab_size, model.max_context)
+    model, graph = bundle.manifest.model, bundle.file(graph_of(variant, phase))
+    return make_runner(OneSession(graph), variant, model.vocab_size, model.max_context)
+
+
+def graph_of(variant: GraphVariant, phase: Phase) -> str:
+    """The file that is judged as the graph of ``phase``."""
+    return variant.prefill if phase == "prefill" else variant.decode
 
 
 def greedy(decode: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
@@ -86,8 +94,10 @@ def greedy(decode: Runner[Any], prompts: NDArray[np.int64], tokens: int) -> NDAr
         return answers
     cache = decode.new_cache()
     cache.reserve(len(prompts), prompts.shape[1] + tokens)
-    for row in range(len(prompts)):
-        answers[row, 0] = decode.decode(cache, prompts[row : row + 1], row)[0, -1].argmax()
+    together = max(1, _BLOCK // prompts.shape[1])
+    for row in range(0, len(prompts), together):
+        some = slice(row, row + together)
+        answers[some, 0] = decode.decode(cache, prompts[some], row)[:, -1].argmax(axis=-1)
     for at in range(1, tokens):
         answers[:, at] = decode.decode(cache, answers[:, at - 1 : at])[:, 0].argmax(axis=-1)
     return answers
@@ -104,60 +114,63 @@ def rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _compare_decode(
-    decode: Runner[Any], ids: NDArray[np.int64], comparison: "_Comparison"
-) -> tuple[list[Logits], float]:
-    """Every position; the logits [vocab] at each window's end, and ``decode_step_max_diff``."""
-    cache, ends, step_diff = decode.new_cache(), list[Logits](), 0.0
+def _compare_decode(decode: Runner[Any], ids: NDArray[np.int64], comparison: "_Comparison") -> tuple[Logits, float]:
+    """Every position; the logits [vocab] at the end of the last window, and ``decode_step_max_diff``."""
+    cache, end, step_diff = decode.new_cache(), np.empty(0, np.float32), 0.0
     cache.reserve(1, ids.shape[1])
     for window, row in enumerate(ids):
         cache.truncate(0, 0)
         for start in range(0, len(row), _BLOCK):
-            for offset, logits in enumerate(decode.decode(cache, row[None, start : start + _BLOCK])[0]):
-                comparison.add(window, start + offset, logits)
+            comparison.add(window, start, decode.decode(cache, row[None, start : start + _BLOCK])[0])
         end, difference = _single_steps(decode, cache, row)
-        ends.append(end)
         step_diff = max(step_diff, difference)
-    return ends, step_diff
+    return end, step_diff
 
 
-def _compare_prefill(prefill: Runner[Any], ids: NDArray[np.int64], ends: list[Logits]) -> float:
-    """The largest difference of the prefill graph's logits from ``ends``, those of the decode graph."""
-    cache, difference = prefill.new_cache(), 0.0
-    cache.reserve(1, ids.shape[1])
-    for row, end in zip(ids, ends, strict=True):
-        cache.truncate(0, 0)
-        difference = max(difference, _difference(prefill.prefill(cache, 0, row.tolist()), end))
-    return difference
+def _compare_prefill(prefill: Runner[Any], ids: NDArray[np.int64], end: Logits) -> float:
+    """The largest difference of the prefill graph's logits behind ids [t] from ``end``, those of the decode graph."""
+    cache = prefill.new_cache()
+    cache.reserve(1, len(ids))
+    return _difference(prefill.prefill(cache, 0, ids.tolist()), end)
 
 
 class _Comparison:
-    """Sums over positions, one position at a time: at a large vocabulary every temporary counts."""
+    """Figures of positions, each by itself: at a large vocabulary every temporary counts."""
 
     def __init__(self, reference: ParityReference, on_progress: Progress | None) -> None:
         self._reference = reference
         self._on_progress = on_progress
+        self._threads = ThreadPoolExecutor(physical_cores())
         self._kl: list[float] = []
         self._nll: list[float] = []
         self._agree = 0
         self._max_diff = 0.0
 
-    def add(self, window: int, at: int, logits: Logits) -> None:
-        """The logits [vocab] of the next position."""
+    def add(self, window: int, start: int, logits: Logits) -> None:
+        """The logits [n, vocab] of the next positions, from ``start`` of the window on."""
         if not np.isfinite(logits).all():
             raise LogitsError("the bundle's graphs give logits that are not finite: export the model again.")
+        places = range(start, start + len(logits))
+        for kl, agrees, difference, nll in self._threads.map(partial(self._figures, window), places, logits):
+            self._kl.append(kl)
+            self._agree += agrees
+            self._max_diff = max(self._max_diff, difference)
+            self._nll += [] if nll is None else [nll]
+            if self._on_progress:
+                self._on_progress(len(self._kl), self._reference.ids.size)
+
+    def _figures(self, window: int, at: int, logits: Logits) -> tuple[float, bool, float, float | None]:
+        """Of a position: the divergence, whether the first choices agree, the largest difference of the likeliest ids'
+        log-probabilities, and the loss of the id that follows in the text, where one does."""
         reference, found = self._reference, log_probabilities(logits)
         likeliest = reference.likeliest[window, at]
-        self._kl.append(reference.kl(window, at, found))
-        self._agree += int(logits.argmax() == likeliest[0])
         difference = np.abs(found[likeliest] - reference.logprobs[window, at])
-        self._max_diff = max(self._max_diff, float(difference.max()))
-        if at + 1 < reference.ids.shape[1]:
-            self._nll.append(-float(found[reference.ids[window, at + 1]]))
-        if self._on_progress:
-            self._on_progress(len(self._kl), reference.ids.size)
+        follows = at + 1 < reference.ids.shape[1]
+        nll = -float(found[reference.ids[window, at + 1]]) if follows else None
+        return reference.kl(window, at, found), logits.argmax() == likeliest[0], float(difference.max()), nll
 
     def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
+        self._threads.shutdown()
         nll = np.array(self._nll)
         worse = nll + self._reference.following.reshape(-1).astype(np.float64)
         ratio = _perplexity(worse)

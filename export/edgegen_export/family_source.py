@@ -1,7 +1,7 @@
 """FamilySource: a checkpoint of a known family, whose graphs are built of the blocks that all families share."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -72,9 +72,6 @@ class FamilySource:
             {HIDDEN_SCALE: LazyTensor.from_array(scale)} if scaled else {},
             lambda kv, params: build_with_hidden(config, params, kv, scaled=scaled),
         )
-
-    def states(self, ids: Ids) -> Iterator[NDArray[np.float32]]:
-        return self.reference.states(ids)
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""

@@ -1,6 +1,6 @@
 """ModelSource: a model to export, whether its graphs are built of a family's blocks or traced by optimum."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -17,6 +17,7 @@ from edgegen_export.parity.compare import UnquantizedModel
 from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.recipe import Scheme
+from edgegen_export.scratch import Scratch
 
 Via = Literal["edgegen", "optimum"]
 """Where graphs come from: edgegen builds them of a family's blocks, or optimum traces the model."""
@@ -45,6 +46,7 @@ class Calibrate(Protocol):
         store: BlockStore,
         budget: float | None,
         on_layer: Callable[[int, int], None],
+        scratch: Scratch,
     ) -> Calibrated: ...
 
 
@@ -100,10 +102,6 @@ class ModelSource(Protocol):
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs | None:
         """Prefill graphs with hidden states, for ``tensors`` as they are stored; None where the final norm is not
         known."""
-        ...
-
-    def states(self, ids: Ids) -> Iterator[NDArray[np.float32]]:
-        """The unquantized model's hidden states [b, t, d] after each layer, for ids [b, t]."""
         ...
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:

@@ -8,12 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import Manifest, Quantization, is_safe_path
+from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization, is_safe_path
 from edgegen.errors import UsageError, one_or_list
-from edgegen.parity.measure import open_graph
+from edgegen.model.interfaces import Runner
+from edgegen.model.ort_session import OneSession
+from edgegen.parity.measure import graph_of
 from edgegen.parity.report import ParityReport
 from edgegen.system import trim_memory
 from edgegen_export.architecture.architecture import Architecture
@@ -37,12 +41,14 @@ from edgegen_export.optimum.model_source import TraceLoader
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
-from edgegen_export.parity.layer_errors import layer_errors
-from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
+from edgegen_export.parity.layer_errors import POSITIONS, layer_errors
+from edgegen_export.parity.sample_text import Ids, file_ids, judged_on, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.progress import ExportProgress, Silent
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.scratch import Scratch
+from edgegen_export.scratch_runner import scratch_runner
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 
 
@@ -111,7 +117,7 @@ def export(
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
-        evaluated = sample
+        evaluated = judged_on(sample, model.facts.model.parameters)
         if eval_text is not None:
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer
@@ -211,12 +217,26 @@ def _compare(
 ) -> ParityReport:
     """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle."""
     bundle, facts = Bundle(writer.target, manifest, writer.folder), model.facts.model
-    open_decode = partial(open_graph, bundle, bundle.variant, "decode")
-    reference = record_reference(model.reference, ids, facts.max_context, open_decode)
+    scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
+
+    def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
+        graphs = OneSession(bundle.file(graph_of(variant, phase)), keep_spinning=False)
+        return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
+
+    reference = record_reference(
+        model.reference,
+        ids,
+        facts.max_context,
+        partial(open_runner, bundle.variant, "decode"),
+        lambda x: of_model.append(scratch.kept(x[0, :POSITIONS])),
+    )
     writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
-    with_states = [variant for variant in manifest.variants if variant.prefill in states]
-    errors = {v.name: layer_errors(bundle, v, states[v.prefill], model.states, ids) for v in with_states}
-    report = compare(bundle, reference, text, errors, progress.advance)
+    errors = {
+        v.name: layer_errors(bundle, v, states[v.prefill], of_model, ids, scratch)
+        for v in manifest.variants
+        if v.prefill in states
+    }
+    report = compare(bundle, open_runner, reference, text, errors, progress.advance)
     for warning in parity_warnings(report, manifest, can_be_calibrated=model.can_calibrate):
         progress.warn(warning)
     writer.add(PARITY, _to_json(report.to_json()))

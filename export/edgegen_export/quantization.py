@@ -31,6 +31,7 @@ from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
+from edgegen_export.scratch import Scratch
 from edgegen_export.self_sampling import sampling_runner
 
 LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
@@ -117,11 +118,12 @@ def prepare(
         recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
         store = BlockStore(folder)
         progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))
-        calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance)
+        calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance, Scratch(scratch))
         for warning in calibrated.warnings:
             progress.warn(warning)
         tensors, recipe, blocks = calibrated.tensors, calibrated.recipe, store.get
         sample = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
+        trim_memory()  # of what calibration took
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
     if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
@@ -157,8 +159,8 @@ def _own_text(
         return CalibrationText(np.load(kept), SAMPLED)
     progress.stage("sampling text to calibrate on")
     with sampling_runner(source, scratch) as runner:
-        boundaries = Boundaries.of(settings, source.facts.model.vocab_size)
-        text = sample_text(runner, source.facts.kv.bytes_per_token, boundaries, tokens, progress.advance)
+        kv, boundaries = source.facts.kv, Boundaries.of(settings, source.facts.model.vocab_size)
+        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance)
     partial = kept.with_suffix(".partial.npy")
     np.save(partial, text.ids)
     partial.replace(kept)

@@ -1,6 +1,7 @@
 """Self-sampling: the model's decode graph over plainly rounded 8-bit weights, opened to sample calibration text from.
 
-Its text calibrates as well as the unquantized model's, and it takes a quarter of the memory.
+Its text calibrates as well as the unquantized model's, and it takes a quarter of the bytes. They are in files, and so
+is the KV cache: what is in memory does not grow with the number of layers.
 """
 
 from collections.abc import Generator
@@ -9,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from edgegen.bundle.manifest import GraphContract, GraphVariant
-from edgegen.model.interfaces import Runner, make_runner
+from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
 from edgegen.system import trim_memory
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.model_source import ModelSource
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED
+from edgegen_export.scratch import Scratch
+from edgegen_export.scratch_runner import scratch_runner
 
 _GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
 
@@ -50,9 +53,9 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
         minimum_onnxruntime=facts.minimum_onnxruntime,
     )
     del params, graph
-    trim_memory()  # of what writing took, before the weights are packed
+    trim_memory()  # of what writing took, before the weights are opened
     graphs = OneSession(folder / _GRAPH, keep_spinning=False)
-    yield make_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context)
+    yield scratch_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context, Scratch(folder))
     del graphs
     for name in (_GRAPH, _WEIGHTS):
         (folder / name).unlink()

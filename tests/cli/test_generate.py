@@ -20,6 +20,7 @@ from edgegen.cli.generate import read_prompt
 from edgegen.errors import UsageError
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
+from edgegen.model.kernels import describe_kernels
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
 from tests.cli.conftest import COMMAND, Edgegen, feed
@@ -111,7 +112,9 @@ class TestJson:
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.count(b"\n") == 1
         record = json.loads(done.stdout)
-        assert set(record) == {"text", "token_ids", "finish_reason", "stopped_by", "matched", "seed", "timings"}
+        ended = {"finish_reason", "stopped_by", "matched"}
+        assert set(record) == {"text", "token_ids", *ended, "seed", "kernels", "timings"}
+        assert record["kernels"] == describe_kernels()
         assert (record["text"], record["finish_reason"], record["seed"]) == (answer, "length", 3)
         assert len(record["token_ids"]) == 8
         timings = record["timings"]
@@ -148,6 +151,12 @@ class TestOutput:
         (line,) = done.stderr.decode().splitlines()
         for part in ("load ", "prompt 4 tokens in ", "8 new tokens", "tok/s", "ended by length", "seed 3"):
             assert part in line
+        assert f"kernels {describe_kernels()}" in line.split(" · ")
+
+    def test_statistics_name_stock_operators_where_they_were_asked_for(self, edgegen: Edgegen, model: str) -> None:
+        done = edgegen("generate", "-m", model, "Zoë", "-n", "2", "--kernels", "stock", "--stats", "--json")
+        assert json.loads(done.stdout)["kernels"] == "stock"
+        assert "kernels stock" in done.stderr.decode()
 
     def test_a_reader_that_has_enough_is_no_error(self, model: str) -> None:
         command = [*COMMAND, "generate", "-m", model, "Once", "-n", "400", "--eos-token-id", "9"]

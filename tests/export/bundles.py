@@ -30,6 +30,7 @@ class TwoSessions:
             "decode": OneSession(decode, threads, keep_spinning=False),
         }
         self.switch = RunSwitch()
+        self.runs_in_fixed_order = all(graph.runs_in_fixed_order for graph in self._graphs.values())
 
     def binding(self, phase: Phase) -> Binding:
         return self._graphs[phase].binding(phase)

@@ -202,3 +202,56 @@ def test_nodes_that_it_cannot_compute_are_left(changed: dict[str, int]) -> None:
         attribute.i = changed.get(attribute.name, attribute.i)
     kept = onnx.ModelProto.FromString(with_kernels(stock.SerializeToString()))
     assert kept.graph.node[-1] == stock.graph.node[-1]
+
+
+@pytest.mark.parametrize("table", [Table(columns=128), Table(4, 32, with_zeros=True)])
+def test_codes_of_a_matrix_are_read_by_block(table: Table) -> None:
+    graph = table.graph()
+    blocks = table.codes.reshape(ROWS, -1, table.block * table.bits // 8)
+    graph.graph.initializer[0].CopyFrom(numpy_helper.from_array(blocks, "codes"))
+    ids = np.arange(-3, 7)
+    assert np.array_equal(gathered(graph, ids), table.values()[ids])
+
+
+def tied(offset_of_the_table: int = 0, block_of_the_table: int = 64) -> onnx.ModelProto:
+    """A graph whose head multiplies by the matrix whose rows its first node gathers: bytes 0 to 6,400 of a file."""
+
+    def stored(name: str, shape: list[int], offset: int) -> onnx.TensorProto:
+        tensor = TensorProto(name=name, data_type=TensorProto.UINT8, dims=shape, data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", "weights.data"), ("offset", str(offset)), ("length", str(ROWS * 128))):
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+
+    def node(op: str, inputs: list[str], output: str, attributes: dict[str, Any]) -> onnx.NodeProto:
+        return helper.make_node(op, inputs, [output], domain="com.microsoft", bits=8, **attributes)
+
+    by_row = {"block_size": block_of_the_table, "gather_axis": 0, "quantize_axis": 1}
+    by_block = {"K": 128, "N": ROWS, "block_size": 64, "accuracy_level": 4}
+    nodes = [
+        node("GatherBlockQuantized", ["table", "ids", "scales"], "x", by_row),
+        node("MatMulNBits", ["x", "matrix", "scales"], "y", by_block),
+    ]
+    scales = numpy_helper.from_array(np.ones((ROWS, 2), np.float32), "scales")
+    tensors = [stored("table", [ROWS, 128], offset_of_the_table), stored("matrix", [ROWS, 2, 64], 0), scales]
+    return model(nodes, tensors, TensorProto.INT64)
+
+
+def test_a_tied_embedding_is_mapped_once() -> None:
+    changed = onnx.ModelProto.FromString(with_kernels(tied().SerializeToString()))
+    assert [tensor.name for tensor in changed.graph.initializer] == ["matrix", "scales"]
+    assert [[*node.input[:2]] for node in changed.graph.node] == [["matrix", "ids"], ["x", "matrix"]]
+
+
+@pytest.mark.parametrize(("offset", "block"), [(6400, 64), (0, 32)])
+def test_a_table_of_other_bytes_or_blocks_is_kept(offset: int, block: int) -> None:
+    changed = onnx.ModelProto.FromString(with_kernels(tied(offset, block).SerializeToString()))
+    assert [tensor.name for tensor in changed.graph.initializer] == ["table", "matrix", "scales"]
+    assert changed.graph.node[0].input[0] == "table"
+
+
+def test_a_tied_table_that_another_node_reads_is_kept() -> None:
+    graph = tied()
+    graph.graph.node.append(helper.make_node("Shape", ["table"], ["size"]))
+    changed = onnx.ModelProto.FromString(with_kernels(graph.SerializeToString()))
+    assert [tensor.name for tensor in changed.graph.initializer] == ["table", "matrix", "scales"]
+    assert changed.graph.node[0].input[0] == "matrix"

@@ -89,6 +89,7 @@ class FakeGraphs:
         self.runs: list[tuple[Phase, int]] = []
         self.rows = 0  # of the run under way
         self.switch = RunSwitch()
+        self.runs_in_fixed_order = False
         self.before_run: Callable[[], None] = lambda: None
         self.after_run: Callable[[], None] = lambda: None
         self.before_binding: Callable[[], None] = lambda: None

@@ -17,6 +17,7 @@ from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.scratch import Scratch
 
 PROBE_ROWS = 2
 """Rows on which the sensitivity of matrices is measured."""
@@ -40,13 +41,14 @@ def calibrate(
     store: BlockStore,
     budget: float | None,
     on_layer: Callable[[int, int], None],
+    scratch: Scratch,
 ) -> Calibrated:
     """Smooth ``tensors`` for ids [rows, t], and choose the format of every matrix. Where the recipe says GPTQ, the
     layers' matrices are quantized into ``store``. A matrix whose inputs cannot be rounded in the recipe's blocks gets
     smaller ones, or none.
 
     ``budget``: bits per weight, of all matrices; by default that of :mod:`bit_budget`.
-    ``on_layer`` hears how many layers of how many are done.
+    ``on_layer`` hears how many layers of how many are done. ``scratch``: where activations are kept.
 
     Raises:
         UsageError: the budget is less than what the matrices take in 4 bits.
@@ -59,12 +61,12 @@ def calibrate(
             matrices = [name for i in range(config.num_layers) for name in layer_matrices(config, i)]
             matrices += ["embed"] if config.tied_head else ["embed", "head"]
             bits = BitBudget(tensors, matrices, recipe, budget)
-            strategy = Int4Allocation(reference, probed, store, bits, tied_head=config.tied_head)
+            strategy = Int4Allocation(reference, probed, store, bits, scratch, tied_head=config.tied_head)
         case "repacked":
             strategy = KeepPrequantized()
         case "rounding":
-            strategy = Int8Refinement(reference, config, probed)
-    walk = LayerWalk(tensors, config, reference, recipe, hessians=strategy.hessians)
+            strategy = Int8Refinement(reference, config, probed, scratch)
+    walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians)
     for matrix in walk.matrices(ids, strategy.enter, on_layer):
         strategy.add(matrix)
     head_hessian = walk.head()

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import Quantization
+from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen.system import trim_memory
 from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
@@ -21,6 +22,8 @@ from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS
+from edgegen_export.scratch import Scratch
+from edgegen_export.threads import in_threads
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""
@@ -37,16 +40,19 @@ class Int4Allocation:
         ids: NDArray[np.int64],
         store: BlockStore,
         budget: BitBudget,
+        scratch: Scratch,
         *,
         tied_head: bool,
     ) -> None:
-        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model."""
+        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model;
+        ``scratch``: where hidden states are kept."""
         self._reference = reference
         self._ids = ids
         self._store = store
         self._budget = budget
+        self._scratch = scratch
         self._tied_head = tied_head
-        self._probe = Sensitivity(reference, ids)
+        self._probe = Sensitivity(reference, ids, scratch)
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[str, float] = {}
 
@@ -81,12 +87,14 @@ class Int4Allocation:
         for name, hessian in hessians.items():
             forms = ladder(recipe.format_of(name))
             blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
+        trim_memory()  # of the slabs that were rounded
         costs = self._probe.divergences()
         for name, ratio in self._without_zeros.items():
             plain, zeros, _ = self._ladders[name]
             costs[name, plain] = ratio * costs[name, zeros]
+        trim_memory()
         smoothed = self._reference.with_tensors(tensors)
-        costs |= embedding_costs(smoothed, self._ids, blocks, tied_head=self._tied_head)
+        costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=self._tied_head)
         return Decision(self._budget.spent(self._ladders, costs, recipe))
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Floats) -> dict[Change, Blocks]:
@@ -95,14 +103,17 @@ class Int4Allocation:
         found = {form: self._store.get(name, form) for form in forms[:-1]}
         block_size = block_size_for(weight.shape[1], forms[0].block_size)
         factor = inverse_factor(hessian, block_size) if None in found.values() else None
-        blocks = dict[Change, Blocks]()
-        for form, stored in found.items():
-            if stored is None:
-                assert factor is not None
-                stored = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric)
-                self._store.put(name, form, stored)
-            blocks[name, form] = stored
-        return blocks
+
+        def quantized(form: MatrixFormat) -> Blocks:
+            # In files, for codes of the embedding are as many as those of some layers together.
+            if (stored := found[form]) is not None:
+                return replace(stored, codes=self._scratch.kept(stored.codes))
+            assert factor is not None
+            made = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
+            self._store.put(name, form, made)
+            return made
+
+        return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
 
 
 def _unit(columns: int, value: float = 1.0) -> Floats:

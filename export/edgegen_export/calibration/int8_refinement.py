@@ -24,6 +24,7 @@ from edgegen_export.graph.parameters import fused_weight, parts
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
 from edgegen_export.quantize.recipe import FLOATS
+from edgegen_export.scratch import Scratch
 
 GOAL = 3e-4
 """Mean KL in nats that 8 bits may cost. Small trained models then agree with themselves in 98.5% of first choices."""
@@ -52,7 +53,7 @@ class Refinement:
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
     """A model as it is to be stored: ``tensors``, which ``reference`` runs, and the formats of ``recipe``; the
-    ``matrices`` of its layers; ``ids`` [b, t] to judge it on."""
+    ``matrices`` of its layers; ``ids`` [b, t] to judge it on; ``scratch``: where hidden states are kept."""
 
     tensors: Mapping[str, LazyTensor]
     reference: LayerwiseModel
@@ -60,6 +61,7 @@ class Trial:
     ids: Ids
     recipe: Quantization
     tied_head: bool
+    scratch: Scratch = field(default_factory=Scratch)
 
     @property
     def tables(self) -> list[str]:
@@ -81,8 +83,10 @@ class Int8Refinement:
 
     hessians = False
 
-    def __init__(self, reference: LayerwiseModel, config: DecoderConfig, ids: Ids) -> None:
-        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model."""
+    def __init__(self, reference: LayerwiseModel, config: DecoderConfig, ids: Ids, scratch: Scratch) -> None:
+        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model; ``scratch``: where hidden
+        states are kept."""
+        self._scratch = scratch
         self._reference = reference
         self._config = config
         self._ids = ids
@@ -94,7 +98,7 @@ class Int8Refinement:
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
         matrices = [layer_matrices(self._config, i) for i in range(self._config.num_layers)]
         smoothed = self._reference.with_tensors(tensors)
-        found = refine(Trial(tensors, smoothed, matrices, self._ids, recipe, self._config.tied_head))
+        found = refine(Trial(tensors, smoothed, matrices, self._ids, recipe, self._config.tied_head, self._scratch))
         trim_memory()
         return Decision(found.formats, (_not_enough(found),) if found.left > GOAL else ())
 
@@ -132,7 +136,7 @@ def _together(trial: Trial) -> float:
     """The divergence of the model with all matrices quantized."""
     trim_memory()
     reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
-    probe, everything = Sensitivity(reference, trial.ids), ("", recipe.linear)
+    probe, everything = Sensitivity(reference, trial.ids, trial.scratch), ("", recipe.linear)
     probe.branch_tables(everything, {name: recipe.format_of(name) for name in trial.tables})
     for layer, of_layer in enumerate(trial.matrices):
         with reference.layer(layer, tokens) as run:
@@ -152,7 +156,7 @@ def _together(trial: Trial) -> float:
 def _alone(trial: Trial) -> dict[Change, float]:
     """The divergence for each matrix in each of the formats it may have, the recipe's first."""
     reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
-    probe = Sensitivity(reference, trial.ids)
+    probe = Sensitivity(reference, trial.ids, trial.scratch)
     for name in trial.tables:
         for form in _ladder(trial.weight(name), recipe.format_of(name)):
             probe.branch_tables((name, form), {name: form})

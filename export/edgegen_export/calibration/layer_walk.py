@@ -1,7 +1,8 @@
 """LayerWalk: the unquantized model run layer by layer over the calibration text, its weights smoothed on the way.
 
 What a layer takes is what it takes in the unquantized model: to run the layers before it quantized costs twice the time
-and measured no better. In memory are one layer's weights and Hessians, and hidden states of the calibration text.
+and measured no better. In memory are one layer's weights, in scratch files its Hessians and the hidden states of the
+calibration text.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from edgegen_export.graph.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
+from edgegen_export.scratch import Scratch
 
 ROWS, ROWS_FOR_HESSIANS = 2, 4
 """Rows of the calibration text that are run together: few take little memory, many touch a Hessian less often."""
@@ -66,14 +68,17 @@ class LayerWalk:
         config: DecoderConfig,
         reference: LayerwiseModel,
         recipe: Quantization,
+        scratch: Scratch,
         *,
         hessians: bool,
     ) -> None:
-        """``tensors``: the model's, which ``reference`` runs; ``hessians``: whether those of inputs are wanted."""
+        """``tensors``: the model's, which ``reference`` runs; ``hessians``: whether those of inputs are wanted;
+        ``scratch``: where hidden states and Hessians are kept."""
         self.tensors = dict(tensors)
         self._config = config
         self._reference = reference
         self._recipe = recipe
+        self._scratch = scratch
         self._hessians = hessians
         self._formats: dict[str, MatrixFormat] = {}
         self._states: list[Floats] = []
@@ -100,11 +105,12 @@ class LayerWalk:
             ExportError: the model's hidden states are not finite.
         """
         rows, config, reference = ROWS_FOR_HESSIANS if self._hessians else ROWS, self._config, self._reference
-        self._states = [reference.embed(ids[start : start + rows]) for start in range(0, len(ids), rows)]
+        embedded = (reference.embed(ids[start : start + rows]) for start in range(0, len(ids), rows))
+        self._states = [self._scratch.kept(x) for x in embedded]
         for layer in range(config.num_layers):
             matrices = layer_matrices(config, layer)
             with reference.layer(layer, ids.shape[1], list(matrices)) as run:
-                inputs, self._states = _watched(run, self._states, hessians=self._hessians)
+                inputs = self._watched(run)
                 on_run(run)
             changed = self._smooth(layer, matrices, inputs)
             for name, modules in matrices.items():
@@ -123,7 +129,7 @@ class LayerWalk:
         To be called behind the last layer."""
         pair, reference, recipe = head_pair(self._config), self._reference, self._recipe
         module = "embed" if self._config.tied_head else "head"
-        inputs = _Inputs.of(self.tensors[f"{module}.weight"].shape[1], self._hessians)
+        inputs = self._inputs(self.tensors[f"{module}.weight"].shape[1])
         factors = np.ones(1, np.float32)
         if pair and recipe.smoothing:
             largest = [np.abs(reference.final(x, projected=False)).max(axis=(0, 1)) for x in self._states]
@@ -143,6 +149,23 @@ class LayerWalk:
         if form != recipe.embedding:
             self._formats[module] = form or replace(recipe.embedding, block_size=SMALLEST)
         return inputs.hessian
+
+    def _watched(self, run: LayerRun) -> dict[str, "_Inputs"]:
+        """What each tapped matrix takes; the states become those after the layer."""
+        inputs = dict[str, _Inputs]()
+        for x in self._states:
+            y, tapped = run.tapped(x)
+            _refuse_not_finite(y, *tapped.values())
+            for name, array in tapped.items():
+                if name not in inputs:
+                    inputs[name] = self._inputs(array.shape[1])
+                inputs[name].add(array, len(x))
+            x[...] = y
+        return inputs
+
+    def _inputs(self, columns: int) -> "_Inputs":
+        hessian = self._scratch.empty((columns, columns)) if self._hessians else None
+        return _Inputs(hessian, np.zeros(columns, np.float32))
 
     def _smooth(
         self, layer: int, matrices: Mapping[str, Modules], inputs: Mapping[str, "_Inputs"]
@@ -165,10 +188,6 @@ class _Inputs:
     largest: Floats
     samples: list[Floats] = field(default_factory=list[Floats])
 
-    @classmethod
-    def of(cls, columns: int, hessian: bool) -> "_Inputs":
-        return cls(np.zeros((columns, columns), np.float32) if hessian else None, np.zeros(columns, np.float32))
-
     def add(self, x: Floats, rows: int) -> None:
         """x [rows · t, columns]."""
         np.maximum(self.largest, np.abs(x).max(axis=0), out=self.largest)
@@ -183,20 +202,6 @@ class _Inputs:
         if self.hessian is not None:
             self.hessian /= factors
             self.hessian /= factors[:, None]
-
-
-def _watched(run: LayerRun, states: Sequence[Floats], *, hessians: bool) -> tuple[dict[str, _Inputs], list[Floats]]:
-    """What each tapped matrix takes, and the states after the layer."""
-    inputs, after = dict[str, _Inputs](), list[Floats]()
-    for x in states:
-        y, tapped = run.tapped(x)
-        after.append(y)
-        _refuse_not_finite(y, *tapped.values())
-        for name, array in tapped.items():
-            if name not in inputs:
-                inputs[name] = _Inputs.of(array.shape[1], hessians)
-            inputs[name].add(array, len(x))
-    return inputs, after
 
 
 def _refuse_not_finite(*arrays: Floats) -> None:

@@ -1,7 +1,10 @@
 """Sensitivity: the KL divergence that quantized matrices cost, each alone or all together, measured in one pass.
 
-The hidden states of the unquantized model and of one model per change go through the layers side by side, so every
-layer is opened once. Quantized matrices run as in the bundle, their inputs rounded too.
+The hidden states of the unquantized model and of some changed models go through the layers side by side, so every layer
+is opened once. Quantized matrices run as in the bundle, their inputs rounded too. To take a model per matrix through
+all later layers would cost the square of their number. So each matrix is run in its own layer, for the error of the
+states after it, and goes on to the logits from a few layers only: there its divergence is measured, and how much
+divergence an error of such matrices causes, which between these layers is interpolated.
 """
 
 from collections.abc import Mapping
@@ -13,27 +16,51 @@ from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel, Stored
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
+from edgegen_export.scratch import Scratch
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Change = tuple[str, MatrixFormat]
 """A matrix by its (fused) module, and how it is stored."""
 
+MEASURED_LAYERS = 5
+"""Layers whose matrices are taken to the logits, spread evenly. From matrix to matrix of a kind, divergence per error
+differs by less than matrices of a layer do."""
+
 _LOGITS = 4 << 20
 """Logits computed per model: the larger the vocabulary, the fewer positions."""
 
+_TINY = float(np.finfo(np.float32).tiny)
+
 
 class Sensitivity:
-    """The hidden states [b, t, d] of ids [b, t] in the unquantized model (``exact``), and in one model per change."""
+    """The hidden states [b, t, d] of ids [b, t] in the unquantized model (``exact``), and in changed models.
 
-    def __init__(self, reference: LayerwiseModel, ids: NDArray[np.int64]) -> None:
+    ``scratch`` keeps the latter; ``measured_layers``: from how many layers matrices are taken to the logits.
+    """
+
+    def __init__(
+        self,
+        reference: LayerwiseModel,
+        ids: NDArray[np.int64],
+        scratch: Scratch,
+        measured_layers: int = MEASURED_LAYERS,
+    ) -> None:
         self._reference = reference
         self._ids = ids
+        self._scratch = scratch
         self.exact = reference.embed(ids)
         self.before = self.exact
         """``exact`` before the layer that was run last."""
         self._changed: dict[Change, Floats] = {}
         self._heads: dict[Change, Stored] = {}
+        self._layers = np.unique(np.linspace(0, reference.num_layers - 1, measured_layers).round().astype(int)).tolist()
+        self._layer = -1
+        self._places: dict[Change, tuple[str, int]] = {}
+        """Kind of matrix and layer of each that was run in its own layer."""
+        self._errors: dict[Change, float] = {}
+        self._measured: dict[str, dict[str, Change]] = {}
+        """By kind, the matrices that go on to the logits, each with the first change of it."""
 
     def advance(self, run: LayerRun) -> None:
         """Take all models through a layer."""
@@ -43,19 +70,28 @@ class Sensitivity:
     def advance_exact(self, run: LayerRun) -> None:
         """Take the unquantized model through a layer."""
         self.before, self.exact = self.exact, run(self.exact)
+        self._layer += 1
 
     def advance_changed(self, run: LayerRun) -> None:
         """Take the changed models through a layer."""
-        for change, x in self._changed.items():
-            self._changed[change] = run(x)
+        for x in self._changed.values():
+            x[...] = run(x)
 
     def branch(self, change: Change, run: LayerRun) -> None:
         """Add a model that differs in the layer that was run last: there it is as in ``run``."""
-        self._changed[change] = run(self.before)
+        states, (name, _) = run(self.before), change
+        kind = name.split(".", 2)[-1]
+        measured = self._measured.setdefault(kind, {})
+        self._places[change] = kind, self._layer
+        self._errors[change] = _relative_error(states, self.exact)
+        # A kind that was missing from a layer to measure (it may stay in floats) is made up for in the next one.
+        if name in measured or len(measured) < sum(layer <= self._layer for layer in self._layers):
+            measured.setdefault(name, change)
+            self._changed[change] = self._scratch.kept(states)
 
     def branch_tables(self, change: Change, stored: Mapping[str, Stored]) -> None:
         """Add a model whose tables of tokens ("embed") and positions are ``stored`` so; before any layer is run."""
-        self._changed[change] = self._reference.embed(self._ids, stored=stored)
+        self._changed[change] = self._scratch.kept(self._reference.embed(self._ids, stored=stored))
 
     def branch_head(self, change: Change, stored: Stored) -> None:
         """Store the head so in the model of this change, which is added if it is new; after the last layer."""
@@ -64,8 +100,22 @@ class Sensitivity:
 
     def divergences(self) -> dict[Change, float]:
         """Mean KL in nats from the unquantized model, by change."""
+        found = self._divergences()
+        ratios = {
+            kind: [
+                (self._places[first][1], found[first] / max(self._errors[first], _TINY)) for first in firsts.values()
+            ]
+            for kind, firsts in self._measured.items()
+        }
+        for change, (kind, layer) in self._places.items():
+            if change not in found:
+                found[change] = self._errors[change] * _between(ratios[kind], layer)
+        return found
+
+    def _divergences(self) -> dict[Change, float]:
+        """Of the models that were taken to the logits."""
         exact = self._hidden(self.exact)
-        hidden = {change: self._hidden(x) for change, x in self._changed.items()}
+        hidden = {change: self._scratch.kept(self._hidden(x)) for change, x in self._changed.items()}
         p, found = _Softmax(len(exact)), {change: _Softmax(len(exact)) for change in hidden}
         differences = {change: np.zeros(len(exact)) for change in hidden}
         for slab in self._reference.head_slabs():  # which is read once for all
@@ -89,6 +139,18 @@ class Sensitivity:
         return hidden[:: len(hidden) // wanted]
 
 
+def _relative_error(states: Floats, exact: Floats) -> float:
+    """The square of the difference of states [b, t, d], by that of ``exact``: the mean over positions."""
+    lost, size = (np.einsum("btd,btd->bt", x, x, dtype=np.float64) for x in (states - exact, exact))
+    return float((lost / np.maximum(size, _TINY)).mean())
+
+
+def _between(measured: list[tuple[int, float]], layer: int) -> float:
+    """The value at ``layer`` of what was ``measured`` at some layers, its logarithm interpolated."""
+    layers, values = zip(*measured, strict=True)
+    return float(np.exp(np.interp(layer, layers, np.log(np.maximum(values, _TINY)))))
+
+
 class _Softmax:
     """The denominators of n softmaxes whose logits come slab by slab: ``total`` [n], by the exponential of ``largest``
     [n], the largest logit so far."""
@@ -110,10 +172,15 @@ class _Softmax:
 
 
 def embedding_costs(
-    reference: LayerwiseModel, ids: NDArray[np.int64], blocks: Mapping[Change, Blocks], *, tied_head: bool
+    reference: LayerwiseModel,
+    ids: NDArray[np.int64],
+    scratch: Scratch,
+    blocks: Mapping[Change, Blocks],
+    *,
+    tied_head: bool,
 ) -> dict[Change, float]:
     """The divergence on ids [b, t] for each way in which ``blocks`` store the token embedding ("embed") or the head."""
-    probe = Sensitivity(reference, ids)
+    probe = Sensitivity(reference, ids, scratch)
     for change, stored in blocks.items():
         if change[0] == "embed":
             probe.branch_tables(change, {"embed": stored})

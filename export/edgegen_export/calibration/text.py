@@ -4,6 +4,7 @@ Text sampled from the model at temperature 1 calibrates as well as real text, an
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from edgegen.errors import UsageError
 from edgegen.model.interfaces import Runner
 from edgegen.sampling.random_numbers import uniform
+from edgegen.system import physical_cores
 from edgegen.tokenizer import Tokenizer
 
 TOKENS, FEW_TOKENS = 8192, 2048
@@ -21,8 +23,8 @@ TOKENS, FEW_TOKENS = 8192, 2048
 LENGTH = 256
 SAMPLED = "sampled from the model"
 _ROWS = 16
-_CACHE_BYTES_PER_TOKEN = 16 << 10
-"""For each token of the text: a short text is to take little memory."""
+_CACHE_BYTES = 2 << 30
+"""Of the KV cache, which is on disk: models with many layers sample fewer rows at once."""
 _REPORTS = 20
 
 Ids = NDArray[np.int64]
@@ -86,10 +88,13 @@ def sample_text(
     tokens: int,
     on_progress: Callable[[int, int], None],
 ) -> CalibrationText:
-    """Rows sampled from ``runner``'s model at temperature 1, with fixed seeds. Behind an end id a new one starts."""
+    """Rows sampled from ``runner``'s model at temperature 1, with fixed seeds. Behind an end id a new one starts.
+
+    ``bytes_per_token``: of the KV cache.
+    """
     length = min(LENGTH, runner.max_context)
     rows = -(-tokens // length)
-    together = max(1, min(_ROWS, rows, _CACHE_BYTES_PER_TOKEN * tokens // (bytes_per_token * length)))
+    together = max(1, min(_ROWS, rows, _CACHE_BYTES // (bytes_per_token * length)))
     ids, cache = np.empty((rows, length), np.int64), runner.new_cache()
     cache.reserve(together, length)
     for first in range(0, rows, together):
@@ -107,16 +112,18 @@ def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Bo
     for row in range(len(ids)):
         chance = uniform(seed + row, 0)
         ids[row, 0] = int(chance * runner.vocab_size) if boundaries.begin is None else boundaries.begin
-    for at in range(1, ids.shape[1]):
-        logits = runner.decode(cache, ids[:, at - 1 : at])[:, 0]
-        for row, choices in enumerate(logits):
-            following = boundaries.after(int(ids[row, at - 1]))
-            ids[row, at] = _drawn(choices, uniform(seed + row, at)) if following is None else following
-        yield at + 1
+    with ThreadPoolExecutor(physical_cores()) as threads:
+        for at in range(1, ids.shape[1]):
+            logits = runner.decode(cache, ids[:, at - 1 : at])[:, 0]
+            chances = [uniform(seed + row, at) for row in range(len(ids))]
+            for row, drawn in enumerate(threads.map(_drawn, logits, chances)):
+                following = boundaries.after(int(ids[row, at - 1]))
+                ids[row, at] = drawn if following is None else following
+            yield at + 1
 
 
 def _drawn(logits: NDArray[np.float32], chance: float) -> int:
     """The id at ``chance`` of the cumulated probabilities."""
     sums: NDArray[np.float64] = np.exp((logits - logits.max()).astype(np.float64)).cumsum()
-    below = int((sums <= chance * float(sums[-1])).sum())
+    below = int(np.searchsorted(sums, chance * float(sums[-1]), side="right"))
     return min(below, len(sums) - 1)

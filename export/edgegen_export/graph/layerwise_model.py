@@ -4,8 +4,7 @@ The blocks of the bundle's graphs build one small graph per layer, whose weights
 checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
 """
 
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from onnx import ModelProto, numpy_helper
 from edgegen.bundle.manifest import GraphContract, KVSpec, MatrixFormat
 from edgegen.model.ort_session import open_session
 from edgegen.model.rotary import rotary_table
+from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import Stream, added, decoder_block, embedding, final_hidden, linear
@@ -49,9 +49,15 @@ class LayerwiseModel:
     def num_layers(self) -> int:
         return self._config.num_layers
 
-    def hidden(self, ids: NDArray[np.int64]) -> Hidden:
-        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies."""
-        (x,) = deque(self.states(ids), maxlen=1)  # only the last layer's is kept
+    def hidden(self, ids: NDArray[np.int64], on_states: Callable[[Hidden], None] | None = None) -> Hidden:
+        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies.
+
+        ``on_states`` hears the states [b, t, d] after each layer.
+        """
+        x = np.empty(0, np.float32)
+        for x in self.states(ids):
+            if on_states is not None:
+                on_states(x)
         return self.final(x)
 
     def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
@@ -145,7 +151,13 @@ class LayerwiseModel:
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        yield LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
+        run = LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
+        try:
+            yield run
+        finally:
+            run.close()
+            del params
+            trim_memory()  # or the next layer's weights come on top of what these have left
         for name, tensor in self._tensors.items():
             if name.startswith(f"layers.{layer}."):
                 tensor.release()
@@ -201,6 +213,10 @@ class LayerRun:
         self._lengths = kv.classes[self._cache.cache_class].length_inputs
         self._fixed = fixed
         self._taps = taps
+
+    def close(self) -> None:
+        """Free the session and the weights; nothing can be run any more."""
+        del self._session, self._fixed
 
     def __call__(self, x: Hidden) -> Hidden:
         """Hidden states [b, t, d] before the layer → after it."""

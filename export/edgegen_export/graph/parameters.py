@@ -8,6 +8,7 @@ model can run layer by layer in little memory.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,9 +21,12 @@ from edgegen_export.graph.builder import Tensor
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
+from edgegen_export.threads import in_threads
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)
+_SLAB = 2 << 20
+"""Bytes of a matrix that one thread rounds at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class StoredParameters:
         self._matrices: dict[str, Matrix] = {}
         self._vectors: dict[str, Tensor] = {}
         self._not_finite: list[str] = []
+        self._lock = Lock()
         self._too_large: list[tuple[str, ...]] = []
         self._matrix_weights = self._matrix_bytes = 0
 
@@ -183,16 +188,21 @@ class StoredParameters:
         offset = self._sink.begin(rows * blocks * size)
         scales = np.ones((rows, blocks), np.float32)
         zeros = None if prepared is None or prepared.zeros is None else packed(prepared.zeros, form.bits)
-        for start, stop, slab in source.slabs():
+
+        def stored(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
+            start, stop, slab = part
             self._check(source, slab)
             if self._not_finite:
-                continue  # the output is discarded; go on to name the other tensors
+                return np.empty(0, np.uint8)  # the output is discarded; go on to name the other tensors
             if prepared is None:
                 rounded = round_rows(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
             else:
                 codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
-            self._sink.append(packed(codes, form.bits))
+            return packed(codes, form.bits)
+
+        for codes in in_threads(stored, source.slabs(_SLAB)):
+            self._sink.append(codes)
         self._on_tensor(rows * columns)
         return BlockMatrix(
             codes=_tensor(name, "uint8", (rows, blocks, size), offset),
@@ -218,8 +228,9 @@ class StoredParameters:
                 return
         names = source.names
         name = ", ".join(names) if len(names) <= 3 else f"one of {names[0]} to {names[-1]}"
-        if name not in self._not_finite:
-            self._not_finite.append(name)
+        with self._lock:
+            if name not in self._not_finite:
+                self._not_finite.append(name)
 
 
 class FedParameters:

@@ -4,7 +4,7 @@ They are slower than edgegen's own, and tracing takes the whole model in memory,
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,6 @@ class TracedSource:
 
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> None:
         """Nor is the final norm."""
-
-    def states(self, ids: Ids) -> Iterator[Array]:
-        return iter(())
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         return Plan(ROUNDED[scheme])
@@ -149,8 +146,8 @@ class TracedModel:
         self._path = path
         self._kv = kv
 
-    def hidden(self, ids: NDArray[np.int64]) -> Array:
-        """The logits themselves, [b, t, vocab]: not every trace shows where the head begins."""
+    def hidden(self, ids: NDArray[np.int64], on_states: Callable[[Array], None] | None = None) -> Array:
+        """The logits themselves, [b, t, vocab]: not every trace shows where the head begins, nor where a layer ends."""
         session = open_session(self._path)
         return np.concatenate([self._run(session, row[None], self._no_past())[LOGITS] for row in ids])
 

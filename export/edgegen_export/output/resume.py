@@ -20,6 +20,7 @@ import onnxruntime
 import edgegen
 from edgegen.system import locked
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.threads import in_threads
 
 KEPT_PREFIX = ".unfinished-"
 _LOCK = "lock"
@@ -85,8 +86,14 @@ def fingerprint(tensors: Mapping[str, LazyTensor], facts: object, on_progress: C
     versions = [edgegen.__version__, np.__version__, onnxruntime.__version__]
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     digest.update(json.dumps([versions, facts, shapes], sort_keys=True).encode())
-    for done, name in enumerate(sorted(tensors), 1):
-        for _, _, slab in tensors[name].slabs():
-            digest.update(np.ascontiguousarray(slab).data)
+    for done, of_tensor in enumerate(in_threads(_digest_of, (tensors[name] for name in sorted(tensors))), 1):
+        digest.update(of_tensor)
         on_progress(done, len(tensors))
     return digest.hexdigest()
+
+
+def _digest_of(tensor: LazyTensor) -> bytes:
+    digest = hashlib.blake2b()
+    for _, _, slab in tensor.slabs():
+        digest.update(np.ascontiguousarray(slab).data)
+    return digest.digest()

@@ -12,6 +12,9 @@ from edgegen.tokenizer import Tokenizer
 from edgegen_export.parity.compare import WINDOW, WINDOWS
 from edgegen_export.tokenizer.files import TOKENIZER
 
+LARGE = 500_000_000
+"""Parameters from which a bundle is compared on one window of the sample text: more would take long for little."""
+
 _CHARACTERS = 64 * WINDOW * WINDOWS
 """Characters read of a file: each id spells a few of them."""
 
@@ -73,6 +76,11 @@ def sample_ids(
     if windows is not None:
         return windows, "sample text"
     return np.random.default_rng(0).integers(0, vocab_size, (WINDOWS, length)), "random ids"
+
+
+def judged_on(sample: Ids, parameters: int) -> Ids:
+    """The windows of ``sample`` [windows, t] that a model of so many parameters is compared on."""
+    return sample[:1] if parameters >= LARGE else sample
 
 
 def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_context: int) -> Ids:

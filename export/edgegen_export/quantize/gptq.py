@@ -8,35 +8,59 @@ behind are updated for many columns at once: touching them is what takes the tim
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.system import physical_cores
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.quantize.blockwise import Blocks, Floats, in_blocks
 from edgegen_export.quantize.scale_search import search_scales
+from edgegen_export.scratch import Scratch
+from edgegen_export.threads import in_threads
 
 Doubles = NDArray[np.float64]
 
 DAMPING = 0.01
 """Share of the mean of the Hessian's diagonal that is added to it."""
 
-_SLAB = 16 << 20
+_SLAB = 8 << 20
 """Bytes of the rows that are rounded together: a block of their columns is to stay in the processor's cache."""
+
+_WORKERS = max(1, min(4, physical_cores() // 2))
+"""Threads of a matrix, which is rounded to two formats at once; each holds some slabs."""
 
 _TOGETHER = 128
 """Columns whose errors the columns behind them are told of at once."""
 
 
-def gptq(weight: LazyTensor, factor: Floats, bits: int, block_size: int, *, symmetric: bool) -> Blocks:
+def gptq(
+    weight: LazyTensor,
+    factor: Floats,
+    bits: int,
+    block_size: int,
+    *,
+    symmetric: bool,
+    scratch: Scratch | None = None,
+) -> Blocks:
     """``weight`` [n, k] in blocks, with least error of ``x @ weight.T`` for inputs x of which ``factor`` is the
-    :func:`inverse_factor`, as far as rounding one column after the other can tell."""
-    n, blocks, lost = weight.shape[0], -(-weight.shape[1] // block_size), 0.0
-    codes = np.empty((n, blocks, block_size), np.uint8)
+    :func:`inverse_factor`, as far as rounding one column after the other can tell.
+
+    Rows do not depend on each other: slabs of them are rounded on several cores. ``scratch``: where the codes are
+    kept, by default in memory.
+    """
+    n, blocks = weight.shape[0], -(-weight.shape[1] // block_size)
+    shape = (n, blocks, block_size)
+    codes = np.empty(shape, np.uint8) if scratch is None else scratch.empty(shape, np.uint8)
     scales, zeros = np.empty((n, blocks), np.float32), np.empty((n, blocks), np.uint8)
-    for start, stop, slab in weight.slabs(_SLAB):
-        rows = _Rows(slab, factor, bits, block_size, symmetric=symmetric)
+
+    def rounded(part: tuple[int, int, Floats]) -> float:
+        start, stop, slab = part
+        rows, lost = _Rows(slab, factor, bits, block_size, symmetric=symmetric), 0.0
         for first in range(0, blocks * block_size, step := _TOGETHER // block_size * block_size):
             lost += rows.round_columns(first, min(first + step, blocks * block_size))
         here = slice(start, stop)
         codes[here] = rows.codes.T.reshape(-1, blocks, block_size)
         scales[here], zeros[here] = rows.scales.T, rows.zeros.T
+        return lost
+
+    lost = sum(in_threads(rounded, weight.slabs(_SLAB), _WORKERS), 0.0)
     return Blocks(codes, scales, None if symmetric else zeros, bits, weight.shape[1], lost=lost)
 
 

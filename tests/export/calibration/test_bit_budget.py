@@ -23,6 +23,7 @@ from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
+from edgegen_export.scratch import Scratch
 from tests.export.bundles import decoded
 from tests.export.calibration.test_calibrate import IDS, PLAIN
 from tests.export.graph.test_blocks import Weights, runner_over
@@ -130,7 +131,7 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     config = replace(PLAIN, tied_head=tied)
     tensors = random_tensors(config)
     reference, store = LayerwiseModel(tensors, config, kv_spec(config)), BlockStore(tmp_path)
-    made = calibrate(tensors, config, reference, IDS, RECIPE, store, per_weight, lambda done, total: None)
+    made = calibrate(tensors, config, reference, IDS, RECIPE, store, per_weight, lambda done, total: None, Scratch())
     matrices = [name for layer in range(3) for name in layer_matrices(config, layer)]
     names = [*matrices, "embed"] if tied else [*matrices, "embed", "head"]
     assert {made.recipe.format_of(name).bits for name in names} == {4}

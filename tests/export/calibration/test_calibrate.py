@@ -24,6 +24,7 @@ from edgegen_export.quantize.activations import BEARABLE, TOLERABLE, activation_
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
+from edgegen_export.scratch import Scratch
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_llama
 from tests.export.quantize.test_smoothing import random_tensors
@@ -54,7 +55,7 @@ def calibrated(
     tensors = random_tensors(PLAIN) | {k: LazyTensor.from_array(v) for k, v in (changes or {}).items()}
     reference, store = LayerwiseModel(tensors, PLAIN, kv_spec(PLAIN)), BlockStore(folder)
     recipe = recipe or CALIBRATED["int4"]
-    return calibrate(tensors, PLAIN, reference, IDS, recipe, store, bits, lambda done, total: None), store
+    return calibrate(tensors, PLAIN, reference, IDS, recipe, store, bits, lambda done, total: None, Scratch()), store
 
 
 def values(name: str, tensors: dict[str, LazyTensor] | None = None) -> Array:

@@ -84,7 +84,7 @@ def test_rows_are_as_long_as_the_model_allows() -> None:
 
 def test_a_large_cache_takes_fewer_rows_at_once() -> None:
     runner = FakeRunner(lambda _: np.zeros(5, np.float32))
-    sample_text(cast(Runner[Any], runner), 1 << 16, Boundaries(0, frozenset()), 8 * LENGTH, lambda done, total: None)
+    sample_text(cast(Runner[Any], runner), 1 << 22, Boundaries(0, frozenset()), 8 * LENGTH, lambda done, total: None)
     assert set(runner.rows) == {2}
 
 

@@ -1,6 +1,5 @@
 """What an export says of its bundle: the unquantized model heard, layers compared, warnings given, a picture drawn."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,13 +19,14 @@ from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
-from edgegen_export.parity.compare import continuations, record_reference
+from edgegen_export.parity.compare import OnStates, continuations, record_reference
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
-from edgegen_export.parity.sample_text import SAMPLE_TEXT
+from edgegen_export.parity.sample_text import LARGE, SAMPLE_TEXT, judged_on
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
+from edgegen_export.scratch import Scratch
 from tests.export.bundles import Listener
 from tests.export.graph.test_blocks import CONFIGS, Weights, folded_tensors, random_tensors
 from tests.runtime.models import FakeGraphs, RandomGraphs, fake_runner, fake_variant, write_fake_bundle
@@ -44,7 +44,7 @@ class Model:
         self.graphs = graphs
         self.passes = 0
 
-    def hidden(self, ids: Ids) -> Array:
+    def hidden(self, ids: Ids, on_states: OnStates | None = None) -> Array:
         self.passes += 1
         return np.array([[self.graphs.logits(row[: at + 1]) for at in range(len(row))] for row in ids.tolist()])
 
@@ -69,7 +69,7 @@ PROMPTS: Ids = IDS[:, :5]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "passes", "known"), [((), 1, 20), ((8,), 2, 20), ((8, 9, 17), 4, 20), ((6, 9, 11, 13, 17), 4, 9)]
+    ("lengths", "passes", "known"), [((), 1, 20), ((8,), 2, 20), ((8, 9, 17), 2, 5), ((6, 9, 11, 13, 17), 2, 5)]
 )
 def test_a_models_continuations_are_those_of_decoding_it_token_by_token(
     lengths: tuple[int, ...], passes: int, known: int
@@ -95,7 +95,7 @@ def test_what_a_model_says_is_kept() -> None:
             assert np.exp(said.rest[window, at]) == pytest.approx(1 - np.exp(log_p[best]).sum(), abs=1e-6)
             if at + 1 < len(row):
                 assert said.following[window, at] == pytest.approx(log_p[row[at + 1]])
-    assert (said.prompts.shape, said.continuations.shape) == ((8, 16), (8, 24))
+    assert (said.prompts.shape, said.continuations.shape) == ((8, 16), (8, 16))
 
 
 @pytest.mark.parametrize("max_context", [1, 2, 3, 20])
@@ -121,7 +121,7 @@ def test_traced_graphs_are_compared_like_others() -> None:
     coarse = {name: (np.round(array * 24) / 24).astype(np.float32) for name, array in weights.items()}
 
     class Toy:
-        def hidden(self, ids: Ids) -> Array:
+        def hidden(self, ids: Ids, on_states: OnStates | None = None) -> Array:
             return np.array([toy_logits(weights, row) for row in ids.tolist()])
 
         def logits(self, hidden: Array) -> Array:
@@ -139,6 +139,13 @@ def test_traced_graphs_are_compared_like_others() -> None:
     assert exact.mean_kl < 1e-9 < rounded.mean_kl
     assert rounded.mean_kl == pytest.approx((np.exp(log_p) * (log_p - log_q)).sum(-1).mean(), rel=1e-3)
     assert rounded.top1_agreement == pytest.approx((log_p.argmax(-1) == log_q.argmax(-1)).mean())
+
+
+def test_large_models_are_compared_on_one_window() -> None:
+    np.testing.assert_array_equal(judged_on(IDS, LARGE - 1), IDS)
+    np.testing.assert_array_equal(judged_on(IDS, LARGE), IDS[:1])
+    said = record_reference(Model(RandomGraphs()), IDS[:1], 512, lambda: fake_runner(RandomGraphs()))
+    assert (said.prompts.shape, said.continuations.shape) == ((4, 16), (4, 16))
 
 
 # Layers.
@@ -159,12 +166,8 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     variant = replace(fake_variant(), kv=kv, contract=GraphContract(), rotary=rotary)
     reference = LayerwiseModel(tensors, config, kv)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 30))
-
-    def grown(ids: Ids) -> Iterator[Array]:
-        for layer, states in enumerate(reference.states(ids)):
-            yield states * np.float32(1 + 0.25 * layer)
-
-    found = layer_errors(bundle, variant, graph, grown, ids)
+    grown = [states[0] * np.float32(1 + 0.25 * layer) for layer, states in enumerate(reference.states(ids))]
+    found = layer_errors(bundle, variant, graph, grown, ids, Scratch())
     assert found == pytest.approx([0.25 * i / (1 + 0.25 * i) for i in range(len(config.layers))], abs=1e-5)
     assert not [path for path in bundle.content.iterdir() if path.name not in bundle.manifest.files]
 

@@ -17,6 +17,7 @@ from edgegen.batch.settings import BatchSettings
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
+from edgegen.model.kernels import kernel_library
 from edgegen.options.engine import EngineOptions
 from edgegen.system import proportional_memory
 from tests.runtime.models import FakeGraphs, InterruptAt, RandomGraphs, fake_llm
@@ -147,11 +148,14 @@ class TestSettings:
         assert found == {
             "model": int8_bundle.digest,
             "variant": "int8-kv-int8",
+            "kernels": "stock" if kernel_library() is None else "own",
             "max_new_tokens": "5",
             "temperature": "0.5",
         }
         float32 = BatchSettings("fake", first.options, EngineOptions(kv="float32", threads=3))
         assert float32.fingerprint(int8_bundle) == found | {"variant": "int8"}
+        stock = BatchSettings("fake", first.options, EngineOptions(kernels="stock"))
+        assert stock.fingerprint(int8_bundle) == found | {"kernels": "stock"}
 
     def test_options_that_the_bundle_contradicts_are_refused_at_once(self, llm: LLM) -> None:
         with pytest.raises(UsageError, match="'no_such' is not an option"):

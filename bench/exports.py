@@ -1,0 +1,125 @@
+"""Seconds of each stage of an export, and the peak of its private memory, by shape and scheme.
+
+    python -m bench.exports [--shapes G Q T] [--schemes fast int8 int4] [--checkpoints FOLDER]
+
+Each export runs in a process of its own, over a checkpoint with random weights; FOLDER keeps the checkpoints for the
+next time. Wall seconds and CPU seconds: the latter change less on a busy machine. Private memory is what a process has
+written itself (``RssAnon``): pages of mapped files are not counted.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.compare.checkpoints import write_checkpoint
+from bench.compare.memory import status_bytes
+from bench.compare.shapes import SHAPES, LlamaShape, Named
+from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import Scheme
+
+ALL_SHAPES = {
+    **SHAPES,
+    "T": Named("TinyLlama, 1.1B parameters", LlamaShape(22, 2048, 32, 4, 5632, 32000, 2048)),
+}
+SCHEMES: dict[str, tuple[Scheme, bool]] = {"fast": ("int8", True), "int8": ("int8", False), "int4": ("int4", False)}
+_STATUS, _EVERY_S = Path("/proc/self/status"), 0.01
+
+
+@dataclass
+class Stage:
+    """A stage of an export: seconds, and the peak of private memory in bytes."""
+
+    name: str
+    wall: float = 0.0
+    cpu: float = 0.0
+    private: int = 0
+
+
+class Stages:
+    """Hears the stages of an export, and measures them."""
+
+    def __init__(self) -> None:
+        self.all = [Stage("start")]
+        self._begun, self._done = (time.perf_counter(), time.process_time()), threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def stage(self, text: str) -> None:
+        now = time.perf_counter(), time.process_time()
+        self.all[-1].wall, self.all[-1].cpu = now[0] - self._begun[0], now[1] - self._begun[1]
+        self._begun = now
+        self.all.append(Stage(text))
+
+    def advance(self, done: int, total: int) -> None: ...
+
+    def warn(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def end(self) -> list[Stage]:
+        """All stages."""
+        self.stage("end")
+        self._done.set()
+        self._watcher.join()
+        return self.all[:-1]
+
+    def _watch(self) -> None:
+        while not self._done.wait(_EVERY_S):
+            stage = self.all[-1]
+            stage.private = max(stage.private, status_bytes(_STATUS, "RssAnon:"))
+
+
+def measure(checkpoint: Path, scheme: str) -> list[Stage]:
+    """Export ``checkpoint`` in this process."""
+    chosen, fast = SCHEMES[scheme]
+    with tempfile.TemporaryDirectory(dir=checkpoint.parent) as folder:
+        stages = Stages()
+        export(str(checkpoint), Path(folder, "bundle"), scheme=chosen, fast=fast, progress=stages)
+        return stages.end()
+
+
+def in_own_process(checkpoint: Path, scheme: str) -> list[Stage]:
+    """:func:`measure` in a new process, so that nothing of another export counts."""
+    command = [sys.executable, "-m", "bench.exports", "--one", str(checkpoint), scheme]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [Stage(**each) for each in json.loads(lines[-1])]
+
+
+def rows(shape: str, scheme: str, stages: list[Stage]) -> list[str]:
+    """Lines of the table: the whole export, then each stage of it."""
+    private = max(stage.private for stage in stages)
+    whole = Stage("**all**", sum(stage.wall for stage in stages), sum(stage.cpu for stage in stages), private)
+    return [
+        f"| {shape} | {scheme} | {stage.name} | {stage.wall:.1f} | {stage.cpu:.1f} | {stage.private / 1e6:.0f} |"
+        for stage in (whole, *stages[1:])
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the stages of exports.")
+    parser.add_argument("--shapes", nargs="*", choices=list(ALL_SHAPES), default=["G", "Q", "T"])
+    parser.add_argument("--schemes", nargs="*", choices=list(SCHEMES), default=list(SCHEMES))
+    parser.add_argument("--checkpoints", type=Path, help="where checkpoints are kept, or made")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps([asdict(stage) for stage in measure(Path(args.one[0]), args.one[1])]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = args.checkpoints or Path(folder)
+        print("| shape | scheme | stage | wall s | CPU s | private MB |")
+        print("|---|---|---|---:|---:|---:|")
+        for shape in args.shapes:
+            if not (checkpoint := checkpoints / shape).exists():
+                write_checkpoint(checkpoint, ALL_SHAPES[shape].sizes)
+            for scheme in args.schemes:
+                print(*rows(shape, scheme, in_own_process(checkpoint, scheme)), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The default model on emulated Raspberry Pis, with ONNX Runtime's own wheel for them: the ids of this machine.
+
+`python -m bench.emulated --work FOLDER --prepare` makes the emulated system, which downloads 60 MB; the variable
+`EDGEGEN_EMULATED` names that folder.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.emulated.__main__ import PROMPTS, Way, agreement, prompts_of
+from bench.emulated.root import PI4, PI5, Root, RootError, missing_tool, run_here
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from tests.kernels.stock import needs_kernels
+
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def root() -> Root:
+    """The emulated system with this checkout's runtime."""
+    folder = os.environ.get("EDGEGEN_EMULATED")
+    if reason := missing_tool():
+        pytest.skip(reason)
+    if not folder or not Root(Path(folder)).is_complete:
+        pytest.skip(
+            "EDGEGEN_EMULATED names no emulated system: make one by `python -m bench.emulated --work DIR --prepare`"
+        )
+    found = Root(Path(folder))
+    found.take_edgegen()
+    return found
+
+
+@pytest.fixture(scope="module")
+def default_model() -> Path:
+    return BundleStore().resolve(DEFAULT_MODEL)
+
+
+@pytest.mark.slow  # a process of the emulator takes 10 seconds; one test, since the system can be one Pi at a time
+@needs_kernels
+def test_raspberry_pis_give_the_bits_of_this_machine(root: Root, default_model: Path) -> None:
+    prompts = prompts_of(default_model)[:3]
+    task = Way("", str(default_model), None, "auto").task(prompts, 8, TOKENS, 1)
+    here = run_here(task)["answers"]
+    for board, kernels in ((PI5, "dotprod"), (PI4, "neon")):
+        there = root.run(board, task)
+        assert there["kernels"] == kernels
+        assert [len(answer["ids"]) for answer in there["answers"]] == [TOKENS] * len(prompts)
+        assert there["answers"] == here, agreement(here, there["answers"])
+
+
+def answer(ids: list[int], gaps: list[float], digest: str) -> dict[str, object]:
+    return {"ids": ids, "gaps": gaps, "digest": digest}
+
+
+def test_agreement_says_where_ids_part() -> None:
+    here = [answer([1, 2], [0.5, 0.25], "a"), answer([1, 3], [0.5, 0.125], "b")]
+    assert agreement(here, here) == "2 of 2, all bits"
+    assert agreement(here, [here[0], answer([1, 3], [0.4, 0.1], "c")]) == "2 of 2"
+    assert agreement(here, [here[0], answer([1, 4], [0.4, 0.1], "c")]) == "1 of 2; first at a gap of 0.12"
+
+
+def test_a_command_that_fails_is_told_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = tmp_path / "apt-get"
+    failing.write_text("#!/bin/sh\necho some words >&2\necho E: no network >&2\nexit 100\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("bench.emulated.root.missing_tool", lambda: None)
+    with pytest.raises(RootError, match="apt-get fails: E: no network"):
+        Root(tmp_path / "work").make()
+    assert not Root(tmp_path / "work").is_complete
+
+
+def test_a_missing_tool_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RootError, match="install qemu-user-static"):
+        Root(tmp_path / "work").make()
+
+
+def test_prompts_are_the_tokenizers(default_model: Path) -> None:
+    prompts = prompts_of(default_model)
+    assert len({tuple(prompt) for prompt in prompts}) == len(PROMPTS)

@@ -1,0 +1,92 @@
+"""A float32 KV cache on the kernels is as exact as an int8 one: any chunks, reused answers and batches, equal bits."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from edgegen import LLM, EngineOptions
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.loading import open_runner
+from edgegen_export.pipeline import Scheme
+from tests.export.bundles import decoded, export_to, prefilled, random_ids
+from tests.kernels.stock import needs_kernels
+from tests.runtime.models import write_checkpoint
+
+pytestmark = needs_kernels
+
+CHUNKS = (1, 2, 16, 65, 100, 256, 512)
+LENGTH = 300
+SCHEMES: tuple[Scheme, ...] = ("int8", "int4")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "gpt2")
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def bundle(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return export_to(checkpoint, tmp_path_factory.mktemp(request.param) / "bundle", request.param)
+
+
+FLOAT32 = EngineOptions(kv="float32", threads=1)
+DETERMINISTIC = replace(FLOAT32, deterministic=True)
+
+
+def test_any_chunks_give_the_same_logits(bundle: Bundle) -> None:
+    runner = open_runner(bundle, FLOAT32)
+    assert runner.chunk_invariance == "any"
+    ids = random_ids(bundle, LENGTH)
+    whole = prefilled(runner, runner.new_cache(), ids, LENGTH)[-1]
+    step = prefilled(runner, runner.new_cache(), ids[:-8], LENGTH)
+    assert not np.array_equal(step[-1], whole)
+    for chunk in CHUNKS:
+        cache = runner.new_cache()
+        np.testing.assert_array_equal(prefilled(runner, cache, ids, chunk)[-1], whole)
+        cache.truncate(0, LENGTH - 8)
+        np.testing.assert_array_equal(decoded(runner, cache, ids[-8:])[-1], whole)
+        cache.truncate(0, LENGTH - 8)
+        np.testing.assert_array_equal([decoded(runner, cache, [one])[0] for one in ids[-8:]][-1], whole)
+
+
+def test_a_batch_gives_each_row_its_own_logits(bundle: Bundle) -> None:
+    runner = open_runner(bundle, FLOAT32)
+    together, rows = runner.new_cache(), [random_ids(bundle, count, seed=count) for count in (90, 7, 33)]
+    for slot, ids in enumerate(rows):
+        runner.prefill(together, slot, ids)
+    batch = runner.decode(together, np.array([[5], [6], [7]]))[:, 0].copy()
+    for row, ids in enumerate(rows):
+        alone = prefilled(runner, runner.new_cache(), [*ids, 5 + row], 16)[-1]
+        np.testing.assert_array_equal(batch[row], alone)
+
+
+def test_reused_answers_change_no_id(bundle: Bundle) -> None:
+    """The second prompt is the first with its answer, whose tokens were computed one by one."""
+    prompt = "Once upon a time there was"
+    with LLM.load(bundle.path, options=FLOAT32) as llm:
+        first = llm.generate(prompt, max_new_tokens=40, do_sample=False)
+        longer = [*llm.encode(prompt), *first.token_ids, 40]
+        reusing = llm.generate(longer, max_new_tokens=40, do_sample=False)
+        assert reusing.timings.cached_tokens > len(llm.encode(prompt))
+    with LLM.load(bundle.path, options=DETERMINISTIC) as llm:
+        assert llm.generate(longer, max_new_tokens=40, do_sample=False).token_ids == reusing.token_ids
+
+
+def test_deterministic_recomputes_nothing_that_is_exact(bundle: Bundle) -> None:
+    prompt = "Once upon a time there was"
+    with LLM.load(bundle.path, options=DETERMINISTIC) as llm:
+        first = llm.generate(prompt, max_new_tokens=40, do_sample=False)
+        longer = [*llm.encode(prompt), *first.token_ids, 40]
+        again = llm.generate(longer, max_new_tokens=4, do_sample=False)
+        assert again.timings.cached_tokens > len(llm.encode(prompt))
+
+
+@pytest.mark.parametrize(("scheme", "kernels"), [("fp32", "auto"), ("int8", "stock")])
+def test_what_onnx_runtime_adds_up_is_not_promised(
+    scheme: Scheme, kernels: Literal["auto", "stock"], checkpoint: Path, tmp_path: Path
+) -> None:
+    other = export_to(checkpoint, tmp_path / "bundle", scheme)
+    assert open_runner(other, replace(FLOAT32, kernels=kernels)).chunk_invariance == "chunks"
