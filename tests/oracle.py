@@ -6,6 +6,7 @@ transformers 4 and 5 both run this: the first in the tests' own process, the sec
 import json
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -91,7 +92,8 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
     moved = int(transformers.__version__.split(".")[0]) > 4
     with import_module(f"transformers.{'initialization' if moved else 'modeling_utils'}").no_init_weights():
         model = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model(model_type, **config), attn_implementation="eager"
+            transformers.AutoConfig.for_model(model_type, **deepcopy(dict(config))),  # it writes into dictionaries
+            attn_implementation="eager",
         ).eval()
     model.tie_weights()
     for module in model.modules():
@@ -122,7 +124,8 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
     elif parameter.dim() == 1 or "Norm" in kind:
         parameter.add_(noise * 0.3).mul_(0.4 if "embed" in path else 1.0)
     else:
-        by_columns = kind == "Conv1D" or getattr(module, "is_transposed", False)  # [in, out], also of each expert
+        # [in, out], also of each expert; GraniteMoE's parallel experts are not, but their seeds were chosen with this.
+        by_columns = kind == "Conv1D" or "Parallel" in kind or getattr(module, "is_transposed", False)
         fan_in = parameter.shape[-2 if by_columns else -1]
         # GPT-Neo does not scale its scores, and large ones magnify every rounding.
         gain = 0.6 if config.model_type == "gpt_neo" and "q_proj" in path else 2.5

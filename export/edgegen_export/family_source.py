@@ -20,7 +20,7 @@ from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
-from edgegen_export.families.refused import REFUSED
+from edgegen_export.families.refused import why_not
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import (
     HIDDEN_SCALE,
@@ -127,7 +127,7 @@ class FamilyLoader:
             UsageError: the model cannot be exported for so many positions.
             BundleError: the installed ONNX Runtime cannot run it.
         """
-        architecture = find_architecture(config, self._families, REFUSED)
+        architecture = find_architecture(config, self._families, why_not)
         read = architecture.read_config(config)
         read = read.for_context(_context(read, self._max_context))
         require_version(_minimum_onnxruntime(read))

@@ -1,9 +1,8 @@
 """Architecture: a model family as data, and the strict binding of a checkpoint's tensors to our names."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
@@ -260,10 +259,13 @@ def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[
     return instances
 
 
+WhyNot = Callable[[Mapping[str, Any], Collection[str]], str | None]
+
+
 def find_architecture(
-    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] = MappingProxyType({})
+    config: Mapping[str, Any], families: tuple[Architecture, ...], why_not: WhyNot | None = None
 ) -> Architecture:
-    """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
+    """The family that ``config.json`` names. ``why_not``: why a model of none cannot be exported, where that is known.
 
     Raises:
         UnsupportedModelError: no family has that ``model_type``, or the class is not its causal language model.
@@ -274,12 +276,13 @@ def find_architecture(
         raise UnsupportedModelError(
             f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
         )
-    if model_type not in known and model_type in refused:
-        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {refused[model_type]}.")
     if model_type not in known:
+        if reason := why_not and why_not(config, known):
+            raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {reason}.")
+        # The nearest name may be another architecture; only another spelling is the same one.
+        same = next((f" (did you mean {name!r}?)" for name in known if _letters(name) == _letters(model_type)), "")
         raise UnsupportedModelError(
-            f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "
-            f"supported: {', '.join(sorted(known))}; for others, try --via optimum."
+            f"model_type {model_type!r} is not supported{same}; supported: {', '.join(sorted(known))}."
         )
     family = known[model_type]
     found = config.get("architectures") or family.classes
@@ -290,3 +293,8 @@ def find_architecture(
             f"{', '.join(family.classes)}."
         )
     return family
+
+
+def _letters(name: str) -> str:
+    """Letters and digits alone, in lower case."""
+    return "".join(c for c in name.lower() if c.isalnum())

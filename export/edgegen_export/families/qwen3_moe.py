@@ -73,6 +73,6 @@ QWEN3_MOE = Architecture(
         "num_experts": 128,
         "num_experts_per_tok": 8,
     },
+    aliases={"num_local_experts": "num_experts"},  # as transformers 5 writes it
     prefixes=LLAMA_PREFIXES,
-    aliases={"num_local_experts": "num_experts"},
 )
