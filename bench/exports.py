@@ -1,10 +1,12 @@
 """Seconds of each stage of an export, and the peak of its private memory, by shape and scheme.
 
-    python -m bench.exports [--shapes G Q T] [--schemes fast int8 int4] [--checkpoints FOLDER]
+    python -m bench.exports [--shapes G Q T] [--schemes fast int8 int4] [--checkpoints FOLDER] [--llama-cpp PYTHON]
 
 Each export runs in a process of its own, over a checkpoint with random weights; FOLDER keeps the checkpoints for the
 next time. Wall seconds and CPU seconds: the latter change less on a busy machine. Private memory is what a process has
-written itself (``RssAnon``): pages of mapped files are not counted.
+written itself (``RssAnon``): pages of mapped files are not counted. ``--llama-cpp`` measures llama.cpp's Q8_0 beside
+them: PYTHON is that of an environment with ``gguf``, ``safetensors`` and ``llama-cpp-python``, such as the one that
+``bench.compare`` makes.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from bench.compare.checkpoints import write_checkpoint
 from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
 from edgegen_export.pipeline import export
+from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
 
 ALL_SHAPES = {
@@ -41,7 +44,7 @@ class Stage:
     private: int = 0
 
 
-class Stages:
+class Stages(Silent):
     """Hears the stages of an export, and measures them."""
 
     def __init__(self) -> None:
@@ -56,10 +59,10 @@ class Stages:
         self._begun = now
         self.all.append(Stage(text))
 
-    def advance(self, done: int, total: int) -> None: ...
-
-    def warn(self, text: str) -> None:
+    def note(self, text: str) -> None:
         print(text, file=sys.stderr)
+
+    warn = note
 
     def end(self) -> list[Stage]:
         """All stages."""
@@ -90,6 +93,33 @@ def in_own_process(checkpoint: Path, scheme: str) -> list[Stage]:
     return [Stage(**each) for each in json.loads(lines[-1])]
 
 
+LLAMA_CPP = """
+import json, sys, time
+from pathlib import Path
+from bench.gguf.gguf_file import quantize, write_gguf
+
+checkpoint, floats, target, stages = *map(Path, sys.argv[1:]), []
+for name, run in (
+    ("converting to GGUF", lambda: write_gguf(checkpoint, floats)),
+    ("quantizing to Q8_0", lambda: quantize(floats, target, "Q8_0")),
+):
+    begun = time.perf_counter(), time.process_time()
+    run()
+    status = Path("/proc/self/status").read_text().split("RssAnon:")[1]
+    wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    stages.append({"name": name, "wall": wall, "cpu": cpu, "private": 1024 * int(status.split()[0])})
+print(json.dumps(stages))
+"""
+
+
+def by_llama_cpp(python: Path, checkpoint: Path) -> list[Stage]:
+    """llama.cpp's way to 8 bits in a process of ``python``; private memory is that after a stage, not its peak."""
+    with tempfile.TemporaryDirectory(dir=checkpoint.parent) as folder:
+        command = [python, "-c", LLAMA_CPP, checkpoint, Path(folder, "floats.gguf"), Path(folder, "q8_0.gguf")]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [Stage("start"), *(Stage(**each) for each in json.loads(lines[-1]))]
+
+
 def rows(shape: str, scheme: str, stages: list[Stage]) -> list[str]:
     """Lines of the table: the whole export, then each stage of it."""
     private = max(stage.private for stage in stages)
@@ -105,6 +135,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="*", choices=list(ALL_SHAPES), default=["G", "Q", "T"])
     parser.add_argument("--schemes", nargs="*", choices=list(SCHEMES), default=list(SCHEMES))
     parser.add_argument("--checkpoints", type=Path, help="where checkpoints are kept, or made")
+    parser.add_argument("--llama-cpp", type=Path, help="a Python with llama-cpp-python, gguf and safetensors")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -119,6 +150,8 @@ def main() -> None:
                 write_checkpoint(checkpoint, ALL_SHAPES[shape].sizes)
             for scheme in args.schemes:
                 print(*rows(shape, scheme, in_own_process(checkpoint, scheme)), sep="\n", flush=True)
+            if args.llama_cpp:
+                print(*rows(shape, "llama.cpp", by_llama_cpp(args.llama_cpp, checkpoint)), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

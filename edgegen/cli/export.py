@@ -1,7 +1,9 @@
 """``edgegen export``: export a checkpoint to a bundle."""
 
 import sys
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,6 +16,7 @@ from edgegen.cli.parity_table import parity_table
 if TYPE_CHECKING:
     from edgegen_export.model_source import Via
     from edgegen_export.quantize.recipe import Scheme
+    from edgegen_export.remaining_time import RemainingTime
 
 
 def _only(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -155,37 +158,80 @@ def source_name(source: str, gguf_file: str | None = None) -> str:
 
 
 class _Terminal:
-    """Progress on standard error: a bar on a terminal, only warnings elsewhere."""
+    """Progress on standard error: a bar over the whole export on a terminal, only notes and warnings elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         from tqdm import tqdm
 
         self.shown = sys.stderr.isatty() and not quiet
         self._quiet = quiet
+        self._remaining: RemainingTime | None = None
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._ticks = threading.Thread(target=self._tick, daemon=True)
         self._bar: tqdm[NoReturn] = tqdm(
             total=1,
             disable=not self.shown,
             leave=False,
-            unit="p",
-            unit_scale=True,
-            bar_format="{desc} {bar:30} {percentage:3.0f}%  {remaining} left",
+            bar_format="{desc} {bar:30} {percentage:3.0f}%  {postfix}",
         )
 
     def __enter__(self) -> "_Terminal":
+        if self.shown:
+            self._ticks.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._closed.set()
+        if self.shown:
+            self._ticks.join()
         self._bar.close()
 
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        from edgegen_export.remaining_time import RemainingTime
+
+        with self._lock:
+            self._remaining = RemainingTime(seconds)
+
     def stage(self, text: str) -> None:
-        self._bar.reset()
-        self._bar.set_description_str(text)
+        with self._lock:
+            if self._remaining:
+                self._remaining.stage(text)
+            self._bar.set_description_str(text, refresh=False)
+            self._show()
 
     def advance(self, done: int, total: int) -> None:
-        self._bar.total = total
-        self._bar.update(done - self._bar.n)
+        with self._lock:
+            if self._remaining:
+                self._remaining.advance(done, total)
+
+    def note(self, text: str) -> None:
+        self._say(text)
 
     def warn(self, text: str) -> None:
+        self._say(f"warning: {text}")
+
+    def _say(self, text: str) -> None:
         if not self._quiet:
-            self._bar.clear()
-            click.echo(f"edgegen: warning: {text}", err=True)
+            with self._lock:
+                self._bar.clear()
+                click.echo(f"edgegen: {text}", err=True)
+
+    def _tick(self) -> None:
+        """Once a second: a stage may say nothing for long."""
+        while not self._closed.wait(1):
+            with self._lock:
+                self._show()
+
+    def _show(self) -> None:
+        if self._remaining:
+            self._bar.n = self._remaining.share
+            self._bar.set_postfix_str(f"about {time_left(self._remaining.seconds)} left", refresh=False)
+        self._bar.refresh()
+
+
+def time_left(seconds: float) -> str:
+    """Seconds as on a clock, no finer than an estimate is."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"

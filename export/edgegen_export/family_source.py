@@ -36,7 +36,7 @@ from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.requirements import MINIMUM_FOR_EXPERTS, MINIMUM_FOR_WINDOWS, MINIMUM_ONNXRUNTIME
 from edgegen_export.model_source import HiddenGraphs, ModelFacts, Plan
-from edgegen_export.progress import ExportProgress
+from edgegen_export.progress import KV_SCALES, ExportProgress
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
 
 Ids = NDArray[np.int64]
@@ -87,7 +87,7 @@ class FamilySource:
         return Plan(repacked.recipe, measure, repacked.warnings)
 
     def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
-        progress.stage("calibrating the int8 KV cache")
+        progress.stage(KV_SCALES)
         try:
             return kv_scales(tensors, self.config, self.facts.kv, ids)
         except BundleError as error:
@@ -132,6 +132,10 @@ class FamilyLoader:
         read = read.for_context(_context(read, self._max_context))
         require_version(_minimum_onnxruntime(read))
         return architecture, read
+
+    def decoder(self, config: Mapping[str, Any]) -> DecoderConfig:
+        """As :meth:`check`, of which it is the second half."""
+        return self.check(config)[1]
 
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
         """Unpacked, where it is quantized already, and merged."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase, Quantization, RotaryTable
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import Calibrated
 from edgegen_export.checkpoint import Checkpoint, LazyTensor
 from edgegen_export.graph.builder import GraphBuilder
@@ -118,6 +119,10 @@ class SourceLoader(Protocol):
 
     def check(self, config: Mapping[str, Any]) -> object:
         """Refuse by ``config.json`` alone, before weights are fetched or opened."""
+        ...
+
+    def decoder(self, config: Mapping[str, Any]) -> DecoderConfig | None:
+        """The model's hyperparameters, where ``config.json`` tells them; to be asked after :meth:`check`."""
         ...
 
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -44,7 +44,8 @@ from edgegen_export.parity.compare import compare, record_reference
 from edgegen_export.parity.layer_errors import POSITIONS, layer_errors
 from edgegen_export.parity.sample_text import Ids, file_ids, judged_on, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
-from edgegen_export.progress import ExportProgress, Silent
+from edgegen_export.preflight import Preflight
+from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
@@ -90,19 +91,27 @@ def export(
             states are asked of a traced model.
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
-        ExportError: the target is taken (see ``force``) or cannot be written.
+        ExportError: the target is taken (see ``force``) or cannot be written; or the disk has
+            no room for it, for temporary files and for what is to be downloaded.
     """
     progress = progress or Silent()
     options = QuantizationOptions(scheme, fast, calibration, bits_budget)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden)
+    preflight = Preflight(loader, target, scheme, fast, progress)
     progress.stage(f"opening {source}")
     opened = Checkpoint.open(
-        source, revision=revision, gguf_file=gguf_file, progress=progress.stage, check_config=loader.check
+        source,
+        revision=revision,
+        gguf_file=gguf_file,
+        progress=progress.stage,
+        check_config=preflight.check_config,
+        check_download=preflight.check_download,
     )
     checkpoint = loader.ready(opened)
     tokenizer = tokenizer_files(checkpoint)  # refused, if at all, before the long part
+    preflight.check_target()
 
     with (
         BundleWriter(target, force=force) as writer,
@@ -125,12 +134,12 @@ def export(
         hidden = model.hidden_graphs(prepared.tensors) if with_hidden else None
         if hidden is not None:
             prepared = replace(prepared, tensors={**prepared.tensors, **hidden.tensors})
-        progress.stage(f"writing {scheme} weights")
+        progress.stage(writing(scheme))
         states, recipe = _write_graphs(writer, model, prepared, hidden, progress)
         writer.add(GENERATION_CONFIG, _to_json(settings))
         output = None if hidden is None else hidden.output
         manifest = build_manifest(target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output)
-        progress.stage("comparing with the checkpoint")
+        progress.stage(COMPARING)
         trim_memory()  # before the weights are packed
         report = _compare(writer, manifest, model, states, evaluated, text, progress)
         writer.commit(manifest)

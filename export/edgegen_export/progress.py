@@ -1,10 +1,27 @@
 """ExportProgress: what an export reports while it runs: stages, how far each is, and warnings."""
 
+from collections.abc import Mapping
 from typing import Protocol
+
+FINGERPRINT = "looking at the weights"
+SAMPLING = "sampling text to calibrate on"
+SMOOTHING = "smoothing"
+QUANTIZING = "quantizing"
+KV_SCALES = "calibrating the int8 KV cache"
+COMPARING = "comparing with the checkpoint"
+
+
+def writing(scheme: str) -> str:
+    """The stage in which the weights are written."""
+    return f"writing {scheme} weights"
 
 
 class ExportProgress(Protocol):
     """Hears how an export goes on."""
+
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        """What the stages to come are expected to take, in their order. Not called where that is not known."""
+        ...
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
@@ -12,6 +29,10 @@ class ExportProgress(Protocol):
 
     def advance(self, done: int, total: int) -> None:
         """So much of the stage is done: parameters written, positions compared."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something good to know: what a long export will take, where an interrupted one continues."""
         ...
 
     def warn(self, text: str) -> None:
@@ -22,8 +43,12 @@ class ExportProgress(Protocol):
 class Silent:
     """No progress."""
 
+    def expect(self, seconds: Mapping[str, float]) -> None: ...
+
     def stage(self, text: str) -> None: ...
 
     def advance(self, done: int, total: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
 
     def warn(self, text: str) -> None: ...

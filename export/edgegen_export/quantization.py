@@ -27,7 +27,7 @@ from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.model_source import ModelSource, Via
 from edgegen_export.output.resume import ResumeFolder, fingerprint
 from edgegen_export.parity.sample_text import read_tokenizer
-from edgegen_export.progress import ExportProgress
+from edgegen_export.progress import FINGERPRINT, QUANTIZING, SAMPLING, SMOOTHING, ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
@@ -108,16 +108,16 @@ def prepare(
     if plan.calibrate is not None:
         tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
         given = None if options.calibration is None else _text_of(options.calibration, source, vocabulary, tokens)
-        progress.stage("looking at the weights")
+        progress.stage(FINGERPRINT)
         facts = [source.identity, asdict(recipe), dict(settings), "" if given is None else given.ids.tolist()]
         folder, again = resume.claim(fingerprint(tensors, facts, progress.advance))
         if again:
-            progress.warn("going on where an earlier export of the same ended")
+            progress.note(_continues(folder, source.facts.model.num_layers))
         text = given or _own_text(source, tokens, settings, folder / _TEXT, scratch, progress)
         trim_memory()  # of the packed weights that the text was sampled with
         recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
         store = BlockStore(folder)
-        progress.stage({"gptq": "quantizing", "repacked": "looking at activations"}.get(recipe.method, "smoothing"))
+        progress.stage({"gptq": QUANTIZING, "repacked": "looking at activations"}.get(recipe.method, SMOOTHING))
         calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance, Scratch(scratch))
         for warning in calibrated.warnings:
             progress.warn(warning)
@@ -129,6 +129,13 @@ def prepare(
     if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
     return Prepared({**tensors, **scales}, recipe, blocks, kvs)
+
+
+def _continues(folder: Path, layers: int) -> str:
+    """What an earlier try has left in ``folder``, for the user."""
+    if done := BlockStore(folder).layers_done():
+        return f"continues where an earlier export ended: {done} of {layers} layers are done"
+    return "continues where an earlier export ended: the text to calibrate on is sampled"
 
 
 def _nothing(module: str, form: MatrixFormat) -> Blocks | None:
@@ -157,7 +164,7 @@ def _own_text(
     """Text sampled from the model itself; ``kept`` has it if it was sampled before."""
     if kept.exists():
         return CalibrationText(np.load(kept), SAMPLED)
-    progress.stage("sampling text to calibrate on")
+    progress.stage(SAMPLING)
     with sampling_runner(source, scratch) as runner:
         kv, boundaries = source.facts.kv, Boundaries.of(settings, source.facts.model.vocab_size)
         text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance)

@@ -22,8 +22,8 @@ TOKENS, FEW_TOKENS = 8192, 2048
 """For Hessians, and for magnitudes alone."""
 LENGTH = 256
 SAMPLED = "sampled from the model"
-_ROWS = 16
-_CACHE_BYTES = 2 << 30
+ROWS_TOGETHER = 16
+CACHE_BYTES = 2 << 30
 """Of the KV cache, which is on disk: models with many layers sample fewer rows at once."""
 _REPORTS = 20
 
@@ -94,7 +94,7 @@ def sample_text(
     """
     length = min(LENGTH, runner.max_context)
     rows = -(-tokens // length)
-    together = max(1, min(_ROWS, rows, _CACHE_BYTES // (bytes_per_token * length)))
+    together = max(1, min(ROWS_TOGETHER, rows, CACHE_BYTES // (bytes_per_token * length)))
     ids, cache = np.empty((rows, length), np.int64), runner.new_cache()
     cache.reserve(together, length)
     for first in range(0, rows, together):

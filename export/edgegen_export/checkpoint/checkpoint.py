@@ -55,6 +55,7 @@ class Checkpoint:
         gguf_file: str | None = None,
         progress: Callable[[str], None] = lambda _: None,
         check_config: Callable[[Mapping[str, Any]], object] = lambda _: None,
+        check_download: hub.CheckDownload = lambda _folder, _nbytes: None,
         read_listing: ReadListing = Listing.read,
     ) -> "Checkpoint":
         """Open a local folder or GGUF file, or a hub id (``gpt2``, ``org/name``) at a revision; what exists wins.
@@ -62,13 +63,14 @@ class Checkpoint:
         ``gguf_file`` names the GGUF file of a folder or repository that is wanted; without it, the only one is taken
         where there are no safetensors. Nothing beside a GGUF file that is itself the source belongs to it.
         ``progress`` is told in a few words what is being fetched. ``check_config`` sees the config before any weight
-        is fetched or opened; what it raises ends the opening. ``read_listing`` lists a local folder, once.
+        is fetched or opened; what it raises ends the opening. So does ``check_download``, which hears the hub's cache
+        folder and how many bytes of weights are to be downloaded into it. ``read_listing`` lists a local folder, once.
         Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is a config and weights that
         belong together, and ``UsageError`` for the revision of a folder.
         """
         path = existing_place(source)
         if path is None:
-            snapshot = hub.fetch(source, revision, gguf_file, progress, check_config)
+            snapshot = hub.fetch(source, revision, gguf_file, progress, check_config, check_download)
             origin = Source("hub", source, snapshot.revision)
             return cls._in(snapshot.listing, snapshot.gguf, origin, check_config)
         if revision is not None:

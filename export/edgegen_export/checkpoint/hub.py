@@ -28,6 +28,9 @@ from edgegen_export.checkpoint.weight_files import (
 
 _CONFIGS = frozenset({"config.json", "generation_config.json"})
 
+CheckDownload = Callable[[Path, int], object]
+"""Hears the folder of the cache and the bytes that are to be downloaded into it; may refuse."""
+
 
 class Snapshot(NamedTuple):
     """A commit's files in the hub cache; ``gguf``: the GGUF file that holds the weights, None for safetensors."""
@@ -43,10 +46,12 @@ def fetch(
     gguf_file: str | None,
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
+    check_download: CheckDownload,
 ) -> Snapshot:
     """The needed files of a hub repository, from the cache where they are there.
 
     ``check_config`` may refuse a ``config.json`` before anything else is fetched; a GGUF file has its own inside.
+    ``check_download`` may refuse the size of the weights before any of them is fetched.
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
@@ -68,14 +73,20 @@ def fetch(
                 progress(_downloading(name, sizes))
             return _download(repo, name, at).parents[name.count("/")]
 
+        def check(weights: Collection[str]) -> None:
+            absent = [name for name in weights if not _is_cached(repo, name, commit)]
+            check_download(_cache_folder(), sum(sizes[name] or 0 for name in absent))
+
+        if gguf is not None:
+            check(gguf_parts(gguf))
         # By the revision's name, so that the cache knows the name when it is offline.
         first = "config.json" if gguf is None else next(iter([*_small(sizes), gguf]))
         path = download(first, revision)
         if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return fetch(repo, path.name, gguf_file, progress, check_config)
+            return fetch(repo, path.name, gguf_file, progress, check_config, check_download)
         if gguf is None:
             check_config(read_json_object(path / "config.json"))
-        for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes):
+        for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes, check):
             download(name, commit)
         return Snapshot(Listing.read(path), commit, gguf)
 
@@ -125,17 +136,23 @@ def _small(names: Iterable[str]) -> list[str]:
     return sorted(n for n in names if n in _CONFIGS or n in TOKENIZER_FILES or is_paper(n))
 
 
-def _wanted(repo: str, folder: Path, names: dict[str, int | None]) -> Iterator[str]:
-    """The files to have, the small ones first; an index is fetched on the way to the shards that it names."""
+def _wanted(
+    repo: str, folder: Path, names: dict[str, int | None], check: Callable[[Collection[str]], None]
+) -> Iterator[str]:
+    """The files to have, the small ones first; an index is fetched on the way to the shards that it names. ``check``
+    hears the files of weights before the first of them."""
     yield from _small(names)
     weights = find_weights(names)
     if weights is None:
         raise HubError(weights_refusal(names, repo, hub=True, revision=folder.name))
+    if not weights.endswith(".json"):
+        check([weights])
     yield weights
     if weights.endswith(".json"):
         shards = sorted(set(read_index(folder / weights).values()))
         if absent := [shard for shard in shards if shard not in names]:
             raise HubError(f"{repo} lacks shards that its {weights} names: {listed(absent)}")
+        check(shards)
         yield from shards
 
 
@@ -183,6 +200,12 @@ def _download(repo: str, name: str, revision: str | None) -> Path:
         return Path(hf_hub_download(repo, name, revision=revision))
     except Exception as error:
         raise HubError(f"{name}: {_explain(error, repo, revision)}") from error
+
+
+def _cache_folder() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
 
 
 def _is_cached(repo: str, name: str, commit: str) -> bool:

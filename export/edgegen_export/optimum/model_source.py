@@ -87,6 +87,9 @@ class TraceLoader:
         """
         check_traceable(config)
 
+    def decoder(self, config: Mapping[str, Any]) -> None:
+        """Not known before the model is traced."""
+
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
         """
         Raises:

@@ -71,6 +71,12 @@ class ResumeFolder:
                         shutil.rmtree(folder, ignore_errors=True)
 
 
+def kept_bytes(target: Path) -> int:
+    """Bytes that interrupted exports have left beside ``target``, which the next one needs no room for."""
+    found = (path.stat() for folder in target.glob(KEPT_PREFIX + "*") for path in folder.iterdir())
+    return sum(stat.st_size for stat in found)
+
+
 def _may_pass(error: BaseException) -> bool:
     """Whether the next time may end otherwise: after an interruption, or where the machine had no more to give."""
     return isinstance(error, OSError | MemoryError) or not isinstance(error, Exception)

@@ -8,6 +8,9 @@ import numpy as np
 from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.quantize.blockwise import Blocks
 
+_FILE = re.compile(r"(.+)\.\d+-\d+(?:-zeros)?\.npz")
+_OF_LAYER = re.compile(r"layers\.(\d+)\.")
+
 
 class BlockStore:
     """One file per matrix, by its (fused) module, and per format; a file that is there is whole."""
@@ -32,6 +35,17 @@ class BlockStore:
             zeros = arrays["zeros"]
             zeros, lost = zeros if zeros.size else None, float(arrays["lost"])
             return Blocks(arrays["codes"], arrays["scales"], zeros, bits, columns, lost=lost)
+
+    def layers_done(self) -> int:
+        """How many layers are quantized: of those that have matrices here, all but the last are whole; the last is if
+        its ``mlp.down``, or what comes after the layers, is here in both formats."""
+        names = [found[1] for path in self._folder.iterdir() if (found := _FILE.fullmatch(path.name))]
+        numbers = [int(found[1]) for name in names if (found := _OF_LAYER.match(name))]
+        if not numbers:
+            return 0
+        last = max(numbers)
+        after = any(not _OF_LAYER.match(name) for name in names)
+        return last + (after or names.count(f"layers.{last}.mlp.down") == 2)
 
     def _path(self, module: str, form: MatrixFormat) -> Path:
         kind = f"{form.bits}-{form.block_size}{'' if form.symmetric else '-zeros'}"

@@ -315,3 +315,41 @@ except UnsupportedModelError as error:
     )
     assert done.stdout.strip() == "not this one: gpt2"
     assert hub.downloads == ["openai-community/gpt2/config.json"]
+
+
+EXPORT_TO_A_FULL_DISK = """
+import json, sys
+from pathlib import Path
+from edgegen.errors import ExportError
+from edgegen_export import disk, preflight
+from edgegen_export.pipeline import export
+
+def small(needs):
+    disk.refuse_full_disk(needs, lambda folder: disk.Disk(1, int(sys.argv[3])))
+
+preflight.refuse_full_disk = small
+try:
+    export(sys.argv[1], Path(sys.argv[2]))
+except ExportError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+@pytest.mark.parametrize("name", ["org/tuned", "org/sharded"])
+def test_a_full_disk_is_told_before_weights_are_downloaded(name: str, tmp_path: Path) -> None:
+    shape: dict[str, Any] = {**SMALL, "n_embd": 32}  # heads as small as those of SMALL are refused
+    original = write_gpt2(tmp_path / "whole", layout="original", **shape)
+    sharded = write_gpt2(tmp_path / "parts", layout="trainer", shards=2, **shape)
+    with StandInHub({"org/tuned": original, "org/sharded": sharded}) as hub:
+        arguments = [sys.executable, "-c", EXPORT_TO_A_FULL_DISK, name, str(tmp_path / "out"), "1000000"]
+        search = os.pathsep.join([str(ROOT), str(ROOT / "export")])
+        environment = {**hub.environment(tmp_path / "home"), "PYTHONPATH": search}
+        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True, timeout=120)
+        message = json.loads(done.stdout)
+        assert "the disk is too full: the export needs 1 MB for the download in" in message
+        assert "for the bundle and temporary files in" in message
+        assert "1 MB are free. Free " in message
+        assert "set HF_HOME to a folder on another disk, or give -o a folder on another disk." in message
+        assert not any(file.endswith(".safetensors") for file in hub.downloads)
+        assert any(file.endswith("config.json") for file in hub.downloads)
+    assert not (tmp_path / "out").exists()

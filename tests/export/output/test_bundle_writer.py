@@ -5,7 +5,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,16 @@ class FailingAt(Silent):
         self._step = step
         self._error = error
 
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        self._hear()
+
     def stage(self, text: str) -> None:
         self._hear()
 
     def advance(self, done: int, total: int) -> None:
+        self._hear()
+
+    def note(self, text: str) -> None:
         self._hear()
 
     def warn(self, text: str) -> None:

@@ -61,7 +61,10 @@ class Model:
     kv: KVDtype
 
     def runner(self, threads: int) -> Runner[Any]:
-        return open_runner(self.bundle, EngineOptions(kv=self.kv, threads=threads))
+        stock = self.kv == "float32"  # whose attention is not exact, which is what the engine is to cope with
+        return open_runner(
+            self.bundle, EngineOptions(kv=self.kv, threads=threads, kernels="stock" if stock else "auto")
+        )
 
     def builder(self) -> RequestBuilder:
         tokenizer = Tokenizer.from_file(self.bundle.file(self.bundle.manifest.tokenizer or ""))

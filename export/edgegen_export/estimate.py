@@ -1,0 +1,142 @@
+"""estimate(): the time, memory and disk space that an export will take, computed from its config alone.
+
+Memory and disk follow from the shapes of the tensors. Time is a cost per parameter for each stage of a scheme, measured
+with ``python -m bench.exports`` on GPT-2 small and scaled by a matrix product that is timed on this machine. That is an
+order of magnitude; what the stages really take corrects it (:mod:`edgegen_export.remaining_time`).
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgegen.system import physical_cores
+from edgegen_export.architecture.architecture import decoder_tensors
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
+from edgegen_export.calibration.calibrate import PROBE_ROWS
+from edgegen_export.calibration.sensitivity import MEASURED_LAYERS
+from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
+from edgegen_export.parity.compare import WINDOW, WINDOWS
+from edgegen_export.parity.sample_text import LARGE
+from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
+from edgegen_export.quantize.blockwise import stored_bits
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme
+
+REFERENCE_GFLOPS = 100.0
+"""The speed of a matrix product for which the costs are."""
+
+_PLAIN = {KV_SCALES: 43.0, COMPARING: 172.0}
+_COSTS: dict[Scheme, dict[str, float]] = {
+    "int8": {FINGERPRINT: 20.0, SAMPLING: 180.0, SMOOTHING: 207.0, KV_SCALES: 73.0, COMPARING: 172.0},
+    "int4": {FINGERPRINT: 20.0, SAMPLING: 428.0, QUANTIZING: 2400.0, KV_SCALES: 83.0, COMPARING: 172.0},
+}
+"""Seconds per billion parameters of each stage, where weights are calibrated."""
+_WRITING = 30.0
+
+_MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 3}
+"""Bytes of memory that every export takes, and how many times the largest tensor in float32 by the recipe's method."""
+_SMALL_FILES = 8_000_000
+"""Bytes of graphs, tokenizer and parity reference."""
+
+_EMBEDDINGS = ("embed", "head")
+_SIDE, _TRIES, _MOST_CORES = 1024, 3, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``seconds`` of each stage by its name, in their order; bytes of private ``memory``; bytes on the disk: of the
+    ``bundle``, and the most that temporary files take beside it (``scratch``)."""
+
+    seconds: Mapping[str, float]
+    memory: int
+    bundle: int
+    scratch: int
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def disk(self) -> int:
+        return self.bundle + self.scratch
+
+
+def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float) -> Estimate:
+    """What the export of such a model takes, on a machine whose matrix products run at ``gflops``."""
+    required, _ = decoder_tensors(config)
+    parameters = sum(map(math.prod, required.values()))
+    costs = dict(_PLAIN if fast or not CALIBRATED[scheme].calibrates else _COSTS[scheme])
+    parity = costs.pop(COMPARING) / (1 if parameters < LARGE else WINDOWS)  # which are compared on one passage
+    factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
+    seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
+    recipe = (ROUNDED if fast else CALIBRATED)[scheme]
+    largest = 4 * max(map(math.prod, required.values()))
+    memory = _MEMORY + _TENSORS_IN_MEMORY[recipe.method] * largest
+    bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates)
+    return Estimate(seconds, memory, bundle, _scratch_bytes(config, scheme, calibrated=recipe.calibrates))
+
+
+def measure_gflops() -> float:
+    """Billions of operations per second in a product of two matrices of 1024 x 1024, the best of a few: a tenth of a
+    second. Of more than eight cores, eight count: stages of an export do not use more of them evenly."""
+    matrix, best = np.ones((_SIDE, _SIDE), np.float32), math.inf
+    for _ in range(_TRIES):
+        begin = time.perf_counter()
+        np.matmul(matrix, matrix)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * _SIDE**3 / 1e9 / max(best, 1e-6) * min(1.0, _MOST_CORES / physical_cores())
+
+
+def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
+    """The shapes of the matrices that can be quantized, by module."""
+    required, _ = decoder_tensors(config)
+    found = {name.removesuffix(".weight"): shape for name, shape in required.items() if len(shape) == 2}
+    return {name: (shape[0], shape[1]) for name, shape in found.items() if name != "positions" and "norm" not in name}
+
+
+def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -> int:
+    """Weights, and what else is in a bundle."""
+    recipe, required = ROUNDED[scheme], decoder_tensors(config)[0]
+    matrices = _matrices(config)
+    floats = sum(map(math.prod, required.values())) - sum(map(math.prod, matrices.values()))
+    bits = 0.0
+    for name, shape in matrices.items():
+        form = recipe.embedding if name in _EMBEDDINGS else recipe.linear
+        if recipe.linear.bits < EIGHT_BITS.bits:
+            if config.experts and ".mlp." in name:
+                form = EIGHT_BITS
+            elif calibrated:
+                bits += math.prod(shape) * (EMBEDDING_BITS if name in _EMBEDDINGS else LAYER_BITS)
+                continue
+        bits += stored_bits(shape, form)
+    return round(bits / 8) + 4 * floats + _SMALL_FILES
+
+
+def _scratch_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -> int:
+    """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
+    kv = 8 * config.num_layers * config.num_kv_heads * config.head_dim
+    parity = kv * WINDOW * WINDOWS + 8 * config.num_layers * WINDOW * config.hidden_size
+    if not calibrated or not CALIBRATED[scheme].calibrates:
+        return parity
+    gptq = CALIBRATED[scheme].method == "gptq"
+    tokens, d = TOKENS if gptq else FEW_TOKENS, config.hidden_size
+    sampling = _bundle_bytes(config, "int8", calibrated=False)
+    length = min(LENGTH, config.max_positions)
+    sampling += max(1, min(ROWS_TOGETHER, tokens // length, CACHE_BYTES // (kv * length))) * kv * length
+    of_layer = 4 if not config.experts else 2
+    tried = MEASURED_LAYERS * of_layer * (1 if gptq else 3) + 3
+    states = 4 * d * (tokens + tried * PROBE_ROWS * length)
+    store = _stored_blocks(config) if gptq else 0
+    hessians = 4 * (3 * d * d + (config.num_heads * config.head_dim) ** 2 + config.intermediate_size**2) if gptq else 0
+    bundle = _bundle_bytes(config, scheme, calibrated=True)
+    return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
+
+
+def _stored_blocks(config: DecoderConfig) -> int:
+    """Bytes of the matrices that GPTQ keeps until the end, each in both 4-bit formats."""
+    forms = (FOUR_BITS, replace(FOUR_BITS, symmetric=True))
+    shapes = [s for name, s in _matrices(config).items() if not (config.experts and ".mlp." in name)]
+    return sum(stored_bits(shape, form) for shape in shapes for form in forms) // 8

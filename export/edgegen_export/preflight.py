@@ -1,0 +1,90 @@
+"""Preflight: before an export begins, what it will take is said, and the disk is checked for room."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgegen_export.disk import DiskNeed, amount, refuse_full_disk
+from edgegen_export.estimate import Estimate, estimate, measure_gflops
+from edgegen_export.model_source import SourceLoader
+from edgegen_export.output.resume import kept_bytes
+from edgegen_export.progress import ExportProgress
+from edgegen_export.quantize.recipe import CALIBRATED, Scheme
+
+LONG_S = 60.0
+"""From this expected time on, an export is announced."""
+
+_TARGET_REMEDY = "give -o a folder on another disk"
+_CACHE_REMEDY = "set HF_HOME to a folder on another disk"
+
+
+@dataclass(slots=True)
+class Preflight:
+    """``measure``: gives the speed of matrix products on this machine, in GFLOPS."""
+
+    loader: SourceLoader
+    target: Path
+    scheme: Scheme
+    fast: bool
+    progress: ExportProgress
+    measure: Callable[[], float] = measure_gflops
+    estimate: Estimate | None = None
+
+    def check_config(self, config: Mapping[str, Any]) -> None:
+        """Refuse the model by its config, or say what its export will take, once. No weights are read for it.
+
+        Raises:
+            EdgegenError: what the loader's own ``check`` raises.
+        """
+        self.loader.check(config)
+        decoder = self.loader.decoder(config)
+        if decoder is None or self.estimate is not None:
+            return
+        gflops = self.measure()
+        self.estimate = estimate(decoder, self.scheme, fast=self.fast, gflops=gflops)
+        self.progress.expect(self.estimate.seconds)
+        if self.estimate.total_seconds >= LONG_S:
+            plain = estimate(decoder, self.scheme, fast=True, gflops=gflops)
+            offered = not self.fast and CALIBRATED[self.scheme].calibrates
+            self.progress.note(announcement(self.estimate, plain if offered else None))
+
+    def check_download(self, cache: Path, nbytes: int) -> None:
+        """Refuse when the disk has no room for ``nbytes`` in the hub's cache, and for the bundle besides.
+
+        Raises:
+            ExportError: see :func:`refuse_full_disk`.
+        """
+        refuse_full_disk([DiskNeed(cache, nbytes, "the download", _CACHE_REMEDY), *self._of_bundle()])
+
+    def check_target(self) -> None:
+        """Refuse when the disk has no room for the bundle and temporary files.
+
+        Raises:
+            ExportError: see :func:`refuse_full_disk`.
+        """
+        refuse_full_disk(self._of_bundle())
+
+    def _of_bundle(self) -> list[DiskNeed]:
+        if self.estimate is None:
+            return []
+        nbytes = self.estimate.disk - kept_bytes(self.target)
+        return [DiskNeed(self.target, nbytes, "the bundle and temporary files", _TARGET_REMEDY)]
+
+
+def announcement(estimate: Estimate, plain: Estimate | None) -> str:
+    """One line for an export that takes long; ``plain``: what it takes with ``--fast``, where that can be chosen."""
+    taken = f"this export takes about {_needs(estimate)} of disk"
+    return f"{taken}; with --fast, about {_needs(plain)}" if plain else taken
+
+
+def _needs(estimate: Estimate) -> str:
+    return f"{duration(estimate.total_seconds)}, {amount(estimate.memory)} of memory and {amount(estimate.disk)}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a message, roughly."""
+    if seconds >= 90 * 60:
+        return f"{seconds / 3600:.1f} hours"
+    count, unit = (round(seconds / 60), "minute") if seconds >= 59.5 else (max(1, round(seconds)), "second")
+    return f"{count} {unit}{'s' if count > 1 else ''}"
