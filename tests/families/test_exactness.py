@@ -50,7 +50,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(scope="module")
 def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     changes = TWO_EXPERTS if "num_experts_per_tok" in case.config else {}
-    return exported(case, tmp_path_factory.mktemp("exact"), **changes)
+    return exported(case, tmp_path_factory.mktemp("exact"), "int8", **changes)
 
 
 def test_every_chunking_is_bit_exact(case: Case, bundle: Bundle) -> None:
