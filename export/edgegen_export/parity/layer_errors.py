@@ -80,6 +80,7 @@ class _StatesGraph:
     def __init__(self, session: OneSession, layers: int, shape: tuple[int, int], scratch: Scratch) -> None:
         self._session = session
         self.switch = self._session.switch
+        self.runs_in_fixed_order = session.runs_in_fixed_order
         self.buffers = [Buffer(scratch.empty((1, *shape))) for _ in range(layers)]
 
     def binding(self, phase: Phase) -> Binding:
