@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.model.kernels import kernel_library
+from edgegen.model.kernels import runs_kernels
 from edgegen.options.engine import EngineOptions
 from edgegen.sampling.random_numbers import philox4x64
 
@@ -35,10 +35,11 @@ class BatchSettings:
     def fingerprint(self, bundle: Bundle) -> dict[str, str]:
         """What an answer depends on beside its line, each thing by its name; ``bundle`` is the model."""
         variant = bundle.variant_with(self.engine.kv)
-        stock = self.engine.kernels == "stock" or kernel_library() is None
         return {
             "model": bundle.digest,
             "variant": variant.name,
-            "kernels": "stock" if stock else "own",  # of any processor: their bits are the same
+            "kernels": "own"
+            if runs_kernels(self.engine.kernels)
+            else "stock",  # of any processor: their bits are the same
             **{name: repr(value) for name, value in sorted(self.options.items())},
         }

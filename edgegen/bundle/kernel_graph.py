@@ -29,6 +29,8 @@ _OF_ATTENTION = {
 """Attributes of attention, and what they are where they are left out."""
 
 _ROUNDING = {b"k_quant_type", b"v_quant_type"}
+_STORED = ("bits", "block_size")
+"""Attributes that tell how codes are to be read."""
 _KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
 """Attributes that our operators have of those that they replace."""
 
@@ -97,9 +99,11 @@ def with_kernels(graph: bytes) -> bytes:
         return _replaced(message, b"BlockGather", [shared.get(codes, codes), ids, scales, zeros])
 
     shared = _shared_tables(body, tensors)
-    changed = edited(graph, _GRAPH, lambda content: with_float_kernels(edited(content, _NODE, node)))
-    if shared:
-        changed = edited(changed, _GRAPH, lambda content: _without_unused(content, shared.keys()))
+    changed = edited(
+        graph,
+        _GRAPH,
+        lambda content: _without_unused(with_float_kernels(edited(content, _NODE, node)), shared.keys()),
+    )
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
 
 
@@ -113,22 +117,30 @@ def inexact_operators(graph: bytes) -> frozenset[bytes]:
 def _shared_tables(body: bytes, tensors: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Tables whose rows are gathered, and the matrices of the same bytes, which would be mapped a second time."""
 
-    def place(message: bytes, codes: bytes) -> tuple[object, ...]:
-        attributes = dict(_integers(message))
-        where = tuple(values(tensors.get(codes, b""), _TENSOR_EXTERNAL_DATA))
-        return where and (*where, attributes.get("bits"), attributes.get("block_size"))
+    def place(codes: bytes) -> tuple[bytes, ...]:
+        return tuple(values(tensors.get(codes, b""), _TENSOR_EXTERNAL_DATA))
 
-    found: dict[bytes, dict[tuple[object, ...], bytes]] = {b"MatMulNBits": {}, b"GatherBlockQuantized": {}}
+    nodes = {kind: list[bytes]() for kind in (b"GatherBlockQuantized", b"MatMulNBits")}
     for message in values(body, _NODE):
-        if (kind := next(values(message, _OP_TYPE))) in found:
-            name = [*values(message, _INPUT)][kind == b"MatMulNBits"]
-            found[kind][place(message, name)] = name
-    matrices, tables = found.values()
-    return {table: matrices[at] for at, table in tables.items() if at and at in matrices}
+        if (kind := next(values(message, _OP_TYPE))) in nodes:
+            nodes[kind].append(message)
+    gathers, products = nodes.values()
+    tables = {at: (codes, gather) for gather in gathers if (at := place(codes := next(values(gather, _INPUT))))}
+    shared = dict[bytes, bytes]()
+    for product in products if tables else ():
+        matrix = [*values(product, _INPUT)][1]
+        if found := tables.get(place(matrix)):
+            table, gather = found
+            stored = [{name: dict(_integers(one)).get(name) for name in _STORED} for one in (gather, product)]
+            if stored[0] == stored[1]:
+                shared[table] = matrix
+    return shared
 
 
 def _without_unused(body: bytes, names: Collection[bytes]) -> bytes:
     """A graph without those initializers of ``names`` that no node reads any more."""
+    if not names:
+        return body
     used = {name for message in values(body, _NODE) for name in values(message, _INPUT)}
     unused = {*names} - used
     return b"".join(

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _LIBRARY = Path(__file__).parent / f"edgegen_kernels{_SUFFIX}"
@@ -21,6 +22,11 @@ def kernel_library() -> Path | None:
     if not _LIBRARY.is_file() or (_instruction_set() == "portable" and "EDGEGEN_ISA" not in os.environ):
         return None
     return _LIBRARY
+
+
+def runs_kernels(choice: Literal["auto", "stock"]) -> bool:
+    """Whether a model that is opened with ``EngineOptions.kernels`` of ``choice`` runs on our operators."""
+    return choice == "auto" and kernel_library() is not None
 
 
 def _instruction_set() -> str:

@@ -101,7 +101,11 @@ class OneSession:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`."""
         self.switch = RunSwitch()
-        self._session, self.runs_in_fixed_order = _open(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
+        self._session, self._rewritten = _open(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
+
+    @property
+    def runs_in_fixed_order(self) -> bool:
+        return self._rewritten is not None and not inexact_operators(self._rewritten)
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)
@@ -143,8 +147,8 @@ def open_session(
     return _open(model, threads, keep_spinning=keep_spinning, kernels=kernels)[0]
 
 
-def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kernels: bool) -> tuple[Any, bool]:
-    """The session, and whether its operators are our kernels and such as round each element once."""
+def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kernels: bool) -> tuple[Any, bytes | None]:
+    """The session, and its graph where that was rewritten to run on our operators."""
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = threads or physical_cores()
     options.inter_op_num_threads = 1
@@ -154,13 +158,12 @@ def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kern
     if not has_vnni():
         # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
-    source, in_fixed_order = model if isinstance(model, bytes) else str(model), False
+    source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
         if kernels and not isinstance(model, bytes) and _register_kernels(options):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
-            source = with_kernels(model.read_bytes())
-            in_fixed_order = not inexact_operators(source)
-        return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"]), in_fixed_order
+            source = rewritten = with_kernels(model.read_bytes())
+        return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"]), rewritten
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error

@@ -10,7 +10,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.llm import LLM
-from edgegen.model.kernels import kernel_library
+from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import LoadProgress
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
@@ -162,7 +162,7 @@ class InstalledModels:
         return self._weights(bundle) + _ACTIVATIONS + draft
 
     def _weights(self, bundle: Bundle) -> int:
-        packed = self._engine.kernels == "stock" or kernel_library() is None
+        packed = not runs_kernels(self._engine.kernels)
         factor = _PACKED.get(bundle.manifest.quantization.linear.bits, 1) if packed else 1
         return int(bundle.weights_size * factor)
 

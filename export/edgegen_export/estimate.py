@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgegen.bundle.manifest import Quantization
 from edgegen.system import physical_cores
 from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import DecoderConfig
@@ -68,15 +69,15 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     """What the export of such a model takes, on a machine whose matrix products run at ``gflops``."""
     required, _ = decoder_tensors(config)
     parameters = sum(map(math.prod, required.values()))
-    costs = dict(_PLAIN if fast or not CALIBRATED[scheme].calibrates else _COSTS[scheme])
+    recipe = (ROUNDED if fast else CALIBRATED)[scheme]
+    costs = dict(_COSTS[scheme] if recipe.calibrates else _PLAIN)
     parity = costs.pop(COMPARING) / (1 if parameters < LARGE else WINDOWS)  # which are compared on one passage
     factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
     seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
-    recipe = (ROUNDED if fast else CALIBRATED)[scheme]
     largest = 4 * max(map(math.prod, required.values()))
     memory = _MEMORY + _TENSORS_IN_MEMORY[recipe.method] * largest
     bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates)
-    return Estimate(seconds, memory, bundle, _scratch_bytes(config, scheme, calibrated=recipe.calibrates))
+    return Estimate(seconds, memory, bundle, _scratch_bytes(config, recipe, bundle))
 
 
 def measure_gflops() -> float:
@@ -115,13 +116,13 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
     return round(bits / 8) + 4 * floats + _SMALL_FILES
 
 
-def _scratch_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -> int:
+def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
     kv = 8 * config.num_layers * config.num_kv_heads * config.head_dim
     parity = kv * WINDOW * WINDOWS + 8 * config.num_layers * WINDOW * config.hidden_size
-    if not calibrated or not CALIBRATED[scheme].calibrates:
+    if not recipe.calibrates:
         return parity
-    gptq = CALIBRATED[scheme].method == "gptq"
+    gptq = recipe.method == "gptq"
     tokens, d = TOKENS if gptq else FEW_TOKENS, config.hidden_size
     sampling = _bundle_bytes(config, "int8", calibrated=False)
     length = min(LENGTH, config.max_positions)
@@ -131,7 +132,6 @@ def _scratch_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -
     states = 4 * d * (tokens + tried * PROBE_ROWS * length)
     store = _stored_blocks(config) if gptq else 0
     hessians = 4 * (3 * d * d + (config.num_heads * config.head_dim) ** 2 + config.intermediate_size**2) if gptq else 0
-    bundle = _bundle_bytes(config, scheme, calibrated=True)
     return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
 
 

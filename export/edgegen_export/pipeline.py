@@ -140,7 +140,7 @@ def export(
         output = None if hidden is None else hidden.output
         manifest = build_manifest(target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output)
         progress.stage(COMPARING)
-        trim_memory()  # before the weights are packed
+        trim_memory()  # before the weights are opened
         report = _compare(writer, manifest, model, states, evaluated, text, progress)
         writer.commit(manifest)
     return Bundle.open(target), report

@@ -9,6 +9,7 @@ import pytest
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
+from edgegen.generation.results import GenerationResult
 from edgegen.model.loading import open_runner
 from edgegen_export.pipeline import Scheme
 from tests.export.bundles import decoded, export_to, prefilled, random_ids
@@ -63,25 +64,26 @@ def test_a_batch_gives_each_row_its_own_logits(bundle: Bundle) -> None:
         np.testing.assert_array_equal(batch[row], alone)
 
 
+def going_on(llm: LLM, new_tokens: int) -> tuple[list[int], GenerationResult]:
+    """A prompt that is another one with its answer, whose tokens were computed one by one, and what follows it."""
+    prompt = llm.encode("Once upon a time there was")
+    first = llm.generate(prompt, max_new_tokens=40, do_sample=False)
+    longer = [*prompt, *first.token_ids, 40]
+    result = llm.generate(longer, max_new_tokens=new_tokens, do_sample=False)
+    assert result.timings.cached_tokens > len(prompt)  # not the prompt alone, but the answer too
+    return longer, result
+
+
 def test_reused_answers_change_no_id(bundle: Bundle) -> None:
-    """The second prompt is the first with its answer, whose tokens were computed one by one."""
-    prompt = "Once upon a time there was"
     with LLM.load(bundle.path, options=FLOAT32) as llm:
-        first = llm.generate(prompt, max_new_tokens=40, do_sample=False)
-        longer = [*llm.encode(prompt), *first.token_ids, 40]
-        reusing = llm.generate(longer, max_new_tokens=40, do_sample=False)
-        assert reusing.timings.cached_tokens > len(llm.encode(prompt))
+        longer, reusing = going_on(llm, 40)
     with LLM.load(bundle.path, options=DETERMINISTIC) as llm:
         assert llm.generate(longer, max_new_tokens=40, do_sample=False).token_ids == reusing.token_ids
 
 
 def test_deterministic_recomputes_nothing_that_is_exact(bundle: Bundle) -> None:
-    prompt = "Once upon a time there was"
     with LLM.load(bundle.path, options=DETERMINISTIC) as llm:
-        first = llm.generate(prompt, max_new_tokens=40, do_sample=False)
-        longer = [*llm.encode(prompt), *first.token_ids, 40]
-        again = llm.generate(longer, max_new_tokens=4, do_sample=False)
-        assert again.timings.cached_tokens > len(llm.encode(prompt))
+        going_on(llm, 4)
 
 
 @pytest.mark.parametrize(("scheme", "kernels"), [("fp32", "auto"), ("int8", "stock")])
