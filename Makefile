@@ -2,23 +2,25 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+TRANSFORMERS5 ?= .venv-transformers5
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check long format embedded kernels clean
+.PHONY: help demo test check families long format embedded kernels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
-	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers and optimum"
+	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers 4 and 5, and optimum"
+	@echo "make families  every case of every family against each oracle that knows it; make check has a sample for the second"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
 	@echo "make kernels   compile kernels/ again if a file there is newer; the others do that too"
-	@echo "make clean     remove $(VENV) and everything built"
+	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
-test check long: export OPENBLAS_NUM_THREADS := 1
+test check families long: export OPENBLAS_NUM_THREADS := 1
 
 demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
@@ -27,12 +29,16 @@ demo: kernels
 test: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-check: $(VENV)/.installed-oracle kernels
+check families: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
+check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(PARALLEL)
+
+families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
+	EDGEGEN_EVERY_CASE=1 $(BIN)/python -m pytest $(PARALLEL) tests/families
 
 long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.kill_sessions
@@ -53,7 +59,7 @@ kernels: $(VENV)/.installed
 
 clean:
 	rm -f edgegen/model/edgegen_kernels.*
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TRANSFORMERS5) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -68,4 +74,14 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-oracle: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,oracle,optimum]"
+	touch $@
+
+# The tests' second oracle. Torch and all else but transformers 5 and its own needs are those of the first environment.
+$(TRANSFORMERS5)/.installed: $(VENV)/.installed-oracle tests/second_oracle.txt
+	$(BIN)/python -m venv --clear --without-pip $(TRANSFORMERS5)
+	$(BIN)/python -m pip --python $(TRANSFORMERS5)/bin/python install --quiet --disable-pip-version-check --no-deps \
+	  -r tests/second_oracle.txt
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > "$$($(TRANSFORMERS5)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/first.pth"
+	$(TRANSFORMERS5)/bin/python -c "import torch, transformers; assert transformers.__version__.startswith('5.')"
 	touch $@

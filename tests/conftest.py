@@ -23,7 +23,13 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_P
 settings.register_profile("edgegen", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edgegen")
 
-OF_TESTS = {"EDGEGEN_TEST_DATA", "EDGEGEN_PASSED", "EDGEGEN_EMULATED"}
+OF_TESTS = {
+    "EDGEGEN_TEST_DATA",
+    "EDGEGEN_PASSED",
+    "EDGEGEN_TRANSFORMERS5",
+    "EDGEGEN_EVERY_CASE",
+    "EDGEGEN_EMULATED",
+}
 """Variables that tests read; all others would be options of the commands that they run."""
 
 ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()

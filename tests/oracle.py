@@ -1,8 +1,13 @@
-"""The oracle: a model as transformers computes it, in float32 with torch. Tests skip where either is not installed."""
+"""The oracle: a model as transformers computes it, in float32 with torch. Tests skip where either is not installed.
+
+transformers 4 and 5 both run this: the first in the tests' own process, the second where tests/second_oracle.py says.
+"""
 
 import json
 import re
 from collections.abc import Mapping
+from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,11 +46,18 @@ class Oracle:
         self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             str(folder), config=config, attn_implementation=attention, dtype=self._torch.float32
         ).eval()
+        self.model.float()  # Apertus makes the numbers of its activation in bfloat16, whatever is asked for
 
     def logits(self, ids: Ids) -> Logits:
         """ids [b, t] → logits [b, t, vocab]."""
         with self._torch.no_grad():
             return cast(Logits, self.model(self._torch.from_numpy(np.ascontiguousarray(ids))).logits.numpy())
+
+    def hidden_states(self, ids: Ids) -> Logits:
+        """ids [b, t] → what the head takes, [b, t, size]."""
+        decoder = getattr(self.model, "model", self.model.base_model)  # Gemma 3's base_model is itself
+        with self._torch.no_grad():
+            return decoder(self._torch.from_numpy(ids)).last_hidden_state.numpy()
 
     def greedy(self, prompts: list[list[int]], count: int) -> list[list[int]]:
         """The ``count`` most likely next ids of each prompt, one after the other; all prompts of one length at once."""
@@ -59,8 +71,10 @@ class Oracle:
                 ids, past = torch.tensor([prompts[row] for row in rows]), None
                 for _ in range(count):
                     step = self.model(ids, past_key_values=past, use_cache=True)
-                    ids, past = step.logits[:, -1:].argmax(dim=-1), step.past_key_values
-                    for row, token in zip(rows, ids[:, 0].tolist(), strict=True):
+                    chosen, past = step.logits[:, -1:].argmax(dim=-1), step.past_key_values
+                    # transformers 4 keeps nothing of a Granite 4.
+                    ids = chosen if past is not None else torch.cat([ids, chosen], dim=1)
+                    for row, token in zip(rows, chosen[:, 0].tolist(), strict=True):
                         answers[row].append(token)
         return answers
 
@@ -75,34 +89,44 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
     torch.manual_seed(seed)
     # Their own initialization fails where a norm has no bias (StableLM's qk_layernorm) or no weight (OPT's
     # layer_norm_elementwise_affine), and nothing of it is kept.
-    with transformers.modeling_utils.no_init_weights():
+    moved = int(transformers.__version__.split(".")[0]) > 4
+    with import_module(f"transformers.{'initialization' if moved else 'modeling_utils'}").no_init_weights():
         model = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model(model_type, **config), attn_implementation="eager"
+            transformers.AutoConfig.for_model(model_type, **deepcopy(dict(config))),  # it writes into dictionaries
+            attn_implementation="eager",
         ).eval()
     model.tie_weights()
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
+        elif "Norm" not in type(module).__name__:
+            for parameter in module.parameters(recurse=False):
+                parameter.data.zero_()  # sinks and biases of experts start as whatever was in memory
     seen: set[int] = set()
     with torch.no_grad():
         for path, module in model.named_modules():
             for parameter in module.parameters(recurse=False):
                 if id(parameter) not in seen:  # not tied
                     seen.add(id(parameter))
-                    _randomize(parameter, torch.randn_like(parameter), path, type(module).__name__, model.config)
+                    _randomize(parameter, torch.randn_like(parameter), path, module, model.config)
         _spread_logits(model, torch, 3.0)
     model.save_pretrained(str(folder), safe_serialization=True)
     return folder
 
 
-def _randomize(parameter: Any, noise: Any, path: str, kind: str, config: Any) -> None:
-    """Give ``parameter`` of the module at ``path`` a value off its initial one, by what ``kind`` of module it is of."""
+def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) -> None:
+    """Give ``parameter`` of ``module`` at ``path`` a value off its initial one, by what kind of module it is."""
+    kind = type(module).__name__
     if "Embedding" in kind:
         parameter.copy_(noise * 0.4 / _embedding_scale(config))
+    elif parameter.dim() == 1 and not (hasattr(module, "reset_parameters") or "Norm" in kind or kind == "Conv1D"):
+        parameter.copy_(noise)  # a module of theirs, which has not been initialized: attention sinks
     elif parameter.dim() == 1 or "Norm" in kind:
         parameter.add_(noise * 0.3).mul_(0.4 if "embed" in path else 1.0)
     else:
-        fan_in = parameter.shape[0 if kind == "Conv1D" else 1]
+        # [in, out], also of each expert; GraniteMoE's parallel experts are not, but their seeds were chosen with this.
+        by_columns = kind == "Conv1D" or "Parallel" in kind or getattr(module, "is_transposed", False)
+        fan_in = parameter.shape[-2 if by_columns else -1]
         # GPT-Neo does not scale its scores, and large ones magnify every rounding.
         gain = 0.6 if config.model_type == "gpt_neo" and "q_proj" in path else 2.5
         parameter.copy_(noise * gain / fan_in**0.5)
@@ -126,6 +150,11 @@ def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
     offset = 1.0 if model.config.model_type.startswith("gemma") else 0.0
     for parameter in norms[-1].parameters():
         parameter.add_(offset).mul_(factor).sub_(offset)
+
+
+def config_json(model_type: str, config: Mapping[str, Any], *, use_diff: bool) -> dict[str, Any]:
+    """What transformers writes of a config; ``use_diff``: without what its config class has as default."""
+    return json.loads(import_transformers().CONFIG_MAPPING[model_type](**config).to_json_string(use_diff=use_diff))
 
 
 def write_random_gpt2(folder: Path, *, seed: int = 0, spread: float = 0.1, **config: Any) -> Path:

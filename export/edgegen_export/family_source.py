@@ -20,7 +20,7 @@ from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
-from edgegen_export.families.refused import REFUSED
+from edgegen_export.families.refused import why_not
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import (
     HIDDEN_SCALE,
@@ -75,16 +75,16 @@ class FamilySource:
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""
-        recipe, experts, warnings = (ROUNDED if fast else CALIBRATED)[scheme], self._experts(), ()
+        recipe, experts = (ROUNDED if fast else CALIBRATED)[scheme], self._experts()
         calibrates = recipe.calibrates
         if recipe.linear.bits < EIGHT_BITS.bits and experts:
-            recipe = replace(recipe, exceptions=dict.fromkeys(experts, EIGHT_BITS))
-            warnings = ("the matrices of the experts are stored in 8 bits: their operator is not used with fewer",)
+            without_zeros = replace(recipe.linear, symmetric=True)  # which their operator is not given
+            recipe = replace(recipe, exceptions=dict.fromkeys(experts, without_zeros))
         if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
             recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
         repacked = repacking(self.tensors, self.config, experts, recipe)
         measure = partial(calibrate, self.tensors, self.config, self.reference) if calibrates else None
-        return Plan(repacked.recipe, measure, (*warnings, *repacked.warnings))
+        return Plan(repacked.recipe, measure, repacked.warnings)
 
     def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
         progress.stage(KV_SCALES)
@@ -95,9 +95,9 @@ class FamilySource:
             return {}
 
     def _experts(self) -> tuple[str, ...]:
-        """The modules of matrices of experts, whose operator takes 8 bits."""
-        per_layer = ("gate+up", "down") if self.config.experts else ()
-        return tuple(f"layers.{i}.mlp.{name}" for i in range(self.config.num_layers) for name in per_layer)
+        """The modules of matrices of experts, whose operator takes no zeros."""
+        layers = [i for i in range(self.config.num_layers) if self.config.experts_of(i)]
+        return tuple(f"layers.{i}.mlp.{name}" for i in layers for name in ("gate+up", "down"))
 
 
 class FamilyLoader:
@@ -127,7 +127,7 @@ class FamilyLoader:
             UsageError: the model cannot be exported for so many positions.
             BundleError: the installed ONNX Runtime cannot run it.
         """
-        architecture = find_architecture(config, self._families, REFUSED)
+        architecture = find_architecture(config, self._families, why_not)
         read = architecture.read_config(config)
         read = read.for_context(_context(read, self._max_context))
         require_version(_minimum_onnxruntime(read))

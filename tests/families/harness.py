@@ -13,7 +13,7 @@ from edgegen.model.interfaces import Runner
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case
-from tests.oracle import Oracle, write_random
+from tests.second_oracle import Judge, open_oracle, write_random
 
 TOLERANCE = 1e-3
 """Largest allowed difference of any float32 logit."""
@@ -47,12 +47,12 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A case's bundle, running, and its oracle."""
+    """A case's bundle, running, and the oracle that wrote its checkpoint."""
 
     case: Case
     bundle: Bundle
     runner: Runner[Any]
-    oracle: Oracle
+    oracle: Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,16 @@ def tokens(case: Case, count: int, seed: int) -> Ids:
     return np.random.default_rng(seed).integers(0, case.config["vocab_size"], count).tolist()
 
 
-def checkpoint_of(case: Case, folder: Path, seed: int | None = None) -> Path:
-    """Write the case's random model; another ``seed`` than its own is for trying."""
-    return write_random(folder, case.family, case.config, seed=case.seed if seed is None else seed)
+def checkpoint_of(case: Case, folder: Path, *, oracle: int | None = None, seed: int | None = None) -> Path:
+    """Write the case's random model with ``oracle``, the case's first unless given; another ``seed`` is for trying."""
+    version = oracle or case.oracles[0]
+    seed = case.seed(version) if seed is None else seed
+    return write_random(folder, case.family, case.config, seed=seed, version=version)
+
+
+def oracle_of(case: Case, checkpoint: Path) -> Judge:
+    """The checkpoint as the case's first oracle computes it."""
+    return open_oracle(checkpoint, case.oracles[0])
 
 
 def export_case(case: Case, checkpoint: Path, target: Path) -> Bundle:
@@ -80,11 +87,11 @@ def export_case(case: Case, checkpoint: Path, target: Path) -> Bundle:
     return export(str(checkpoint), target, scheme="fp32", max_context=case.max_context)[0]
 
 
-def subject_of(case: Case, folder: Path) -> Subject:
-    """Write the case's checkpoint, export it and open both sides."""
-    checkpoint = checkpoint_of(case, folder / "checkpoint")
+def subject_of(case: Case, folder: Path, oracle: int) -> Subject:
+    """Let ``oracle`` write the case's checkpoint, export it and open both sides."""
+    checkpoint = checkpoint_of(case, folder / "checkpoint", oracle=oracle)
     bundle = export_case(case, checkpoint, folder / "bundle")
-    return Subject(case, bundle, runner_of(bundle), Oracle(checkpoint))
+    return Subject(case, bundle, runner_of(bundle), open_oracle(checkpoint, oracle))
 
 
 def differences(subject: Subject) -> Differences:

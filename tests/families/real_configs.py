@@ -207,4 +207,46 @@ REAL_CONFIGS = [
     RealConfig("ibm-granite/granite-3.1-2b-base", 2_533_531_648, 40, 2048, 32, 8, 64, 131072, True, _rope(5e6, 64)),
     RealConfig("CohereForAI/c4ai-command-r-v01", 34_980_831_232, 40, 8192, 64, 64, 128, 8192, True, _rope(8e6, 128)),
     RealConfig("bigscience/bloom-560m", 559_214_592, 24, 1024, 16, 16, 64, 2048, True, "alibi"),
+    RealConfig("ibm-granite/granite-4.0-micro", 3_402_836_480, 40, 2560, 40, 8, 64, 131072, True, _rope(1e7, 64)),
+    # The parameters of its language model.
+    RealConfig(
+        "mistralai/Ministral-3-3B-Base-2512",
+        3_429_006_336,
+        26,
+        3072,
+        32,
+        8,
+        128,
+        262144,
+        True,
+        _rope(1e6, 128, "yarn"),
+    ),
+    RealConfig("baidu/ERNIE-4.5-0.3B-PT", 360_748_032, 18, 1024, 16, 2, 128, 131072, True, _rope(5e5, 128)),
+    RealConfig(
+        "LGAI-EXAONE/EXAONE-4.0-1.2B", 1_279_391_488, 30, 2048, 32, 8, 64, 65536, True, _rope(1e6, 64, "llama3")
+    ),
+    RealConfig(
+        "allenai/Olmo-3-1025-7B",
+        7_298_011_136,
+        32,
+        4096,
+        32,
+        32,
+        128,
+        65536,
+        False,
+        (
+            Rotation(5e5, 128, None, _others(_every(4, 32), 32)),
+            Rotation(5e5, 128, "yarn", _every(4, 32)),
+        ),
+        (4096, 4096, 4096, None) * 8,
+    ),
+    RealConfig("zai-org/GLM-4-9B-0414", 9_400_279_040, 40, 4096, 32, 2, 128, 32768, False, _rope(1e4, 64)),
+    # With the two numbers of each activation that are not trained.
+    RealConfig(
+        "swiss-ai/Apertus-8B-2509", 8_053_338_240, 32, 4096, 32, 8, 128, 65536, False, _rope(1.2e7, 128, "llama3")
+    ),
+    RealConfig(
+        "ByteDance-Seed/Seed-OSS-36B-Instruct", 36_151_104_512, 64, 5120, 80, 8, 128, 524288, False, _rope(1e7, 128)
+    ),
 ]

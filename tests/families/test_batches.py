@@ -7,8 +7,7 @@ import pytest
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from tests.families.cases import CASES
-from tests.families.harness import checkpoint_of, export_case, tokens
-from tests.oracle import Oracle
+from tests.families.harness import checkpoint_of, export_case, oracle_of, tokens
 
 FAMILIES = ("gpt_neo", "mistral", "gemma2", "gemma3_text", "cohere2", "bloom", "qwen3_moe")
 """Windows in some layers and in all, ALiBi, and experts: what a batch of unequal rows might mix up."""
@@ -22,7 +21,7 @@ def test_rows_far_past_their_windows_get_the_ids_of_transformers(family: str, tm
     checkpoint = checkpoint_of(case, tmp_path / "checkpoint")
     llm = LLM.load(export_case(case, checkpoint, tmp_path / "bundle").path, options=EngineOptions(prefill_chunk=16))
     prompts = [tokens(case, count, seed=count) for count in (50, 3, 17, 1, 29)]
-    expected = Oracle(checkpoint).greedy(prompts, NEW)
+    expected = oracle_of(case, checkpoint).greedy(prompts, NEW)
     streams = [llm.stream(prompt, max_new_tokens=NEW, do_sample=False, eos_token_id=[]) for prompt in prompts]
     assert [[i for chunk in stream for i in chunk.token_ids] for stream in streams] == expected
     alone = llm.generate(prompts[0], max_new_tokens=8, do_sample=False, eos_token_id=[], use_cache=False)

@@ -10,8 +10,8 @@ import pytest
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.families import FAMILIES as EXPORTED
 from tests.families.cases import CASES, FAMILIES, Case
-from tests.families.harness import TOLERANCE, checkpoint_of, tokens
-from tests.oracle import Oracle, import_transformers
+from tests.families.harness import TOLERANCE, checkpoint_of, oracle_of, tokens
+from tests.second_oracle import config_json
 
 BASES = {case.family: case for case in CASES if case.name == "base"}
 VARIANTS = [case for case in CASES if case.name != "base" and not case.refused]
@@ -24,12 +24,6 @@ def test_every_family_has_a_base_and_no_name_is_taken_twice() -> None:
     assert len({str(case) for case in CASES}) == len(CASES)
 
 
-def config_json(case: Case, **how: Any) -> dict[str, Any]:
-    """What transformers writes of the case's config."""
-    config = import_transformers().AutoConfig.for_model(case.family, **case.config)
-    return json.loads(config.to_json_string(**how))
-
-
 @pytest.mark.parametrize("case", VARIANTS, ids=str)
 def test_a_variant_computes_what_its_base_does_not(case: Case, tmp_path: Path) -> None:
     """By more than the tests would tolerate; so a bundle that took it for the base would be noticed."""
@@ -38,9 +32,9 @@ def test_a_variant_computes_what_its_base_does_not(case: Case, tmp_path: Path) -
     if tensors(folder) != tensors(checkpoint_of(base, tmp_path / "base")):
         return  # other tensors: it cannot be taken for the base
     ids = np.array([tokens(case, case.length, seed=1)])
-    expected = Oracle(folder).logits(ids)
+    expected = oracle_of(case, folder).logits(ids)
     (folder / "config.json").write_bytes((tmp_path / "base" / "config.json").read_bytes())
-    difference = float(np.abs(Oracle(folder).logits(ids) - expected).max())
+    difference = float(np.abs(oracle_of(case, folder).logits(ids) - expected).max())
     if case.inert:
         assert difference <= 1e-5
     else:
@@ -57,7 +51,8 @@ def tensors(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("case", [case for case in CASES if not case.refused], ids=str)
 def test_every_key_that_transformers_writes_is_understood(case: Case) -> None:
     """It leaves out what is default; written out in full, the config means the same."""
-    short = config_json(case, use_diff=True)
-    full = {**config_json(case, use_diff=False), **short}
-    read = find_architecture(short, EXPORTED).read_config
-    assert read(full) == read(short)
+    for version in case.oracles:
+        short = config_json(case.family, case.config, use_diff=True, version=version)
+        full = {**config_json(case.family, case.config, use_diff=False, version=version), **short}
+        read = find_architecture(short, EXPORTED).read_config
+        assert read(full) == read(short)

@@ -1,4 +1,4 @@
-"""An int8 bundle of every family is bit-exact for any chunking and batch, as docs/performance.md says."""
+"""Int8 and int4 bundles of every family are bit-exact for any chunking and batch, as docs/performance.md says."""
 
 from dataclasses import replace
 from itertools import accumulate
@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.interfaces import Runner
 from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, prefilled, runner_of
 from tests.families.cases import CASES, Case
 from tests.families.harness import Logits, checkpoint_of, tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-UNRELATED = 0.5
-"""Upper limit of the KL divergence of 8 bits for tiny models; unrelated logits have several nats."""
+UNRELATED: dict[Scheme, float] = {"int8": 0.5, "int4": 2.5}
+"""Upper limits of the KL divergence for tiny models; unrelated logits have several nats."""
 
 CHUNKINGS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
 """Chunk lengths for 64 tokens."""
@@ -28,12 +29,12 @@ TWO_EXPERTS = {"num_experts_per_tok": 2}
 """The experts' operator sums more than two experts in another order."""
 
 
-def exported(case: Case, folder: Path, **changes: Any) -> Bundle:
-    """An int8 bundle of the case."""
+def exported(case: Case, folder: Path, scheme: Scheme = "int8", **changes: Any) -> Bundle:
+    """A quantized bundle of the case."""
     changed = replace(case, config={**case.config, **changes})
-    bundle, report = export(str(checkpoint_of(changed, folder / "checkpoint")), folder / "bundle", scheme="int8")
-    assert report.variants.keys() == {"int8", "int8-kv-int8"}
-    assert max(parity.mean_kl for parity in report.variants.values()) < UNRELATED
+    bundle, report = export(str(checkpoint_of(changed, folder / "checkpoint")), folder / "bundle", scheme=scheme)
+    assert report.variants.keys() == {scheme, f"{scheme}-kv-int8"}
+    assert max(parity.mean_kl for parity in report.variants.values()) < UNRELATED[scheme]
     return bundle
 
 
@@ -49,7 +50,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(scope="module")
 def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     changes = TWO_EXPERTS if "num_experts_per_tok" in case.config else {}
-    return exported(case, tmp_path_factory.mktemp("exact"), **changes)
+    return exported(case, tmp_path_factory.mktemp("exact"), "int8", **changes)
 
 
 def test_every_chunking_is_bit_exact(case: Case, bundle: Bundle) -> None:
@@ -66,6 +67,17 @@ def test_an_int8_kv_cache_is_bit_exact_for_single_tokens_and_threads_too(case: C
     run = runner_of(bundle, kv="int8")
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
+    assert_any_chunking_is_bit_exact(bundle, case)
+
+
+@pytest.mark.slow
+def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
+    changes = TWO_EXPERTS if "num_experts_per_tok" in case.config else {}
+    bundle = exported(case, tmp_path, "int4", **changes)
+    for kv in ("float32", "int8"):
+        run = runner_of(bundle, kv=kv)
+        assert_the_graphs_agree(run, case)
+        assert_rows_are_alone(run, case)
     assert_any_chunking_is_bit_exact(bundle, case)
 
 

@@ -1,6 +1,14 @@
-"""Every variant of every family: the bundle's logits and greedy ids are those of transformers."""
+"""Every variant of every family: the bundle's logits and greedy ids are those of transformers.
 
+Each variant is compared with its case's first oracle, and each family's first ones with all that know them: the later
+oracle computes the same as the first, but names keys and tensors differently. EDGEGEN_EVERY_CASE=1 compares every
+variant with all.
+"""
+
+import os
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +31,35 @@ from tests.families.harness import (
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 
-@pytest.fixture(scope="module", params=[case for case in CASES if not case.refused], ids=str)
+SAMPLE = 3
+"""Cases of a family, its base and two variants, that the later oracles judge as well."""
+
+
+def written_by(cases: list[Case], *, every: bool) -> list[tuple[Case, int]]:
+    """The cases, each with the versions of transformers that write it here."""
+    return [
+        (case, oracle)
+        for _, of_family in groupby(cases, lambda case: (case.family, bool(case.refused)))
+        for number, case in enumerate(of_family)
+        for oracle in case.oracles[: None if every or number < SAMPLE else 1]
+    ]
+
+
+# Sorting keeps the order within; a family's refused cases may stand between the others.
+WRITTEN = written_by(
+    sorted(CASES, key=lambda case: bool(case.refused)), every=os.environ.get("EDGEGEN_EVERY_CASE") == "1"
+)
+
+
+def named(written: list[tuple[Case, int]]) -> list[Any]:
+    """Parameters of tests: the case, and the version of transformers that writes its checkpoint."""
+    return [pytest.param(one, id=f"{one[0]}, transformers {one[1]}") for one in written]
+
+
+@pytest.fixture(scope="module", params=named([one for one in WRITTEN if not one[0].refused]))
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return subject_of(request.param, tmp_path_factory.mktemp("family"))
+    case, oracle = request.param
+    return subject_of(case, tmp_path_factory.mktemp("family"), oracle)
 
 
 def test_logits_are_those_of_transformers(subject: Subject) -> None:
@@ -40,9 +74,10 @@ def test_greedy_ids_are_those_of_transformers(subject: Subject) -> None:
     np.testing.assert_allclose(found.found, found.expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.refused], ids=str)
-def test_what_cannot_be_exported_is_refused(case: Case, tmp_path: Path) -> None:
-    folder = checkpoint_of(case, tmp_path / "checkpoint")
+@pytest.mark.parametrize("written", named([one for one in WRITTEN if one[0].refused]))
+def test_what_cannot_be_exported_is_refused(written: tuple[Case, int], tmp_path: Path) -> None:
+    case, oracle = written
+    folder = checkpoint_of(case, tmp_path / "checkpoint", oracle=oracle)
     with pytest.raises(UnsupportedModelError, match=case.refused):
         export_case(case, folder, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()

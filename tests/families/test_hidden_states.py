@@ -15,8 +15,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
 from tests.families.cases import CASES, Case
-from tests.families.harness import checkpoint_of, tokens
-from tests.oracle import Oracle, import_torch
+from tests.families.harness import checkpoint_of, oracle_of, tokens
 
 TOLERANCE = 1e-3
 """Largest difference of a hidden state, whose norm spreads logits as widely as trained models have them."""
@@ -34,12 +33,9 @@ OTHERS = {
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 
-def last_hidden_state(checkpoint: Path, ids: list[int]) -> NDArray[np.float32]:
+def last_hidden_state(case: Case, checkpoint: Path, ids: list[int]) -> NDArray[np.float32]:
     """As transformers has it, float32 [t, size]."""
-    torch, model = import_torch(), Oracle(checkpoint).model
-    decoder = getattr(model, "model", model.base_model)  # Gemma 3's base_model is itself
-    with torch.no_grad():
-        return decoder(torch.tensor([ids])).last_hidden_state[0].numpy()
+    return oracle_of(case, checkpoint).hidden_states(np.array([ids]))[0]
 
 
 def hidden_states(runner: Runner[Any], ids: list[int], chunk: int) -> NDArray[np.float32]:
@@ -74,7 +70,7 @@ SHOWN = [case for case in CASES if not case.refused and (case.name == "base" or 
 def test_they_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
     checkpoint, bundle = exported(case, tmp_path)
     ids = tokens(case, case.length, seed=1)
-    expected, runner = last_hidden_state(checkpoint, ids), runner_of(bundle)
+    expected, runner = last_hidden_state(case, checkpoint, ids), runner_of(bundle)
     output = bundle.variant.hidden_states
     assert output is not None
     assert output.size == expected.shape[1]
@@ -91,7 +87,7 @@ def test_quantized_ones_are_as_near_as_the_logits(name: str, scheme: Scheme, tmp
     case = case_of(name)
     checkpoint, bundle = exported(case, tmp_path, scheme)
     ids = tokens(case, case.length, seed=1)
-    expected, logits = last_hidden_state(checkpoint, ids), Oracle(checkpoint).logits(np.array([ids]))[0]
+    expected, logits = last_hidden_state(case, checkpoint, ids), oracle_of(case, checkpoint).logits(np.array([ids]))[0]
     for variant in bundle.manifest.variants:
         runner = runner_of(bundle, kv=variant.kv.dtype)
         error = relative_error(hidden_states(runner, ids, 16), expected)
@@ -108,7 +104,7 @@ def test_embeddings_do_not_depend_on_chunks_nor_on_company(name: str, tmp_path: 
     case = case_of(name)
     checkpoint, bundle = exported(case, tmp_path)
     texts = [tokens(case, length, seed=length) for length in (case.length, 1, 7, 31, 2)]
-    expected = [last_hidden_state(checkpoint, ids) for ids in texts]
+    expected = [last_hidden_state(case, checkpoint, ids) for ids in texts]
     for chunk in (case.length, 16, 2):
         for kv in ("float32", "int8"):
             with LLM.load(bundle.path, options=EngineOptions(threads=1, prefill_chunk=chunk, kv=kv)) as llm:

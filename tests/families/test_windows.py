@@ -17,8 +17,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
 from tests.families.cases import CASES, Case
-from tests.families.harness import checkpoint_of, margins, tokens
-from tests.oracle import Oracle
+from tests.families.harness import checkpoint_of, margins, oracle_of, tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
@@ -166,14 +165,16 @@ def int8_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
 def test_greedy_ids_are_those_of_transformers_many_windows_on(family: str, name: str, tmp_path: Path) -> None:
     """The oracle judges prompt and ids in one pass: where it agrees with every choice so far, the next follows."""
     bundle = exported(family, name, tmp_path, "fp32")
-    prompt, run = tokens(widened(family, name), 200, seed=2), runner_of(bundle)
+    case, run = widened(family, name), runner_of(bundle)
+    prompt = tokens(case, 200, seed=2)
     cache: KVCache = run.new_cache()
     found = [run.prefill(cache, 0, prompt).copy()]
     while cache.lengths[0] < CONTEXT:
         found.append(decoded(run, cache, [int(found[-1].argmax())])[0])
     assert all(bases[0] > 2 * WINDOW for name, bases in cache.bases.items() if name != "full")
     ids = [int(logits.argmax()) for logits in found]
-    expected = Oracle(tmp_path / "checkpoint").logits(np.array([prompt + ids[:-1]]))[0, len(prompt) - 1 :]
+    oracle = oracle_of(case, tmp_path / "checkpoint")
+    expected = oracle.logits(np.array([prompt + ids[:-1]]))[0, len(prompt) - 1 :]
     np.testing.assert_allclose(found, expected, rtol=0, atol=FAR)
     clear = margins(expected) > 2 * FAR
     assert np.count_nonzero(clear) > 0.95 * len(ids)

@@ -1,9 +1,8 @@
 """Architecture: a model family as data, and the strict binding of a checkpoint's tensors to our names."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
@@ -67,7 +66,7 @@ class Architecture:
 def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """Our tensors of ``config``: (required, optional) names and shapes. Presence decides whether a bias exists."""
     d, q = config.hidden_size, config.num_heads * config.head_dim
-    kv, wide = config.num_kv_heads * config.head_dim, config.intermediate_size
+    kv = config.num_kv_heads * config.head_dim
     embedding = config.embedding_size or d
     matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
     if embedding != d:
@@ -75,24 +74,44 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for i in range(config.num_layers):
         attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
         matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
-        # The matrices of all experts are concatenated.
-        count = config.experts.count if config.experts else 1
-        matrices |= {f"{mlp}.router": (count, d)} if config.experts else {}
-        matrices |= {f"{mlp}.gate": (count * wide, d)} if config.gated else {}
-        matrices |= {f"{mlp}.up": (count * wide, d), f"{mlp}.down": (count * d, wide)}
+        experts = config.experts_of(i)
+        if experts is None:
+            matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)
+            continue
+        matrices[f"{mlp}.router"] = (experts.count, d)
+        matrices |= _mlp(mlp, d, experts.width, gated=True, count=experts.count)
+        if experts.shared_width:
+            matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=True)
+            matrices[f"layers.{i}.shared_gate"] = (1, d)
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
 
     required = {f"{name}.weight": shape for name, shape in matrices.items()}
     if isinstance(config.positions, LearnedPositions):
         required["positions.weight"] = (config.positions.rows, d)
+    if config.activation == "xielu":
+        required |= {name: shape for i in range(config.num_layers) for name, shape in xielu_tensors(i).items()}
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
-    biased = [name for name in matrices if name.startswith("layers.") and not (config.experts and ".mlp." in name)]
+    if config.sinks:
+        required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in range(config.num_layers)}
+    biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
     optional = {f"{name}.bias": matrices[name][:1] for name in biased}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
+
+
+def xielu_tensors(layer: int) -> dict[str, Shape]:
+    """The trained numbers of a layer's xIELU: for positive inputs, for negative ones, and of the linear part."""
+    module = f"layers.{layer}.mlp.act"
+    return {f"{module}.alpha_p": (1,), f"{module}.alpha_n": (1,), f"{module}.beta": ()}
+
+
+def _mlp(module: str, hidden: int, width: int, *, gated: bool, count: int = 1) -> dict[str, Shape]:
+    """The matrices of ``count`` MLPs, those of all experts concatenated."""
+    wide, down = (count * width, hidden), (count * hidden, width)
+    return {**({f"{module}.gate": wide} if gated else {}), f"{module}.up": wide, f"{module}.down": down}
 
 
 def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
@@ -240,10 +259,13 @@ def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[
     return instances
 
 
+WhyNot = Callable[[Mapping[str, Any], Collection[str]], str | None]
+
+
 def find_architecture(
-    config: Mapping[str, Any], families: tuple[Architecture, ...], refused: Mapping[str, str] = MappingProxyType({})
+    config: Mapping[str, Any], families: tuple[Architecture, ...], why_not: WhyNot | None = None
 ) -> Architecture:
-    """The family that ``config.json`` names. ``refused``: why a ``model_type`` cannot be one, where that is known.
+    """The family that ``config.json`` names. ``why_not``: why a model of none cannot be exported, where that is known.
 
     Raises:
         UnsupportedModelError: no family has that ``model_type``, or the class is not its causal language model.
@@ -254,12 +276,13 @@ def find_architecture(
         raise UnsupportedModelError(
             f"config.json has no model_type, so the architecture is unknown; supported: {', '.join(sorted(known))}."
         )
-    if model_type not in known and model_type in refused:
-        raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {refused[model_type]}.")
     if model_type not in known:
+        if reason := why_not and why_not(config, known):
+            raise UnsupportedModelError(f"model_type {model_type!r} cannot be exported: {reason}.")
+        # The nearest name may be another architecture; only another spelling is the same one.
+        same = next((f" (did you mean {name!r}?)" for name in known if _letters(name) == _letters(model_type)), "")
         raise UnsupportedModelError(
-            f"model_type {model_type!r} is not supported{did_you_mean(model_type, known)}; "
-            f"supported: {', '.join(sorted(known))}; for others, try --via optimum."
+            f"model_type {model_type!r} is not supported{same}; supported: {', '.join(sorted(known))}."
         )
     family = known[model_type]
     found = config.get("architectures") or family.classes
@@ -270,3 +293,8 @@ def find_architecture(
             f"{', '.join(family.classes)}."
         )
     return family
+
+
+def _letters(name: str) -> str:
+    """Letters and digits alone, in lower case."""
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -5,9 +5,12 @@ from typing import Literal
 
 from edgegen_export.architecture.rope import Rope
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu", "xielu"]
+"""``relu2``: relu(x)². ``xielu`` has trained numbers in every layer (Huang and Schlag 2024, arXiv:2411.13010)."""
 
-Block = Literal["sequential", "sandwich", "post_norm", "norm_after_sum", "parallel", "parallel_two_norms"]
+Block = Literal[
+    "sequential", "sandwich", "post_norm", "norm_after_sum", "normed_residual", "parallel", "parallel_two_norms"
+]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
 LAYER_NORMS: dict[Block, tuple[str, ...]] = {
@@ -15,6 +18,7 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "sandwich": ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm"),
     "post_norm": ("attn_post_norm", "mlp_post_norm"),
     "norm_after_sum": ("attn_norm", "mlp_norm"),
+    "normed_residual": ("attn_norm", "mlp_norm"),
     "parallel": ("attn_norm",),
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
 }
@@ -35,7 +39,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class QKNorm:
-    """Queries and keys normalized before rotation.
+    """Queries and keys normalized before rotation, or ``after_rotation``.
 
     ``over``: ``head``, each head with one weight [head_dim] for all; ``each_head``, each with its own
     [heads, head_dim]; ``all``, the heads of a token together, [heads · head_dim].
@@ -43,6 +47,15 @@ class QKNorm:
 
     norm: Norm
     over: Literal["head", "each_head", "all"]
+    after_rotation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScale:
+    """Queries times ``1 + beta · log(1 + ⌊position / original⌋)``, which is 1 at the first ``original`` positions."""
+
+    beta: float
+    original: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +78,30 @@ class Alibi:
 
 
 @dataclass(frozen=True, slots=True)
+class SwiGLU:
+    """``(up + offset) · gate · sigmoid(alpha · gate)``; gate at most ``limit``, and up within it on both sides."""
+
+    alpha: float = 1.0
+    offset: float = 0.0
+    limit: float = 1e30
+
+
+@dataclass(frozen=True, slots=True)
 class Experts:
     """Mixture of experts: each token uses the ``per_token`` gated MLPs of ``count`` that the router scores highest,
-    weighted by the router's softmax; ``normalized``: the softmax is over the chosen experts only."""
+    weighted by the router's softmax; ``normalized``: the softmax is over the chosen experts only.
+
+    ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, times the
+    sigmoid of a gate of its own; 0 without one. ``dense``: the layers that have a plain MLP instead.
+    """
 
     count: int
     per_token: int
     normalized: bool
+    width: int
+    glu: SwiGLU = SwiGLU()
+    shared_width: int = 0
+    dense: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +124,8 @@ class DecoderConfig:
     ``max_positions``: the context it is exported for; ``longest_context``: the longest it can be exported for.
     ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
-    ``experts``: every layer has several MLPs, all gated with SiLU, each of ``intermediate_size``.
+    ``experts``: layers have several MLPs, all gated with SiLU, but for those that are listed as dense.
+    ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
     """
@@ -116,10 +147,12 @@ class DecoderConfig:
     block: Block = "sequential"
     positions: LearnedPositions | Alibi | None = None
     qk_norm: QKNorm | None = None
+    query_scale: QueryScale | None = None
     embedding_size: int | None = None
     embedding_norm: bool = False
     final_norm: bool = True
     clip_qkv: float | None = None
+    sinks: bool = False
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     embedding_multiplier: float = 1.0
@@ -130,10 +163,17 @@ class DecoderConfig:
     def num_layers(self) -> int:
         return len(self.layers)
 
+    def experts_of(self, layer: int) -> Experts | None:
+        """The experts of a layer; None where it has a plain MLP."""
+        return None if self.experts is None or layer in self.experts.dense else self.experts
+
     def for_context(self, positions: int) -> "DecoderConfig":
-        """The same model with a context of ``positions``; a sliding window of at least that size is dropped."""
+        """The same model with a context of ``positions``; a sliding window of at least that size is dropped, and a
+        scale of queries that would be 1 everywhere."""
         layers = tuple(
             replace(layer, window=None) if layer.window and layer.window >= positions else layer
             for layer in self.layers
         )
-        return replace(self, layers=layers, max_positions=positions)
+        scale = self.query_scale
+        scale = None if scale and scale.original >= positions else scale
+        return replace(self, layers=layers, query_scale=scale, max_positions=positions)

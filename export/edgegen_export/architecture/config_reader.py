@@ -67,6 +67,10 @@ class ConfigReader:
         """Whether ``key`` has a value in the file or in the defaults."""
         return self._config.get(key) is not None
 
+    def stated(self, key: str) -> bool:
+        """Whether the file itself says something under ``key``."""
+        return key in self._stated and bool(self._config[key])
+
     def get(self, key: str, kind: type[T], default: T) -> T:
         """The value of ``key``; ``default`` where it is absent or null."""
         value = self.optional(key, kind)
@@ -168,6 +172,11 @@ class ConfigReader:
             if defaults is not None:
                 self._inner[key]._settle()
         return self._inner[key]
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigReader":
+        """This reader, with values for keys that its file does not have."""
+        self._config = {**defaults, **self._config}
+        return self
 
     # Rules.
 

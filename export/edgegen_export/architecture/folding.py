@@ -1,4 +1,4 @@
-"""Weight folding: multipliers and norm offsets of a config are moved into the weights to save operators.
+"""Weight folding: multipliers, norm offsets and the softplus of xIELU are moved into the weights to save operators.
 
 Exact except for one float32 rounding. A quantized matrix keeps its codes: only scales change.
 """
@@ -6,14 +6,16 @@ Exact except for one float32 rounding. A quantized matrix keeps its codes: only 
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import decoder_norms
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.architecture import decoder_norms, xielu_tensors
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
 
 def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight.
+    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight, and
+    xIELU the numbers that it multiplies with.
 
     The embedding's multiplier goes into the embedding. A tied head is multiplied with it, which the final norm undoes;
     the logits' multiplier goes into the final norm too.
@@ -23,13 +25,24 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
         weight = result.get(f"{name}.weight") or LazyTensor.from_array(np.ones(shape, np.float32))
         result[f"{name}.weight"] = weight.affine(1.0, norm.offset)
 
+    for i in range(config.num_layers if config.activation == "xielu" else 0):
+        positive, negative, linear = xielu_tensors(i)
+        beta = result[linear].read().reshape(1)
+        result[linear] = LazyTensor.from_array(beta)
+        # Stored before the softplus that keeps them positive.
+        result[positive] = LazyTensor.from_array(_softplus(result[positive].read()))
+        result[negative] = LazyTensor.from_array(_softplus(result[negative].read()) + beta)
+
     def multiply(names: list[str], factor: float) -> None:
         for name in names:
             if name in result:
                 result[name] = result[name].affine(factor)
 
+    # What a norm behind a sublayer takes may be multiplied with anything; what it gives is added.
+    normed = any(name.endswith("_post_norm") for name in LAYER_NORMS[config.block])
+    last = ("attn_post_norm", "mlp_post_norm") if normed else ("attn.o", "mlp.down", "shared.down")
     for i in range(config.num_layers):
-        for module in (f"layers.{i}.attn.o", f"layers.{i}.mlp.down"):
+        for module in (f"layers.{i}.{name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
     multiply(["embed.weight"], config.embedding_multiplier)
     logits = final_multiplier(config)
@@ -37,6 +50,10 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     multiply(["final_norm.weight", "final_norm.bias"], logits)
     multiply(["head.bias"], config.logit_multiplier)
     return result
+
+
+def _softplus(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.logaddexp(x, np.float32(0))
 
 
 def final_multiplier(config: DecoderConfig) -> float:

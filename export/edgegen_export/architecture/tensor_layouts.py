@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from edgegen_export.checkpoint import LazyTensor
 
 Shape = tuple[int, ...]
@@ -138,3 +140,24 @@ class Scattered(Stacked):
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         return [LazyTensor.concat(theirs)]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertStack(TensorLayout):
+    """Several of ours with rows in turns, one expert after the other on an axis of ``count``; matrices as [in, out].
+
+    Biases are [count, rows].
+    """
+
+    count: int
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        rows, columns = sum(s[0] for s in ours) // self.count, ours[0][1:]
+        return (self.count, *columns, rows)
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        (stack,), shape = theirs, self.shape(ours)[1:]
+        experts = [stack.take(e, e + 1).reshaped(shape) for e in range(self.count)]
+        whole = LazyTensor.concat([e.transposed() if len(shape) > 1 else e for e in experts])
+        turns = len(ours)
+        return [whole.reordered(np.arange(k, whole.shape[0], turns)) if turns > 1 else whole for k in range(turns)]

@@ -11,7 +11,7 @@ from edgegen.bundle.manifest import EMBEDDINGS, MatrixFormat, Quantization
 from edgegen.errors import UsageError
 from edgegen_export.calibration.sensitivity import Change
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.parameters import fused_weight, parts
+from edgegen_export.graph.fused import fused_weight, parts
 from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import FOUR_BITS

@@ -19,8 +19,8 @@ from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_mat
 from edgegen_export.calibration.sensitivity import Change, Sensitivity
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.fused import fused_weight, parts
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
-from edgegen_export.graph.parameters import fused_weight, parts
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
 from edgegen_export.quantize.recipe import FLOATS

@@ -18,7 +18,7 @@ from edgegen.model.ort_session import require_version
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.blocks import kv_scale_names
+from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 
@@ -54,13 +54,15 @@ def kv_scales(
     scales: dict[str, LazyTensor] = {}
     for layer, cache in enumerate(kv.layers):
         before, rope = states[0][:1, :2], config.layers[layer].rope
+        later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
         with reference.layer(layer, length) as run:
             for n, x in enumerate(states):
                 states[n], keys, values = run.cached(x)
                 reached = MARGIN * _largest(keys), MARGIN * _largest(values)
                 if rope:
-                    rotated = rotated_reach(keys[..., : rope.dim], rope, config.max_positions)
+                    turning = np.divide(keys[..., : rope.dim], later[: rope.dim], dtype=np.float32)
+                    rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
                     reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
                 most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
@@ -69,6 +71,14 @@ def kv_scales(
             _try(LayerwiseModel({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
     return scales
+
+
+def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTensor], layer: int) -> Array:
+    """What each channel of a rotated key is multiplied with, [head_dim]."""
+    if config.qk_norm is None or not config.qk_norm.after_rotation:
+        return np.ones(config.head_dim, np.float32)
+    weight = tensors[f"layers.{layer}.attn.k_norm.weight"].read()
+    return np.where(weight == 0, np.float32(1), weight)
 
 
 def _largest(x: Array) -> Array:

@@ -17,8 +17,8 @@ from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
-from edgegen_export.graph.parameters import fused_name, fused_weight
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
@@ -54,7 +54,10 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
     attn, mlp = f"layers.{layer}.attn", f"layers.{layer}.mlp"
     matrices: list[Modules] = [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
-    if not config.experts:
+    experts = config.experts_of(layer)
+    if experts and experts.shared_width:
+        mlp = f"layers.{layer}.shared"
+    if not experts or experts.shared_width:
         matrices += [(f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",), (f"{mlp}.down",)]
     return {fused_name(modules): modules for modules in matrices}
 

@@ -13,8 +13,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.graph.fused import expert_weights
 from edgegen_export.graph.layerwise_model import LayerRun
-from edgegen_export.graph.parameters import expert_weights
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
 
@@ -55,6 +55,9 @@ def repacking(
         return Repacking(recipe)
     found = {name: regrouped_form(LazyTensor.concat(parts)) for name, parts in weights.items()}
     found |= {name: _for_experts(found[name]) for name in experts}
+    for gate_up, down in zip(experts[::2], experts[1::2], strict=True):
+        if _bits_of(found[gate_up]) != _bits_of(found[down]):  # their operator takes one number of bits for both
+            found |= {gate_up: "otherwise than their pair", down: "otherwise than their pair"}
     forms = {name: form for name, form in found.items() if isinstance(form, MatrixFormat) and form.bits == bits}
     if not forms:
         return Repacking(recipe, (_all_again(found, recipe),))
@@ -82,10 +85,12 @@ def _matrices(
 
 
 def _for_experts(form: MatrixFormat | str) -> MatrixFormat | str:
-    """The operator of experts takes 8 bits and no zeros."""
-    if isinstance(form, str) or (form.bits == EIGHT_BITS.bits and form.symmetric):
-        return form
-    return f"in {form.bits} bits{'' if form.symmetric else ' with zeros'}, and as experts"
+    """The operator of experts is given no zeros."""
+    return form if isinstance(form, str) or form.symmetric else f"in {form.bits} bits with zeros, and as experts"
+
+
+def _bits_of(form: MatrixFormat | str) -> int:
+    return form.bits if isinstance(form, MatrixFormat) else 0
 
 
 def _all_again(found: Mapping[str, MatrixFormat | str], recipe: Quantization) -> str:

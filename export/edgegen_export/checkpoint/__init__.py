@@ -2,8 +2,8 @@
 
 ``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
 Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a
-LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two. ``unpacked`` gives a checkpoint of GPTQ or AWQ the
-names and shapes that it had before it was quantized.
+LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two. ``unpacked`` gives a checkpoint of GPTQ, AWQ or
+MXFP4 the names and shapes that it had before it was quantized.
 """
 
 from edgegen.bundle.manifest import Source

@@ -1,4 +1,4 @@
-"""unpacked(): a GPTQ or AWQ checkpoint under the tensor names and shapes that it had before it was quantized."""
+"""unpacked(): a quantized checkpoint under the tensor names and shapes that it had before it was quantized."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -12,6 +12,7 @@ from edgegen.errors import TensorError, UnsupportedModelError, one_or_list
 from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
+from edgegen_export.checkpoint.mxfp4 import mxfp4_stacks
 from edgegen_export.checkpoint.packed_matrix import PackedMatrix, PackedParts
 from edgegen_export.checkpoint.packing import SETTINGS, Packing, read_packing
 
@@ -42,6 +43,10 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames) -> Checkpoint:
     packing = read_packing(settings)
     if isinstance(packing, list):
         raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(packing)}")
+    if packing.method == "mxfp4":
+        stacks, problems = mxfp4_stacks(tensors)
+        _refuse(problems)
+        return replace(checkpoint, tensors=MappingProxyType(stacks))
     if not modules:
         raise TensorError(f"config.json has a {SETTINGS}, and the checkpoint no quantized matrix (no qweight)")
     problems: list[str] = []
@@ -55,12 +60,16 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames) -> Checkpoint:
             continue
         matrix = PackedMatrix(parts, name=f"{module}.qweight")
         weights[f"{module}.weight"] = matrix.transposed() if _is_inputs_first(module, names) else matrix
-    if problems:
-        listed = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"] * (len(problems) > _SHOWN)
-        raise TensorError(f"the checkpoint's quantized matrices do not fit its config.json: {one_or_list(listed)}")
+    _refuse(problems)
     consumed = {f"{module}.{part}" for module in modules for part in packing.parts} | _idle_biases(tensors, modules)
     rest = {name: tensor for name, tensor in tensors.items() if name not in consumed}
     return replace(checkpoint, tensors=MappingProxyType(rest | weights))
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        listed = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"] * (len(problems) > _SHOWN)
+        raise TensorError(f"the checkpoint's quantized matrices do not fit its config.json: {one_or_list(listed)}")
 
 
 def _is_inputs_first(module: str, names: BaseNames) -> bool:

@@ -1,8 +1,9 @@
-"""Packing: how GPTQ and AWQ checkpoints store the codes of a matrix, as ``quantization_config`` of config.json says.
+"""Packing: how quantized checkpoints store the codes of a matrix, as ``quantization_config`` of config.json says.
 
 Codes lie in int32 words, low bits first. GPTQ (AutoGPTQ, GPTQModel; Frantar et al., arXiv:2210.17323) has the codes of
 consecutive inputs in a word, and the zeros of consecutive outputs; in its first format zeros are stored less one. AWQ
-(AutoAWQ's GEMM layout; Lin et al., arXiv:2306.00978) has eight outputs in a word in both, the even ones first.
+(AutoAWQ's GEMM layout; Lin et al., arXiv:2306.00978) has eight outputs in a word in both, the even ones first. MXFP4
+(gpt-oss) has bytes, which ``mxfp4.py`` reads.
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ SETTINGS = "quantization_config"
 WORD = 32
 """Bits of a word, and how many values fill whole words, whatever their bits."""
 
+MXFP4_BLOCK = 32
+"""Values of MXFP4 that share a scale."""
+
+_METHODS = ("gptq", "awq", "mxfp4")
 _GPTQ_BITS = (2, 3, 4, 8)
 _GPTQ_FORMATS = ("gptq", "gptq_v2")
 _AWQ_BITS = (4,)
@@ -35,7 +40,7 @@ class Packing:
     ``zeros_less_one``: so they are stored. ``symmetric``: the config says that all zeros are in the middle.
     """
 
-    method: Literal["gptq", "awq"]
+    method: Literal["gptq", "awq", "mxfp4"]
     bits: int
     group_size: int | None
     zeros_less_one: bool = False
@@ -112,9 +117,12 @@ def read_packing(settings: object) -> Packing | list[str]:
         return [f"{SETTINGS}: an object expected, found {settings!r}"]
     found = cast(Mapping[str, Any], settings)
     method = found.get("quant_method")
+    if method == "mxfp4":
+        return Packing(method="mxfp4", bits=4, group_size=MXFP4_BLOCK)
     if method not in ("gptq", "awq"):
-        near = did_you_mean(method, ("gptq", "awq")) if isinstance(method, str) else ""
-        return [f"{SETTINGS}.quant_method = {method!r}: gptq and awq are read{near}; export the original checkpoint"]
+        near = did_you_mean(method, _METHODS) if isinstance(method, str) else ""
+        read = "gptq, awq and mxfp4 are read"
+        return [f"{SETTINGS}.quant_method = {method!r}: {read}{near}; export the original checkpoint"]
     is_gptq = method == "gptq"
     stored_as = found.get("checkpoint_format") if is_gptq else found.get("version") or found.get("checkpoint_format")
     stored_as = str(stored_as or ("gptq" if is_gptq else "gemm")).lower()

@@ -1,26 +1,43 @@
 """The supported model families, each as data in its own file."""
 
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.families.apertus import APERTUS
+from edgegen_export.families.arcee import ARCEE
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
+from edgegen_export.families.ernie4_5 import ERNIE4_5
+from edgegen_export.families.exaone4 import EXAONE4
 from edgegen_export.families.falcon import FALCON
 from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
+from edgegen_export.families.glm import GLM, GLM4
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
 from edgegen_export.families.gpt_neox import GPT_NEOX
+from edgegen_export.families.gpt_oss import GPT_OSS
 from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
+from edgegen_export.families.granite4 import GRANITE4
+from edgegen_export.families.granite_swa import GRANITE_SWA
 from edgegen_export.families.granitemoe import GRANITE_MOE
+from edgegen_export.families.helium import HELIUM
+from edgegen_export.families.hunyuan import HUNYUAN
+from edgegen_export.families.hyperclovax import HYPERCLOVAX
+from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
+from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.families.olmo import OLMO, OLMO2
+from edgegen_export.families.olmo3 import OLMO3
 from edgegen_export.families.olmoe import OLMOE
 from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
+from edgegen_export.families.qwen2_moe import QWEN2_MOE
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
+from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.stablelm import STABLELM
 from edgegen_export.families.starcoder2 import STARCODER2
@@ -32,12 +49,19 @@ FAMILIES: tuple[Architecture, ...] = (
     GPT_NEOX,
     GPTJ,
     GPT_BIGCODE,
+    GPT_OSS,
     BLOOM,
     FALCON,
     LLAMA,
+    ARCEE,
+    HELIUM,
+    HYPERCLOVAX,
+    INTERNLM3,
     MISTRAL,
     MIXTRAL,
+    NEMOTRON,
     QWEN2,
+    QWEN2_MOE,
     QWEN3,
     QWEN3_MOE,
     SMOLLM3,
@@ -54,6 +78,18 @@ FAMILIES: tuple[Architecture, ...] = (
     OLMOE,
     GRANITE,
     GRANITE_MOE,
+    GRANITE_SWA,
     COHERE,
     COHERE2,
+    GRANITE4,
+    MINISTRAL3,
+    MISTRAL3_WITH_VISION,
+    ERNIE4_5,
+    HUNYUAN,
+    EXAONE4,
+    OLMO3,
+    GLM,
+    GLM4,
+    APERTUS,
+    SEED_OSS,
 )

@@ -11,9 +11,6 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
     hidden, heads, layers = read.positive("n_embed"), read.count("num_attention_heads"), read.count("n_layer")
     head_dim = read.head_dim(heads, None, hidden, "n_embed", "num_attention_heads")
     context = read.positive("seq_length")
-    read.refuse(
-        "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
-    )
     # Settings of training.
     read.ignore(
         "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32", "bias_dropout_fusion"
@@ -33,6 +30,7 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
         activation="gelu_tanh",
         tied_head=read.flag("tie_word_embeddings"),
         positions=Alibi(alibi_slopes(heads)),
+        block="normed_residual" if read.flag("apply_residual_connection_post_layernorm") else "sequential",
         embedding_norm=True,
     )
 

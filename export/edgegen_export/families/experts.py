@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import TensorMap
 from edgegen_export.architecture.config import DecoderConfig, Experts
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Scattered
+from edgegen_export.architecture.tensor_layouts import Scattered, TensorLayout
 
 STEP = 16
 """QMoE takes whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
@@ -14,18 +14,52 @@ MOST = 1 << 12
 """An upper limit that no real model exceeds, since each expert adds tensor names."""
 
 
-def with_experts(read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool) -> DecoderConfig:
-    """``config`` with ``count_key`` experts in place of every MLP."""
+def with_experts(
+    read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool, width: int | None = None
+) -> DecoderConfig:
+    """``config`` with ``count_key`` experts in place of every MLP, each as wide as that or of ``width``."""
+    width = width or config.intermediate_size
     count, per_token = read.positive(count_key, most=MOST), read.positive("num_experts_per_tok")
     read.ignore("output_router_logits", "router_aux_loss_coef")
     if per_token > count and read.sound(count_key):
         read.problem(f"num_experts_per_tok = {per_token} is more than {count_key} = {count}")
     if config.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
-    for said, width in (("hidden_size", config.hidden_size), ("the width of an expert", config.intermediate_size)):
-        if width % STEP:
-            read.problem(f"{said} = {width}: experts of this size are not supported, only multiples of {STEP}")
-    return replace(config, experts=Experts(count, per_token, normalized))
+    for said, size in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
+        if size % STEP:
+            read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
+    return replace(config, experts=Experts(count, per_token, normalized, width))
+
+
+def read_sparse_layers(read: ConfigReader, layers: int) -> frozenset[int]:
+    """The layers with experts, as Qwen's configs say it: every ``decoder_sparse_step``-th but ``mlp_only_layers``."""
+    dense, step = read.get("mlp_only_layers", list, []), read.positive("decoder_sparse_step")
+    return frozenset(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
+
+
+def without_experts(read: ConfigReader) -> None:
+    """Mark the keys of experts as read where no layer has any."""
+    read.ignore(
+        *("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"),
+        *("output_router_logits", "router_aux_loss_coef"),
+    )
+
+
+def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -> TensorMap:
+    """``with_experts`` for the layers that have them, ``dense`` for the others."""
+    if not config.experts or not config.experts.dense:
+        return with_experts
+    result: dict[str | tuple[str, ...], str | TensorLayout] = {}
+    for i in range(config.num_layers):
+        for ours, theirs in (with_experts if config.experts_of(i) else dense).items():
+            result[_filled(ours, i)] = theirs.replace("{i}", str(i)) if isinstance(theirs, str) else theirs.for_layer(i)
+    return result
+
+
+def _filled(ours: str | tuple[str, ...], layer: int) -> str | tuple[str, ...]:
+    names = (ours,) if isinstance(ours, str) else ours
+    filled = tuple(name.replace("{i}", str(layer)) for name in names)
+    return filled[0] if isinstance(ours, str) else filled
 
 
 def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str]) -> TensorMap:

@@ -8,9 +8,11 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 
 
-def read_granite(read: ConfigReader) -> DecoderConfig:
-    """``GraniteConfig``."""
-    config, scale = read_llama(read), read.above_zero("attention_multiplier")
+def read_granite(read: ConfigReader, *, inner_key: str = "intermediate_size", scaled: bool = True) -> DecoderConfig:
+    """``GraniteConfig``. ``inner_key``: the key of the MLP's width; ``scaled``: the attention's scale is in the config,
+    as it is in Granite's."""
+    config = read_llama(read, inner_key=inner_key)
+    scale = read.above_zero("attention_multiplier") if scaled else config.head_dim**-0.5
     divisor, embedding = read.number("logits_scaling"), read.number("embedding_multiplier")
     for key, value in (("logits_scaling", divisor), ("embedding_multiplier", embedding)):
         if not value:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm
+from edgegen_export.architecture.config import Activation, DecoderConfig, Layer, Norm
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope
 
@@ -44,9 +44,16 @@ LLAMA_IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.
 
 
 def read_llama(
-    read: ConfigReader, *, norm: Norm | None = None, activation_key: str = "hidden_act", interleaved: bool = False
+    read: ConfigReader,
+    *,
+    norm: Norm | None = None,
+    activation_key: str = "hidden_act",
+    activations: Mapping[str, Activation] = ACTIVATIONS,
+    interleaved: bool = False,
+    inner_key: str = "intermediate_size",
 ) -> DecoderConfig:
-    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm."""
+    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm; ``inner_key``: the key of the
+    MLP's width."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
@@ -63,12 +70,12 @@ def read_llama(
         num_heads=heads,
         num_kv_heads=read.kv_heads(heads, "num_attention_heads", "num_key_value_heads"),
         head_dim=head_dim,
-        intermediate_size=read.positive("intermediate_size"),
+        intermediate_size=read.positive(inner_key),
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
         norm=norm or Norm("rms", read.number("rms_norm_eps", least=0)),
-        activation=read.choice(activation_key, ACTIVATIONS, "silu"),
+        activation=read.choice(activation_key, activations, "silu"),
         tied_head=read.flag("tie_word_embeddings"),
         gated=True,
     )

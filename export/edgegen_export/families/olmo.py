@@ -23,6 +23,13 @@ def read_olmo2(read: ConfigReader) -> DecoderConfig:
     return replace(config, block="post_norm", qk_norm=QKNorm(config.norm, over="all"))
 
 
+OLMO2_TENSORS = {
+    **LLAMA_TENSORS,
+    **QK_NORM,
+    "layers.{i}.attn_post_norm.weight": "layers.{i}.post_attention_layernorm.weight",
+    "layers.{i}.mlp_post_norm.weight": "layers.{i}.post_feedforward_layernorm.weight",
+}
+
 OLMO = Architecture(
     model_types=("olmo",),
     classes=("OlmoForCausalLM",),
@@ -36,12 +43,7 @@ OLMO2 = Architecture(
     model_types=("olmo2",),
     classes=("Olmo2ForCausalLM",),
     read=read_olmo2,
-    tensors={
-        **LLAMA_TENSORS,
-        **QK_NORM,
-        "layers.{i}.attn_post_norm.weight": "layers.{i}.post_attention_layernorm.weight",
-        "layers.{i}.mlp_post_norm.weight": "layers.{i}.post_feedforward_layernorm.weight",
-    },
+    tensors=OLMO2_TENSORS,
     defaults={**OLMO_DEFAULTS, "rms_norm_eps": 1e-5},
     prefixes=LLAMA_PREFIXES,
 )

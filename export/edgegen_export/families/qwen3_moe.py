@@ -1,11 +1,18 @@
 """Qwen3 MoE: Qwen3 with a mixture of experts."""
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig, QKNorm
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import expert_tensors, with_experts
+from edgegen_export.families.experts import (
+    by_layer,
+    expert_tensors,
+    read_sparse_layers,
+    with_experts,
+    without_experts,
+)
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
 from edgegen_export.families.shared import QK_NORM, read_window, sliding
@@ -19,26 +26,35 @@ def read_qwen3_moe(read: ConfigReader) -> DecoderConfig:
     config = sliding(config, window if used else None, [True] * config.num_layers)
     config = replace(config, qk_norm=QKNorm(config.norm, over="head"))
 
-    dense, step = read.get("mlp_only_layers", list, []), read.positive("decoder_sparse_step")
-    sparse = [i not in dense and (i + 1) % step == 0 for i in range(config.num_layers)]
-    if not any(sparse):
-        read.ignore(
-            *("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"),
-            *("output_router_logits", "router_aux_loss_coef"),
-        )
+    return read_qwen_experts(read, config)
+
+
+def read_qwen_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+    """``config`` with experts in the layers that the file says."""
+    sparse = read_sparse_layers(read, config.num_layers)
+    if not sparse:
+        without_experts(read)
         return config
-    if not all(sparse):
-        read.problem(
-            f"mlp_only_layers = {dense!r}, decoder_sparse_step = {step}: some layers have experts and some have none; "
-            "that is not supported"
-        )
-    config = replace(config, intermediate_size=read.positive("moe_intermediate_size"))
-    return with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"))
+    width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
+    config = with_experts(read, config, "num_experts", normalized=normalized, width=width)
+    dense = frozenset(range(config.num_layers)) - sparse
+    return replace(config, experts=replace(config.experts, dense=dense)) if config.experts else config
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
+    return {**BESIDE_MLP, **QK_NORM, **qwen_mlp_tensors(config)}
+
+
+def qwen_mlp_tensors(config: DecoderConfig, shared: TensorMap = MappingProxyType({})) -> TensorMap:
+    """The names of the MLPs, dense or of experts; ``shared``: those of a shared expert, beside the others."""
     names = ("gate_proj", "up_proj", "down_proj")
-    return {**LLAMA_TENSORS, **QK_NORM, **(expert_tensors(config, "layers.{i}.mlp", names) if config.experts else {})}
+    if config.experts is None:
+        return DENSE_MLP
+    return by_layer(config, {**expert_tensors(config, "layers.{i}.mlp", names), **shared}, DENSE_MLP)
+
+
+BESIDE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." not in name}
+DENSE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." in name}
 
 
 QWEN3_MOE = Architecture(
@@ -57,5 +73,6 @@ QWEN3_MOE = Architecture(
         "num_experts": 128,
         "num_experts_per_tok": 8,
     },
+    aliases={"num_local_experts": "num_experts"},  # as transformers 5 writes it
     prefixes=LLAMA_PREFIXES,
 )

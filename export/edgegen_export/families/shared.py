@@ -20,6 +20,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "relu2": "relu2",
     "silu": "silu",
     "swish": "silu",
 }
@@ -66,7 +67,7 @@ def read_rope(
     theta, partial = read.optional(theta_key, float), read.optional(partial_key, float)
     inner = _rope_settings(read, layer_type)
     if inner is not None:
-        within = _within(read)
+        within = rope_key(read)
         own_theta, own_partial = inner.optional("rope_theta", float), inner.optional("partial_rotary_factor", float)
         if own_theta is not None:
             read.agree(theta_key, theta := own_theta, f"{within}.rope_theta")
@@ -85,20 +86,23 @@ def read_rope(
     return Rope(theta if theta and theta > 1 else 10000.0, dim, interleaved, scaling)
 
 
-def _within(read: ConfigReader) -> str:
-    """The key of the object that describes RoPE."""
+def rope_key(read: ConfigReader) -> str:
+    """The key of the object that describes RoPE; what the file says comes before a default."""
+    if read.stated("rope_scaling") and not read.stated("rope_parameters"):
+        return "rope_scaling"
     return "rope_parameters" if read.has("rope_parameters") else "rope_scaling"
 
 
 def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
     """The object that describes RoPE for layers of this type, if there is one."""
-    if read.optional("rope_parameters", dict) and read.optional("rope_scaling", dict):
+    if read.stated("rope_parameters") and read.stated("rope_scaling"):
         read.problem("rope_scaling: stands beside rope_parameters, which says the same in another way; keep one")
         return None
-    new, old = read.inner("rope_parameters"), read.inner("rope_scaling")
-    if new and new.has(layer_type):
-        return new.inner(layer_type)
-    return (new or old) if layer_type == "full_attention" else None
+    read.ignore("rope_parameters", "rope_scaling")  # what the file says replaces a default of the other name
+    inner = read.inner(rope_key(read))
+    if inner and inner.has(layer_type):
+        return inner.inner(layer_type)
+    return inner if layer_type == "full_attention" else None
 
 
 def _read_scaling(read: ConfigReader, inner: ConfigReader, dim: int, positions: int) -> Scaling | None:
@@ -164,7 +168,7 @@ def _read_longrope(read: ConfigReader, inner: ConfigReader, dim: int, positions:
     original = read.optional(key, int)
     own = inner.optional(key, int)
     if own is not None:
-        read.agree(key, original := own, f"{_within(read)}.{key}")
+        read.agree(key, original := own, f"{rope_key(read)}.{key}")
     if original is not None and not 1 < original <= positions:
         read.problem(f"{key} = {original}: must be from 2 to max_position_embeddings = {positions}")
         original = None

@@ -185,3 +185,10 @@ def _external(tensor: Tensor, location: str) -> TensorProto:
     entries = {"location": location, "offset": tensor.offset, "length": tensor.length}
     proto.external_data.extend(onnx.StringStringEntryProto(key=k, value=str(v)) for k, v in entries.items())
     return proto
+
+
+def trimmed(inputs: list[Value]) -> list[Value]:
+    """``inputs`` without trailing omitted ones."""
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    return inputs

@@ -6,19 +6,12 @@ from typing import Literal
 from edgegen.bundle.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.blocks import (
-    CacheLengths,
-    StepInputs,
-    added,
-    alibi_bias,
-    decoder_block,
-    embedding,
-    final_hidden,
-    head,
-    projected,
-)
+from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
+from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.query_scale import query_scale
+from edgegen_export.graph.stream import added
 
 HIDDEN_STATES = "hidden_states"
 """The output of the hidden states."""
@@ -166,7 +159,11 @@ def step_inputs(
         with g.scope("alibi"):
             alibi = alibi_bias(g, config.positions, ids, next(iter(lengths.values())).total)
     positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
-    return StepInputs(positions, lengths, rotary, alibi, kv_dtype)
+    scale = NONE
+    if config.query_scale:
+        with g.scope("query_scale"):
+            scale = query_scale(g, config.query_scale, positions, config.max_positions)
+    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scale)
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:

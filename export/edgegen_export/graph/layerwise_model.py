@@ -19,10 +19,12 @@ from edgegen.model.rotary import rotary_table
 from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.blocks import Stream, added, decoder_block, embedding, final_hidden, linear
+from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
+from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
+from edgegen_export.graph.stream import Stream, added
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.recipe import FLOATS

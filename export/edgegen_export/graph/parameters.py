@@ -18,9 +18,11 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, one_or_list
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import Tensor
+from edgegen_export.graph.fused import expert_biases, expert_weights, fused_bias, fused_name, fused_weight
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
+from edgegen_export.quantize.scale_search import searched_rows
 from edgegen_export.threads import in_threads
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
@@ -68,6 +70,10 @@ class Parameters(Protocol):
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         """The weights of ``count`` experts: gate and up with alternating rows, and down. The first axis is the expert;
         both have the same block size."""
+        ...
+
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        """Their biases float32 [count, rows], those of gate and up alternating too; None where there is none."""
         ...
 
     def bias(self, *modules: str) -> Tensor | None:
@@ -142,6 +148,16 @@ class StoredParameters:
             _per_expert(self._matrix(f"{module}.down", down, columns), count),
         )
 
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        def stored(name: str, bias: LazyTensor | None) -> Tensor | None:
+            if bias is None:
+                return None
+            tensor = self._store(f"{module}.{name}.bias", bias)
+            return replace(tensor, shape=(count, tensor.shape[0] // count))
+
+        gate_up, down = expert_biases(self._tensors, module)
+        return stored("gate+up", gate_up), stored("down", down)
+
     def _matrix(self, module: str, source: LazyTensor, columns: int) -> Matrix:
         """``source`` in the recipe's format, with a block size that divides ``columns``."""
         if module not in self._matrices:
@@ -183,6 +199,9 @@ class StoredParameters:
         return self._vectors[name]
 
     def _store_blocks(self, name: str, source: LazyTensor, form: MatrixFormat, prepared: Blocks | None) -> BlockMatrix:
+        # What calibration leaves out, the experts, is rounded with scales that suit the weights alone.
+        searched = self._recipe.method == "gptq" and form.bits < EIGHT_BITS.bits
+        rounding = searched_rows if searched else round_rows
         rows, columns = source.shape
         blocks, size = -(-columns // form.block_size), form.block_size * form.bits // 8
         offset = self._sink.begin(rows * blocks * size)
@@ -195,7 +214,7 @@ class StoredParameters:
             if self._not_finite:
                 return np.empty(0, np.uint8)  # the output is discarded; go on to name the other tensors
             if prepared is None:
-                rounded = round_rows(slab, form.bits, form.block_size)
+                rounded = rounding(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
             else:
                 codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
@@ -253,6 +272,16 @@ class FedParameters:
         rows, columns = weight.shape
         return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
 
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        def fed(name: str, bias: LazyTensor | None) -> Tensor | None:
+            if bias is None:
+                return None
+            shape = (count, bias.shape[0] // count)
+            return self._feed(f"{module}.{name}.bias", shape, lambda: bias.read().reshape(shape))
+
+        gate_up, down = expert_biases(self._tensors, module)
+        return fed("gate+up", gate_up), fed("down", down)
+
     def experts(self, module: str, count: int) -> tuple[FloatMatrix, FloatMatrix]:
         def fed(name: str, weight: LazyTensor) -> FloatMatrix:
             shape = (count, weight.shape[0] // count, weight.shape[1])
@@ -302,41 +331,6 @@ class FedParameters:
     def _feed(self, name: str, shape: Sequence[int], read: Callable[[], NDArray[np.float32]]) -> Tensor:
         self._readers[name] = read
         return Tensor(name, "float32", tuple(shape))
-
-
-def fused_name(modules: Sequence[str]) -> str:
-    """``layers.0.attn.q``, ``layers.0.attn.k`` → ``layers.0.attn.q+k``."""
-    parent = modules[0].rpartition(".")[0]
-    return ".".join(filter(None, [parent, "+".join(m.rpartition(".")[2] for m in modules)]))
-
-
-def parts(name: str) -> list[str]:
-    """The modules of a :func:`fused_name`."""
-    parent, dot, names = name.rpartition(".")
-    return [f"{parent}{dot}{each}" for each in names.split("+")]
-
-
-def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:
-    """The modules' weights, their rows concatenated."""
-    return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
-
-
-def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor, LazyTensor]:
-    """All experts' gate and up with alternating rows, and down."""
-    gate, up, down = (tensors[f"{module}.{name}.weight"] for name in ("gate", "up", "down"))
-    in_turn = np.arange(2 * gate.shape[0]).reshape(2, -1).T.ravel()
-    return LazyTensor.concat([gate, up]).reordered(in_turn), down
-
-
-def fused_bias(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor | None:
-    """The modules' biases concatenated, zeros for a module without one; None if no module has one."""
-    found = [tensors.get(f"{m}.bias") for m in modules]
-    if len(found) == 1 or all(bias is None for bias in found):
-        return found[0]
-    rows = [tensors[f"{m}.weight"].shape[0] for m in modules]
-    return LazyTensor.concat(
-        [bias or LazyTensor.from_array(np.zeros(n, np.float32)) for n, bias in zip(rows, found, strict=True)]
-    )
 
 
 def _per_expert(matrix: Matrix, count: int) -> Matrix:

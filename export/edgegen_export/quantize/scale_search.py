@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgegen_export.quantize.blockwise import Floats, as_stored, middle
+from edgegen_export.quantize.blockwise import Blocks, Floats, as_stored, in_blocks, middle
 
 _SHRINKS = np.linspace(1.0, 0.7, 11, dtype=np.float32)
 _TINY = np.float32(np.finfo(np.float32).tiny) * np.float32(127)
@@ -27,6 +27,22 @@ def search_scales(groups: Floats, importance: Floats, bits: int, *, symmetric: b
             zero = np.rint(-low * shrink / np.where(scale < _TINY, 1, scale))  # both ends clipped alike
             best.consider(scale, np.clip(zero, 0, levels))
     return as_stored(best.scale), best.zero
+
+
+def searched_rows(rows: Floats, bits: int, block_size: int) -> Blocks:
+    """``rows`` [n, k] rounded to the nearest code, symmetric, with searched scales; every weight counts the same."""
+    grouped = in_blocks(rows, block_size)
+    columns = np.ascontiguousarray(grouped.reshape(-1, block_size).T)
+    scales, zeros = search_scales(columns, np.ones(block_size, np.float32), bits, symmetric=True)
+    scales = np.where(np.abs(scales) < _TINY, np.float32(1), scales)
+    codes = np.clip(np.rint(columns / scales) + zeros, 0, 2**bits - 1).astype(np.uint8)
+    return Blocks(
+        np.ascontiguousarray(codes.T).reshape(grouped.shape),
+        scales.reshape(grouped.shape[:2]),
+        None,
+        bits,
+        rows.shape[1],
+    )
 
 
 class _Best:

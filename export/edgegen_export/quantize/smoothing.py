@@ -40,7 +40,8 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     pairs: list[Pair] = []
     if config.clip_qkv is None:  # attention is linear in its values
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
-    if not config.experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
+    experts = config.experts_of(layer)
+    if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
     from_attention = tuple(f"{attn}.{name}" for name in "qkv")
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
@@ -48,12 +49,12 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     match config.block:
         case "sequential" | "sandwich" | "parallel_two_norms":
             pairs.append(Pair(attn_norm, from_attention))
-            if not config.experts:  # which are multiplied with activations as they are
+            if not experts:  # which are multiplied with activations as they are
                 pairs.append(Pair(mlp_norm, from_mlp))
         case "parallel":
-            if not config.experts:
+            if not experts:
                 pairs.append(Pair(attn_norm, from_attention + from_mlp))
-        case "post_norm" | "norm_after_sum":
+        case "post_norm" | "norm_after_sum" | "normed_residual":
             pass  # what the matrices take is the residual stream itself
     return tuple(pairs)
 

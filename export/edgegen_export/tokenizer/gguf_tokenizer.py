@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace as changed
 from typing import Any
 
 from edgegen.errors import CheckpointError, one_or_list
@@ -127,19 +128,24 @@ def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[s
     prefix = read.flag("tokenizer.ggml.add_space_prefix")
     extra = read.flag("tokenizer.ggml.remove_extra_whitespaces")
     charsmap = bytes(number & 0xFF for number in read.numbers("tokenizer.ggml.precompiled_charsmap"))
-    # Converters mark the unknown token as a control token if the tokenizer's config lists it as special.
+    # Converters mark the unknown token as a control token if the tokenizer's config lists it as special, and older ones
+    # mark tokens that pad the vocabulary as unknown; llama.cpp takes these for control tokens.
     given = read.number(_id_key("unk_token"))
     typed = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
-    unknown = typed or [defaults["unk_token"] if given is None else given]
-    if not read.problems and (len(unknown) > 1 or not 0 <= unknown[0] < len(pieces)):
-        read.problems.append(f"exactly one of {len(pieces)} tokens must stand for the unknown, not {unknown}")
+    unknown = typed[0] if len(typed) == 1 else defaults["unk_token"] if given is None else given
+    if not read.problems and not 0 <= unknown < len(pieces):
+        read.problems.append(f"token {unknown} is to stand for the unknown, and there are only {len(pieces)}")
     if read.problems:
         return None
+    pieces = tuple(
+        changed(piece, type=PieceType.CONTROL) if i in typed and i != unknown else piece
+        for i, piece in enumerate(pieces)
+    )
     return plain_tokenizer(
         SentencePieceModel(
             pieces=pieces,
             algorithm=algorithm,
-            unk_id=unknown[0],
+            unk_id=unknown,
             byte_fallback=any(piece.type == PieceType.BYTE for piece in pieces),
             charsmap=charsmap,
             add_dummy_prefix=is_bpe if prefix is None else prefix,

@@ -100,7 +100,7 @@ def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
         "rotary_dim = 32: not understood",
         "add_cross_attention = True: cross-attention is not part of a decoder-only model",
         "pruned_heads = {'0': [1]}: pruned heads are not supported",
-        "quantization_config.quant_method = None: gptq and awq are read",
+        "quantization_config.quant_method = None: gptq, awq and mxfp4 are read",
     ):
         assert problem in message, message
     assert "10 problems" in message

@@ -17,8 +17,9 @@ from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.graph.fused import fused_name, parts
 from edgegen_export.graph.layerwise_model import LayerwiseModel
-from edgegen_export.graph.parameters import StoredParameters, fused_name, parts
+from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import stored_bits

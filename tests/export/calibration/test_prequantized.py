@@ -321,7 +321,7 @@ def test_refusals_leave_nothing(tmp_path: Path, test_data: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model.layers.0.mlp.up_proj: has no scales"):
         exported(folder, tmp_path / "bundle")
     edit_settings(folder, {"quant_method": "aqlm"})
-    with pytest.raises(UnsupportedModelError, match="quant_method = 'aqlm': gptq and awq are read"):
+    with pytest.raises(UnsupportedModelError, match="quant_method = 'aqlm': gptq, awq and mxfp4 are read"):
         exported(folder, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
 
@@ -330,8 +330,9 @@ def test_refusals_leave_nothing(tmp_path: Path, test_data: Path) -> None:
     ("bits", "symmetric", "reason"),
     [
         (8, True, None),
+        (4, True, None),
         (8, False, "4 stored in 8 bits with zeros, and as experts"),
-        (4, True, "4 stored in 4 bits, and as experts"),
+        (4, False, "4 stored in 4 bits with zeros, and as experts"),
     ],
 )
 def test_experts_are_repacked_where_their_operator_takes_them(
@@ -355,12 +356,15 @@ def test_experts_are_repacked_where_their_operator_takes_them(
     assert rounded == ([f"4 of 8 matrices of the layers are rounded to 8 bits: {reason}"] if reason else [])
     stored, name = stored_arrays(bundle), "layers.0.mlp.down.weight"
     codes, scales = stored[f"{name}.table"], stored[f"{name}.scales"].astype(np.float32)
-    found = (codes.reshape(*scales.shape, 32).astype(np.float32) - 128) * scales[..., None]
+    if bits == 4 and reason is None:
+        codes = np.stack([codes & 15, codes >> 4], axis=-1)
+    middle = 1 << ((bits if reason is None else 8) - 1)
+    found = (codes.reshape(*scales.shape, 32).astype(np.float32) - middle) * scales[..., None]
     experts = [matrices[f"model.layers.0.block_sparse_moe.experts.{i}.w2.weight"].values() for i in range(4)]
     same = np.array_equal(found.reshape(4, 64, 96), experts)
     assert same == (reason is None)
     form = bundle.manifest.quantization.format_of("layers.0.mlp.down")
-    assert (form.bits, form.symmetric) == (8, True)
+    assert (form.bits, form.symmetric) == (bits if reason is None else 8, True)
 
 
 # Blocks of any shape.

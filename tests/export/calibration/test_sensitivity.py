@@ -14,8 +14,8 @@ from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.calibration.sensitivity import Sensitivity
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.graph.fused import fused_weight
 from edgegen_export.graph.layerwise_model import Hidden, LayerRun, LayerwiseModel
-from edgegen_export.graph.parameters import fused_weight
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, round_rows
 from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS

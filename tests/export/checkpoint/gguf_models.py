@@ -165,9 +165,71 @@ def _gemma3(writer: GGUFWriter, config: Any) -> None:
         writer.add_rope_scaling_factor(config.rope_scaling["factor"])
 
 
+def _granite4(writer: GGUFWriter, config: Any) -> None:
+    """What the converter adds for a model whose layers could have been recurrent."""
+    writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_state_size(128)
+    writer.add_ssm_group_count(1)
+    writer.add_ssm_inner_size(2 * config.hidden_size)
+    writer.add_ssm_time_step_rank(4)
+    writer.add_head_count_kv([config.num_key_value_heads] * config.num_hidden_layers)
+    writer.add_rope_scaling_finetuned(True)
+    writer.add_expert_used_count(0)
+
+
+def _stretched(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+    writer.add_rope_scaling_factor(1)
+    writer.add_rope_scaling_orig_ctx_len(config.max_position_embeddings)
+
+
+def _windows(writer: GGUFWriter, config: Any) -> None:
+    if config.sliding_window is not None:
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+
+
+def _part_of_head(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_dimension_count(int(config.partial_rotary_factor * config.head_dim))
+
+
+_XIELU = ("alpha_p", "alpha_n", "beta", "eps")
+
+
+def _xielu_apart(config: Any, arrays: Arrays) -> Arrays:
+    """The numbers of the activations, which are no tensors, are left where :func:`_xielu` finds them."""
+    config.xielu = {
+        name: [float(arrays[f"model.layers.{i}.mlp.act_fn.{name}"].item()) for i in range(config.num_hidden_layers)]
+        for name in _XIELU
+    }
+    return {key: array for key, array in arrays.items() if ".act_fn." not in key}
+
+
+def _xielu(writer: GGUFWriter, config: Any) -> None:
+    for name, add in zip(
+        _XIELU,
+        (
+            writer.add_xielu_alpha_p,
+            writer.add_xielu_alpha_n,
+            writer.add_xielu_beta,
+            writer.add_xielu_eps,
+        ),
+        strict=True,
+    ):
+        add(config.xielu[name])
+
+
 def _partial_rotary(writer: GGUFWriter, config: Any) -> None:
     fraction = getattr(config, "rotary_pct", None) or config.partial_rotary_factor
     writer.add_rope_dimension_count(int(fraction * (config.hidden_size // config.num_attention_heads)))
+
+
+def _nemotron(writer: GGUFWriter, config: Any) -> None:
+    writer.add_layer_norm_eps(config.norm_eps)
+    writer.add_rope_dimension_count(
+        int(config.partial_rotary_factor * config.hidden_size) // config.num_attention_heads
+    )
 
 
 def _stablelm(writer: GGUFWriter, config: Any) -> None:
@@ -266,6 +328,15 @@ _FALCON = {
 }
 
 CASES: dict[str, Case] = {
+    "arcee": Case("arcee", "ArceeConfig", "ArceeForCausalLM", {**LLAMA, "mlp_bias": True}, _LLAMA_STEPS, (_permuted,)),
+    "nemotron": Case(
+        "nemotron",
+        "NemotronConfig",
+        "NemotronForCausalLM",
+        {**LLAMA, "head_dim": 8, "attention_bias": True},
+        (_sizes, _kv_heads, _rope, _nemotron),
+        (_one_plus,),
+    ),
     "llama": Case(
         "llama", "LlamaConfig", "LlamaForCausalLM", LLAMA, _LLAMA_STEPS, (_permuted, _llama3_factors), loader=True
     ),
@@ -311,6 +382,123 @@ CASES: dict[str, Case] = {
         | {"logits_scaling": 8.0},
         (*_LLAMA_STEPS, _granite),
         (_permuted,),
+    ),
+    "granite 4": Case(
+        "granite",
+        "GraniteConfig",
+        "GraniteForCausalLM",
+        {**LLAMA, "attention_multiplier": 0.0625, "tie_word_embeddings": True},
+        (_sizes, _llama, _rope, _granite, _granite4),
+        (_permuted,),
+    ),
+    "mistral 3": Case(
+        "mistral3",
+        "MistralConfig",
+        "MistralForCausalLM",
+        {**_BIGGER_HEADS, "sliding_window": None, "rope_theta": 1e6},
+        (_sizes, _kv_heads, _rope, _key_length),
+        (_permuted,),
+    ),
+    "ernie4_5": Case(
+        "ernie4_5",
+        "Ernie4_5Config",
+        "Ernie4_5ForCausalLM",
+        {**_BIGGER_HEADS, "rope_theta": 500000.0},
+        (_sizes, _kv_heads, _rope, _key_length),
+    ),
+    "ernie4_5 with biases": Case(
+        "ernie4_5",
+        "Ernie4_5Config",
+        "Ernie4_5ForCausalLM",
+        {**_BIGGER_HEADS, "use_bias": True, "tie_word_embeddings": False},
+        (_sizes, _kv_heads, _rope, _key_length),
+    ),
+    "hunyuan-dense": Case(
+        "hunyuan-dense",
+        "HunYuanDenseV1Config",
+        "HunYuanDenseV1ForCausalLM",
+        {**_BIGGER_HEADS, "rope_theta": 11158840.0},  # 10000 · 1000 ** (128 / 126)
+        (_sizes, _kv_heads, _rope, _key_length, _stretched),
+        not_said=frozenset({"eod_token_id"}),
+    ),
+    "exaone4": Case(
+        "exaone4",
+        "Exaone4Config",
+        "Exaone4ForCausalLM",
+        {**LLAMA, "num_hidden_layers": 5, "sliding_window": 16, "head_dim": 8, "rope_theta": 1e6}
+        | {"rope_scaling": _LLAMA3 | {"factor": 16.0}},
+        (_sizes, _kv_heads, _rope, _windows),
+        (_llama3_factors,),
+    ),
+    "exaone4 without windows": Case(
+        "exaone4",
+        "Exaone4Config",
+        "Exaone4ForCausalLM",
+        {**_BIGGER_HEADS, "sliding_window": None, "layer_types": ["full_attention"] * 2},
+        (_sizes, _kv_heads, _rope, _windows, _key_length),
+        not_said=frozenset({"sliding_window_pattern"}),
+    ),
+    "olmo3": Case(
+        "olmo2",
+        "Olmo3Config",
+        "Olmo3ForCausalLM",
+        {**LLAMA, "num_hidden_layers": 5, "sliding_window": 16, "rope_theta": 500000.0}
+        | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
+        (_sizes, _kv_heads, _llama, _rope, _windows),
+    ),
+    "glm": Case(
+        "chatglm",
+        "GlmConfig",
+        "GlmForCausalLM",
+        {**LLAMA, "head_dim": 8, "attention_bias": True},
+        (_sizes, _kv_heads, _rope, _part_of_head),
+        (_fused,),
+    ),
+    "glm of the later converter": Case(
+        "chatglm",
+        "GlmConfig",
+        "GlmForCausalLM",
+        {**LLAMA, "head_dim": 8, "attention_bias": False},
+        (_sizes, _kv_heads, _rope, _part_of_head),
+    ),
+    "glm4": Case(
+        "glm4",
+        "Glm4Config",
+        "Glm4ForCausalLM",
+        {**_BIGGER_HEADS, "attention_bias": True},
+        (_sizes, _kv_heads, _rope, _key_length, _part_of_head),
+    ),
+    "apertus": Case(
+        "apertus",
+        "ApertusConfig",
+        "ApertusForCausalLM",
+        {**LLAMA, "head_dim": 8, "rope_theta": 12e6, "rope_scaling": _LLAMA3},
+        (_sizes, _kv_heads, _llama, _rope, _xielu),
+        (_llama3_factors, _xielu_apart),
+        not_said=frozenset({"xielu"}),
+    ),
+    "apertus without scaling": Case(
+        "apertus",
+        "ApertusConfig",
+        "ApertusForCausalLM",
+        {**LLAMA, "rope_scaling": None},
+        (_sizes, _kv_heads, _llama, _rope, _xielu),
+        (_xielu_apart,),
+        not_said=frozenset({"xielu"}),
+    ),
+    "seed_oss": Case(
+        "seed_oss",
+        "SeedOssConfig",
+        "SeedOssForCausalLM",
+        {**_BIGGER_HEADS, "attention_bias": True, "attention_out_bias": True},
+        (_sizes, _kv_heads, _rope, _key_length),
+    ),
+    "seed_oss without biases": Case(
+        "seed_oss",
+        "SeedOssConfig",
+        "SeedOssForCausalLM",
+        {**_BIGGER_HEADS, "attention_bias": False},
+        (_sizes, _kv_heads, _rope, _key_length),
     ),
     "olmo": Case(
         "olmo",
@@ -489,6 +677,7 @@ def random_model(case: Case) -> Any:
         model = getattr(transformers, case.cls)(getattr(transformers, case.config)(**case.settings)).eval()
     model.set_attn_implementation("eager")  # the others leave Gemma 2's limit of attention logits out
     model.tie_weights()
+    model.float()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randint(-128, 129, parameter.shape) / 512)

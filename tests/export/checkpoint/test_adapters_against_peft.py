@@ -57,6 +57,19 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"target_modules": ["embed_out", "query_key_value"]},
     ),
     "phi, whose head has a bias": ("Phi", {}, {"target_modules": "all-linear", "vocabulary": 70}),
+    "granite 4, whose gate and up are one": (
+        "GraniteMoeHybrid",
+        {"shared_intermediate_size": 24, "num_local_experts": 0, "layer_types": ["attention"] * 2, "mamba_n_heads": 4},
+        {"target_modules": ["q_proj", "input_linear", "output_linear"]},
+    ),
+    "ernie4_5": ("Ernie4_5", {"head_dim": 8}, {"target_modules": "all-linear"}),
+    "hunyuan": ("HunYuanDenseV1", {"head_dim": 8}, {"target_modules": "all-linear"}),
+    "exaone4": ("Exaone4", {"sliding_window": 8}, {"target_modules": "all-linear"}),
+    "olmo3": ("Olmo3", {"sliding_window": 8, "pad_token_id": 1}, {"target_modules": "all-linear"}),
+    "glm": ("Glm", {"head_dim": 16, "pad_token_id": 1}, {"target_modules": ["q_proj", "gate_up_proj", "down_proj"]}),
+    "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 1}, {"target_modules": "all-linear"}),
+    "apertus": ("Apertus", {"rope_scaling": None}, {"target_modules": ["v_proj", "up_proj", "down_proj"]}),
+    "seed_oss": ("SeedOss", {"head_dim": 8}, {"target_modules": "all-linear"}),
 }
 
 

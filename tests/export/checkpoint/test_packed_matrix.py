@@ -234,8 +234,11 @@ def test_words_that_are_not_full(tmp_path: Path, bits: int, rows: int, columns: 
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"quant_method": "gtpq"}, r"quant_method = 'gtpq': gptq and awq are read \(did you mean 'gptq'\?\)"),
-        ({"quant_method": "bitsandbytes"}, "quant_method = 'bitsandbytes': gptq and awq are read; export the original"),
+        ({"quant_method": "gtpq"}, r"quant_method = 'gtpq': gptq, awq and mxfp4 are read \(did you mean 'gptq'\?\)"),
+        (
+            {"quant_method": "bitsandbytes"},
+            "quant_method = 'bitsandbytes': gptq, awq and mxfp4 are read; export the original",
+        ),
         ({"quant_method": None}, "quant_method = None"),
         ({"bits": 5}, "bits = 5: gptq is read with 2 or 3 or 4 or 8 bits"),
         ({"bits": "4"}, "bits = '4'"),

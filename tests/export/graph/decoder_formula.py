@@ -46,29 +46,34 @@ class DecoderFormula:
             return self.norm(config.norm, x, f"{name}.{which}")
 
         def attention(x: Array) -> Array:
-            return config.residual_multiplier * self.attention(f"{name}.attn", layer, x)
+            return self.attention(f"{name}.attn", layer, x)
 
         def mlp(x: Array) -> Array:
-            return config.residual_multiplier * self.mlp(f"{name}.mlp", x)
+            return self.mlp(f"{name}.mlp", x)
 
+        factor = config.residual_multiplier
         match config.block:
             case "sequential":
-                x = x + attention(norm(x, "attn_norm"))
-                return x + mlp(norm(x, "mlp_norm"))
+                x = x + factor * attention(norm(x, "attn_norm"))
+                return x + factor * mlp(norm(x, "mlp_norm"))
             case "sandwich":
-                x = x + norm(attention(norm(x, "attn_norm")), "attn_post_norm")
-                return x + norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
+                x = x + factor * norm(attention(norm(x, "attn_norm")), "attn_post_norm")
+                return x + factor * norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
             case "post_norm":
-                x = x + norm(attention(x), "attn_post_norm")
-                return x + norm(mlp(x), "mlp_post_norm")
+                x = x + factor * norm(attention(x), "attn_post_norm")
+                return x + factor * norm(mlp(x), "mlp_post_norm")
             case "norm_after_sum":
-                x = norm(x + attention(x), "attn_norm")
-                return norm(x + mlp(x), "mlp_norm")
+                x = norm(x + factor * attention(x), "attn_norm")
+                return norm(x + factor * mlp(x), "mlp_norm")
+            case "normed_residual":
+                x = norm(x, "attn_norm")
+                x = norm(x + factor * attention(x), "mlp_norm")
+                return x + factor * mlp(x)
             case "parallel":
                 y = norm(x, "attn_norm")
-                return x + attention(y) + mlp(y)
+                return x + factor * (attention(y) + mlp(y))
             case "parallel_two_norms":
-                return x + attention(norm(x, "attn_norm")) + mlp(norm(x, "mlp_norm"))
+                return x + factor * (attention(norm(x, "attn_norm")) + mlp(norm(x, "mlp_norm")))
 
     def linear(self, name: str, x: Array) -> Array:
         return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)
@@ -82,10 +87,18 @@ class DecoderFormula:
 
     def mlp(self, name: str, x: Array) -> Array:
         if self.config.gated:
-            hidden = activated(self.config.activation, self.linear(f"{name}.gate", x)) * self.linear(f"{name}.up", x)
+            hidden = self.activated(name, self.linear(f"{name}.gate", x)) * self.linear(f"{name}.up", x)
         else:
-            hidden = activated(self.config.activation, self.linear(f"{name}.up", x))
+            hidden = self.activated(name, self.linear(f"{name}.up", x))
         return self.linear(f"{name}.down", hidden)
+
+    def activated(self, name: str, x: Array) -> Array:
+        if self.config.activation != "xielu":
+            return activated(self.config.activation, x)
+        positive, negative, beta = (self.tensors[f"{name}.act.{part}"] for part in ("alpha_p", "alpha_n", "beta"))
+        above = np.log1p(np.exp(positive)) * x * x
+        below = (np.log1p(np.exp(negative)) + beta) * (np.expm1(np.minimum(x, 0)) - x)
+        return np.where(x > 0, above, below) + beta * x
 
     def attention(self, name: str, layer: Layer, x: Array) -> Array:
         config, tokens = self.config, len(x)
@@ -97,10 +110,16 @@ class DecoderFormula:
             if part != "v" and config.qk_norm and config.qk_norm.over == "all":
                 y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
             y = y.reshape(tokens, count, config.head_dim)
-            if part != "v" and config.qk_norm and config.qk_norm.over != "all":
+            later = config.qk_norm is not None and config.qk_norm.after_rotation
+            if part != "v" and config.qk_norm and config.qk_norm.over != "all" and not later:
                 y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
             if part != "v" and layer.rope:
                 y = rotated(layer.rope, y)
+            if part != "v" and config.qk_norm and later:
+                y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
+            if part == "q" and config.query_scale:
+                passed = np.arange(tokens)[:, None, None] // config.query_scale.original
+                y = y * (1 + config.query_scale.beta * np.log(1 + passed))
             y = self.kept(name, part, y)
             heads.append(y.repeat(config.num_heads // count, axis=1).swapaxes(0, 1))  # [heads, t, head_dim]
         query, key, value = heads
@@ -111,8 +130,10 @@ class DecoderFormula:
         seen = at <= at[:, None]
         if layer.window:
             seen &= at > at[:, None] - layer.window
-        weights = np.where(seen, np.exp(scores - np.where(seen, scores, -np.inf).max(-1, keepdims=True)), 0)
-        attended = (weights / weights.sum(-1, keepdims=True)) @ value
+        most = np.where(seen, scores, -np.inf).max(-1, keepdims=True)
+        weights = np.where(seen, np.exp(scores - most), 0)
+        sinks = self.tensors[f"{name}.sinks"][:, None, None] if config.sinks else -np.inf
+        attended = (weights / (weights.sum(-1, keepdims=True) + np.exp(sinks - most))) @ value
         return self.linear(f"{name}.o", attended.swapaxes(0, 1).reshape(tokens, -1))
 
     def kept(self, name: str, part: str, y: Array) -> Array:
@@ -165,6 +186,8 @@ def activated(kind: str, x: Array) -> Array:
     match kind:
         case "relu":
             return np.maximum(x, 0)
+        case "relu2":
+            return np.maximum(x, 0) ** 2
         case "silu":
             return x / (1 + np.exp(-x))
         case "gelu_tanh":

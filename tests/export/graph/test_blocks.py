@@ -6,7 +6,7 @@ No family and no checkpoint: a config, random tensors, the graphs.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +16,16 @@ from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen_export.architecture.architecture import decoder_tensors
-from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer, LearnedPositions, Norm, QKNorm
+from edgegen_export.architecture.config import (
+    Alibi,
+    Block,
+    DecoderConfig,
+    Layer,
+    LearnedPositions,
+    Norm,
+    QKNorm,
+    QueryScale,
+)
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.checkpoint import LazyTensor
@@ -59,7 +68,7 @@ def layers(*windows: int | None, rope: Rope | None = ROPE, scale: float = 0.25) 
 
 ROTATED = replace(PLAIN, layers=layers(None, None))
 SLOPES = (0.5, 0.25, 0.0625, 0.3)
-BLOCKS: tuple[Block, ...] = ("sequential", "sandwich", "post_norm", "norm_after_sum", "parallel", "parallel_two_norms")
+BLOCKS: tuple[Block, ...] = get_args(Block)
 
 CONFIGS: dict[str, DecoderConfig] = {
     "no positions": PLAIN,
@@ -88,6 +97,13 @@ CONFIGS: dict[str, DecoderConfig] = {
     "alibi in bfloat16": replace(OLD, positions=Alibi(SLOPES, scale=0.25, bfloat16=True)),
     "alibi and windows": replace(OLD, positions=Alibi(SLOPES), layers=layers(5, None, rope=None)),
     "alibi and shared heads": replace(OLD, positions=Alibi(SLOPES), num_kv_heads=2, embedding_norm=True),
+    "norm of heads after rotation": replace(ROTATED, qk_norm=QKNorm(RMS, "head", after_rotation=True)),
+    "queries scaled by position": replace(ROTATED, layers=layers(7, None), query_scale=QueryScale(0.4, 5)),
+    "sinks": replace(ROTATED, layers=layers(7, None), sinks=True),
+    "sinks without rotation": replace(PLAIN, sinks=True),
+    "relu squared": replace(ROTATED, activation="relu2"),
+    "xielu": replace(ROTATED, activation="xielu"),
+    "xielu without gate": replace(OLD, activation="xielu"),
     "capped scores": replace(ROTATED, layers=layers(None, 9, scale=3.0), attention_softcap=2.0),
     "capped logits": replace(ROTATED, logit_softcap=1.5),
     "clipped": replace(ROTATED, clip_qkv=0.4),
@@ -96,6 +112,7 @@ CONFIGS: dict[str, DecoderConfig] = {
     "norms without weights": replace(ROTATED, norm=Norm("layer", 1e-5, weight=False)),
     "norms without bias": replace(OLD, norm=Norm("layer", 1e-5)),
     "multiplied": replace(ROTATED, embedding_multiplier=3.0, residual_multiplier=0.4, logit_multiplier=0.5),
+    "multiplied behind norms": replace(ROTATED, block="sandwich", residual_multiplier=0.4),
     "multiplied and tied": replace(ROTATED, tied_head=True, embedding_multiplier=3.0, logit_multiplier=0.5),
     "narrow embedding, no last norm": replace(
         OLD, embedding_size=24, block="norm_after_sum", final_norm=False, tied_head=True, activation="relu"
@@ -111,9 +128,9 @@ def random_tensors(config: DecoderConfig, *, biases: bool) -> Arrays:
     required, optional = decoder_tensors(config)
     tensors: Arrays = {}
     for name, shape in (required | (optional if biases else {})).items():
-        spread = 0.3 if "norm" in name or len(shape) == 1 else 1.5 * shape[-1] ** -0.5
+        spread = 0.3 if "norm" in name or len(shape) <= 1 else 1.5 * shape[-1] ** -0.5
         mean = 1.0 if name.endswith("norm.weight") else 0.0
-        tensors[name] = (mean + spread * rng.standard_normal(shape)).astype(np.float32)
+        tensors[name] = np.asarray(mean + spread * rng.standard_normal(shape), np.float32)
     return tensors
 
 

@@ -82,6 +82,28 @@ def test_sentencepiece_vocabularies_have_the_golden_ids(test_data: Path, tmp_pat
             assert made.decode(ids, skip_special_tokens=False) == original.decode(ids, skip_special_tokens=False)
 
 
+@pytest.mark.parametrize("first", [UNKNOWN, CONTROL])
+@pytest.mark.parametrize("ids", [{"bos": 1, "eos": 2, "unknown": 0}, {"bos": 1, "eos": 2}])
+def test_padding_that_is_typed_unknown_is_read_as_control_tokens(
+    test_data: Path, tmp_path: Path, first: int, ids: dict[str, int]
+) -> None:
+    """llama.cpp's own vocabulary of Phi-3 has it so: 32,064 tokens, those from 32,011 on "[PAD32011]" and unknown."""
+    model = (test_data / "tokenizers" / "llama2" / "tokenizer.model").read_bytes()
+    config = json.loads((test_data / "tokenizers" / "phi-3" / "tokenizer_config.json").read_bytes())
+    added = {int(i): token for i, token in config["added_tokens_decoder"].items()}
+    metadata = sentencepiece_metadata(model, added, **ids)
+    metadata[f"{GGML}.token_type"][0] = first
+    for i in range(32_011, 32_064):
+        for key, value in (("tokens", f"[PAD{i}]"), ("scores", -10_000.0), ("token_type", UNKNOWN)):
+            metadata[f"{GGML}.{key}"].append(value)
+    made = load(tokenizer_from_gguf(metadata), tmp_path)
+    assert made.vocab_size == 32_064
+    for text, expected in golden_cases(test_data, "phi-3"):
+        assert made.encode(text) == [1, *expected], text
+    assert made.encode("[PAD32011]", add_special_tokens=False)[-1:] == [32_011]
+    assert made.decode([32_011, 32_063]) == ""
+
+
 def test_the_file_of_stories260k(test_data: Path, tmp_path: Path) -> None:
     gguf: Any = import_module("gguf")
     folder = test_data / "models" / "stories260K"
@@ -311,11 +333,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (metadata_of("llama", None, TINY) | {f"{GGML}.tokens": [1] * 5}, "tokens is not an array of strings"),
     (metadata_of("llama", None, TINY) | {f"{GGML}.add_bos_token": 1}, "add_bos_token is 1, not true or false"),
     (metadata_of("llama", None, TINY) | {f"{GGML}.bos_token_id": True}, "bos_token_id is True, not an integer"),
-    (metadata_of("llama", None, TINY[1:], unknown=7), "must stand for the unknown, not [7]"),
+    (metadata_of("llama", None, TINY[1:], unknown=7), "token 7 is to stand for the unknown, and there are only 4"),
     (metadata_of("llama", None, [*TINY, ("a", 0.0, NORMAL)]), "piece 5 is 'a' again, as piece 4"),
     (
-        metadata_of("llama", None, [*TINY, ("?", 0.0, UNKNOWN)]),
-        "exactly one of 6 tokens must stand for the unknown, not [0, 5]",
+        metadata_of("llama", None, [*TINY, ("?", 0.0, UNKNOWN)], unknown=6),
+        "token 6 is to stand for the unknown, and there are only 6",
     ),
 ]
 

@@ -17,7 +17,6 @@ CASES = variants(
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
     {
-        "residual after the norm": {"refused": "apply_residual_connection_post_layernorm"},
         "slow but exact": {"inert": "it adds up in another order, and of one part there is one order"},
     },
 )

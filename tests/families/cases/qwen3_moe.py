@@ -30,8 +30,4 @@ CASES = variants(
         "experts in one layer": {"mlp_only_layers": [1]},
         "experts in every second layer": {"decoder_sparse_step": 2},
     },
-    {
-        "experts in one layer": {"refused": "some layers have experts and some have none"},
-        "experts in every second layer": {"refused": "some layers have experts and some have none"},
-    },
 )

@@ -10,6 +10,7 @@ from edgegen_export.checkpoint.gguf.config_rules import Rule
 from edgegen_export.checkpoint.gguf.layouts import Layout
 
 Modules = Mapping[str, "str | Layout"]
+Vectors = Mapping[str, tuple[str, tuple[int, ...]]]
 
 SIZES = {
     "context_length": "max_position_embeddings",
@@ -27,6 +28,7 @@ class GgufArchitecture:
 
     ``integers`` and ``reals``: metadata keys, without the architecture's prefix, → config keys; all are required.
     ``modules``: their names without ``.weight`` or ``.bias``, ``{i}`` for the layer, → the original's.
+    ``vectors``: metadata keys of a number for each layer → the original's tensor of one number, and its shape.
     ``variant``: another description, for files that have the tensor named first.
     """
 
@@ -37,6 +39,7 @@ class GgufArchitecture:
     modules: Modules
     rules: tuple[Rule, ...]
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    vectors: Vectors = field(default_factory=dict[str, tuple[str, tuple[int, ...]]])
     variant: tuple[str, GgufArchitecture] | None = None
 
 

@@ -123,6 +123,11 @@ def sliding_layers(period: int, window: int | None = None) -> Rule:
     return rule
 
 
+def no_default_scaling(read: MetadataReader) -> Entries:
+    """RoPE scaling said either way, for classes that have one by default."""
+    return {"rope_scaling": None} | rope_scaling(read)
+
+
 def gemma_attention_scale(largest: int) -> Rule:
     """Gemma's largest model, known by its layers alone, scales by width over heads, the others by the head's width."""
 

@@ -55,7 +55,7 @@ class OnePlus(Layout):
     """A norm's factor is stored as the 1 + w it computes; the original stores w."""
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        return {f"{self.theirs}.{parameter}": tensor.affine(1.0, -1.0)}
+        return {f"{self.theirs}.{parameter}": tensor.affine(1.0, -1.0) if parameter == "weight" else tensor}
 
 
 @dataclass(frozen=True, slots=True)

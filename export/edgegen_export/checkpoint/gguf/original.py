@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
@@ -89,6 +91,13 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         named = {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
         problems += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
         tensors |= named
+    for key, (theirs, shape) in original.architecture.vectors.items():
+        numbers, layers = gguf.metadata.get(key), original.config["num_hidden_layers"]
+        if not isinstance(numbers, list) or list(map(type, cast(list[Any], numbers))) != [float] * layers:
+            problems.append(f"{key}: {layers} numbers expected, one for each layer, found {numbers!r}")
+            continue
+        for i, number in enumerate(cast(list[float], numbers)):
+            tensors[theirs.replace("{i}", str(i))] = LazyTensor.from_array(np.full(shape, number, np.float32))
     if problems:
         raise CheckpointError(f"{gguf.path}: {one_or_list(problems)}")
     return tensors

@@ -67,8 +67,12 @@ SMOLLM3 = replace(
 
 
 def _granite(read: MetadataReader) -> Entries:
+    """Granite, or a Granite 4 whose layers all have attention: it names the MLP that experts would share, and the sizes
+    of recurrent layers that it has not."""
     read.refuse("rope.scaling.finetuned", (True,), "attention without rotary positions is not supported")
-    return {
+    read.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "group_count", "inner_size", "state_size", "time_step_rank")))
+    shared = read.integer("expert_shared_feed_forward_length", 0, least=0)
+    return ({"intermediate_size": shared} if shared else {}) | {
         "attention_multiplier": read.real("attention.scale", read.heads.size**-0.5),
         "embedding_multiplier": read.real("embedding_scale", 1.0),
         "residual_multiplier": read.real("residual_scale", 1.0),
@@ -102,6 +106,15 @@ OLMO = replace(
     ),
     rules=(*_RULES, _ATTENTION_BIAS, _olmo),
 )
+
+
+def _olmo3_windows(read: MetadataReader) -> Entries:
+    """Windows, which make an OLMo 3 of an OLMo 2."""
+    if not read.integer("attention.sliding_window", 0, least=0):
+        return {}
+    return {"model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], **rule.sliding_layers(4)(read)}
+
+
 OLMO2 = replace(
     LLAMA,
     model_type="olmo2",
@@ -117,7 +130,7 @@ OLMO2 = replace(
         },
         PREFIX,
     ),
-    rules=(*_RULES, _ATTENTION_BIAS),
+    rules=(*_RULES, _ATTENTION_BIAS, _olmo3_windows),
 )
 
 

@@ -1,0 +1,180 @@
+"""MXFP4 matrices of experts: 4-bit floats in blocks of 32 that share a power of two, read and taken as 8-bit codes.
+
+A value is ±0, 0.5, 1, 1.5, 2, 3, 4 or 6 times the block's scale (OCP Microscaling Formats 1.0, 2023). Twice such a
+value is a whole number, so that 8-bit codes with half the scale say exactly the same.
+"""
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen_export.checkpoint.groups import Grouping, Groups
+from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor, Transposed, check_take
+from edgegen_export.checkpoint.packing import MXFP4_BLOCK as BLOCK
+
+PARTS = ("blocks", "scales")
+"""The tensors ``name_blocks`` and ``name_scales`` stand in the place of ``name``."""
+
+_BYTES = BLOCK // 2
+"""Bytes of a block."""
+_TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+"""Twice the value of each code; the first of a byte lies in its low bits."""
+_BIAS, _NOT_A_NUMBER = 127, 255
+_MIDDLE = np.uint8(128)
+_STEP = 1 << 20
+"""Values that are unpacked at a time."""
+
+
+class Mxfp4Matrix(LazyTensor):
+    """Columns ``start:stop`` of a matrix [out, in], all by default; only the rows asked for are unpacked."""
+
+    __slots__ = ("_blocks", "_columns", "_name", "_scales")
+
+    def __init__(
+        self, blocks: ArrayTensor, scales: ArrayTensor, *, name: str, columns: tuple[int, int] | None = None
+    ) -> None:
+        """``blocks`` uint8 [out, in / 32, 16], ``scales`` uint8 [out, in / 32]: exponents of two, plus 127."""
+        self._blocks, self._scales, self._name = blocks, scales, name
+        self._columns = columns or (0, scales.shape[1] * BLOCK)
+        super().__init__((blocks.shape[0], self._columns[1] - self._columns[0]), "mxfp4")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def grouping(self) -> Grouping | None:
+        if self.shape[1] != self._scales.shape[1] * BLOCK:
+            return None
+        return Grouping(bits=8, size=BLOCK, in_order=True, symmetric=True)
+
+    def groups(self) -> Groups:
+        rows = self.shape[0]
+        codes = (self._twice(0, rows) + np.int16(_MIDDLE)).astype(np.uint8).reshape(self.shape)
+        scales = self._halves(0, rows).astype(ml_dtypes.bfloat16)
+        self.release()
+        return Groups(codes, scales, np.full(scales.shape, _MIDDLE))
+
+    def transposed(self) -> LazyTensor:
+        return Transposed(self)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        if axis == 0:
+            parts = self._blocks.take(start, stop), self._scales.take(start, stop)
+            return Mxfp4Matrix(*map(_array, parts), name=self._name, columns=self._columns)
+        first = self._columns[0]
+        return Mxfp4Matrix(self._blocks, self._scales, name=self._name, columns=(first + start, first + stop))
+
+    def _twice(self, start: int, stop: int) -> NDArray[np.int8]:
+        """Twice the values of rows, without their scales: [rows, blocks, 32]."""
+        stored: NDArray[np.uint8] = self._blocks.stored[start:stop]
+        pairs = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1)
+        return _TWICE[pairs].reshape(*stored.shape[:2], BLOCK)
+
+    def _halves(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Half the scales of rows: [rows, blocks]."""
+        stored: NDArray[np.uint8] = self._scales.stored[start:stop]
+        halves = np.ldexp(np.float32(1), stored.astype(np.int32) - _BIAS - 1)
+        return np.where(stored == _NOT_A_NUMBER, np.float32(np.nan), halves)
+
+    def _borrow(self, start: int, stop: int) -> None:
+        return None
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        columns, step = slice(*self._columns), max(1, _STEP // max(1, self._scales.shape[1] * BLOCK))
+        for at in range(start, stop, step):
+            end = min(at + step, stop)
+            with np.errstate(over="ignore"):  # values are judged later, by name
+                values = self._twice(at, end) * self._halves(at, end)[:, :, None]
+            out[at - start : end - start] = values.reshape(end - at, -1)[:, columns]
+        self._release(start, stop)
+
+    def _release(self, start: int, stop: int) -> None:
+        for part in (self._blocks, self._scales):
+            part.take(start, stop).release()
+
+
+class Mxfp4Stack(LazyTensor):
+    """The matrices of experts under the shape [experts, in, out] that they have as floats."""
+
+    __slots__ = ("_blocks", "_name", "_scales")
+
+    def __init__(self, blocks: ArrayTensor, scales: ArrayTensor, *, name: str) -> None:
+        """``blocks`` uint8 [experts, out, in / 32, 16], ``scales`` uint8 [experts, out, in / 32]."""
+        experts, rows, count = scales.shape
+        super().__init__((experts, count * BLOCK, rows), "mxfp4")
+        self._blocks, self._scales, self._name = blocks, scales, name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    def transposed(self) -> LazyTensor:
+        raise ValueError(f"only 2-D tensors are transposed, this one has shape {self.shape}")
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        if axis:
+            return LazyTensor.from_array(self.read()).take(start, stop, axis)
+        parts = self._blocks.take(start, stop), self._scales.take(start, stop)
+        return Mxfp4Stack(*map(_array, parts), name=self._name)
+
+    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
+        return Transposed(self._expert(0)) if (1, *shape) == self.shape else super().reshaped(shape)
+
+    def _expert(self, expert: int) -> Mxfp4Matrix:
+        rows, count = self._scales.shape[1:]
+        blocks, scales = (part.take(expert, expert + 1) for part in (self._blocks, self._scales))
+        shaped = blocks.reshaped((rows, count, _BYTES)), scales.reshaped((rows, count))
+        return Mxfp4Matrix(*map(_array, shaped), name=self._name)
+
+    def _borrow(self, start: int, stop: int) -> None:
+        return None
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        for expert in range(start, stop):
+            out[expert - start] = self._expert(expert).read().T
+
+    def _release(self, start: int, stop: int) -> None:
+        for part in (self._blocks, self._scales):
+            part.take(start, stop).release()
+
+
+def mxfp4_stacks(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:
+    """``tensors`` with one matrix in the place of each pair of blocks and scales; and what is wrong with such pairs."""
+    result, problems = dict(tensors), list[str]()
+    ends = tuple(f"_{part}" for part in PARTS)
+    for name in sorted({name.removesuffix(end) for end in ends for name in tensors if name.endswith(end)}):
+        blocks, scales = (result.pop(f"{name}_{part}", None) for part in PARTS)
+        wrong = _misfits(name, blocks, scales)
+        if name in tensors:
+            wrong.append(f"{name}: stored twice, as floats and in MXFP4")
+        problems += wrong
+        if not wrong and isinstance(blocks, ArrayTensor) and isinstance(scales, ArrayTensor):
+            result[name] = Mxfp4Stack(blocks, scales, name=f"{name}_blocks")
+    return result, problems
+
+
+def _misfits(name: str, blocks: LazyTensor | None, scales: LazyTensor | None) -> list[str]:
+    if blocks is None or scales is None:
+        return [f"{name}: has no {name.rpartition('.')[2]}_{'blocks' if blocks is None else 'scales'}"]
+    problems = [
+        f"{name}_{part}: stored as {tensor.dtype}, uint8 expected"
+        for part, tensor in zip(PARTS, (blocks, scales), strict=True)
+        if tensor.dtype != "uint8"
+    ]
+    if len(scales.shape) != 3 or blocks.shape != (*scales.shape, _BYTES):
+        problems.append(
+            f"{name}: blocks of shape {list(blocks.shape)} and scales of shape {list(scales.shape)} do not fit: "
+            "[experts, rows, blocks, 16] and [experts, rows, blocks] expected"
+        )
+    return problems
+
+
+def _array(tensor: LazyTensor) -> ArrayTensor:
+    """A part of a stored array is one too, and so is another shape of a part that lies in one piece."""
+    assert isinstance(tensor, ArrayTensor)
+    return tensor

@@ -1,0 +1,33 @@
+"""Arcee (AFM): Llama with an MLP that has no gate and squares its ReLU."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+
+PLAIN_TENSORS = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp.gate." not in name}
+"""Llama's names without those of the gate."""
+
+
+def read_arcee(read: ConfigReader) -> DecoderConfig:
+    """``ArceeConfig``."""
+    return replace(read_llama(read), gated=False)
+
+
+ARCEE = Architecture(
+    model_types=("arcee",),
+    classes=("ArceeForCausalLM",),
+    read=read_arcee,
+    tensors=PLAIN_TENSORS,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "hidden_size": 2560,
+        "intermediate_size": 18432,
+        "hidden_act": "relu2",
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

@@ -1,0 +1,58 @@
+"""Granite with sliding windows: attention sinks, and a rotation of its own for each layer, or none."""
+
+from dataclasses import replace
+from typing import cast
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer
+from edgegen_export.architecture.config_reader import LARGEST_NUMBER, ConfigReader
+from edgegen_export.families.granite import GRANITE, read_granite
+from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.shared import read_layer_types, read_window, sliding
+
+
+def read_granite_swa(read: ConfigReader) -> DecoderConfig:
+    """``GraniteSWAConfig``: all layers but every fourth, from the first on, have a sliding window."""
+    config = replace(read_granite(read), sinks=True)
+    which = read_layer_types(read, config.num_layers, [i % 4 != 0 for i in range(config.num_layers)])
+    config = sliding(config, read_window(read), which)
+    thetas = cast("list[object] | None", read.optional("layer_rope_theta", list))
+    return config if thetas is None else replace(config, layers=_rotated(read, config, thetas))
+
+
+def _rotated(read: ConfigReader, config: DecoderConfig, thetas: list[object]) -> tuple[Layer, ...]:
+    """The layers with these thetas; 0 stands for no rotation."""
+    numbers = [
+        theta for theta in thetas if isinstance(theta, int | float) and (theta == 0 or 1 < theta < LARGEST_NUMBER)
+    ]
+    if len(numbers) != config.num_layers or len(thetas) != config.num_layers:
+        read.problem(
+            f"layer_rope_theta: {config.num_layers} numbers expected, each 0 or greater than 1, found {thetas!r}"
+        )
+        return config.layers
+    return tuple(
+        replace(layer, rope=replace(layer.rope, theta=float(theta)) if layer.rope and theta else None)
+        for layer, theta in zip(config.layers, numbers, strict=True)
+    )
+
+
+GRANITE_SWA = Architecture(
+    model_types=("granite_swa",),
+    classes=("GraniteSWAForCausalLM",),
+    read=read_granite_swa,
+    tensors={**LLAMA_TENSORS, "layers.{i}.attn.sinks": "layers.{i}.self_attn.sinks"},
+    defaults={
+        **GRANITE.defaults,
+        "vocab_size": 100352,
+        "hidden_size": 2560,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": 128,
+        "tie_word_embeddings": True,
+    },
+    prefixes=LLAMA_PREFIXES,
+)

@@ -1,0 +1,44 @@
+"""Nemotron: LayerNorm of 1 + weight, half of each head rotates, a squared ReLU without gate."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.arcee import PLAIN_TENSORS
+from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.shared import layer_norm
+
+
+def read_nemotron(read: ConfigReader) -> DecoderConfig:
+    """``NemotronConfig``."""
+    norm = replace(layer_norm(read.number("norm_eps", least=0)), offset=1.0)
+    return replace(read_llama(read, norm=norm), gated=False)
+
+
+NEMOTRON = Architecture(
+    model_types=("nemotron",),
+    classes=("NemotronForCausalLM",),
+    read=read_nemotron,
+    tensors={
+        **PLAIN_TENSORS,
+        "layers.{i}.attn_norm.bias": "layers.{i}.input_layernorm.bias",
+        "layers.{i}.mlp_norm.bias": "layers.{i}.post_attention_layernorm.bias",
+        "final_norm.bias": "norm.bias",
+    },
+    defaults={
+        "vocab_size": 256000,
+        "hidden_size": 6144,
+        "intermediate_size": 24576,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 48,
+        "hidden_act": "relu2",
+        "max_position_embeddings": 4096,
+        "norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": False,
+    },
+    prefixes=LLAMA_PREFIXES,
+    aliases={"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
+)

@@ -1,0 +1,179 @@
+"""Attention of a decoder graph over the KV cache, with everything that happens to queries and keys before it.
+
+Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgegen.bundle.manifest import KVDtype, KVLayer
+from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, QKNorm
+from edgegen_export.architecture.rope import Rope
+from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.stream import Stream, norm_operator, normalized
+
+ROTARY_STEP = 16
+"""GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLengths:
+    """The length inputs of one cache class.
+
+    ``seqlens``: int32 [b], each row's valid length after this step, less one; ``total``: int32 scalar, the longest
+    valid length after this step.
+    """
+
+    seqlens: Value
+    total: Value
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """The inputs that all layers of a graph share.
+
+    ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
+    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
+    ``query_scale``: float32 [b, t, 1], multiplied with the queries.
+    """
+
+    positions: Value
+    lengths: Mapping[str, CacheLengths]
+    rotary: Mapping[Rope, tuple[Value, Value]]
+    alibi: Value = NONE
+    kv_dtype: KVDtype = "float32"
+    query_scale: Value = NONE
+
+
+def attention(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, cache: KVLayer, step: StepInputs
+) -> Stream:
+    """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place.
+
+    Returns the output projection without its bias, which the stream adds.
+    """
+    module, own = f"layers.{layer}.attn", config.layers[layer]
+    qkv = tuple(f"{module}.{name}" for name in "qkv")
+    packed = linear(g, params.matrix(*qkv), x, params.bias(*qkv))
+    if config.clip_qkv is not None:
+        limit = np.array(config.clip_qkv, np.float32)
+        packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
+    fused_rotation = _rotates_inside(config, own)
+    if config.qk_norm or step.query_scale or (own.rope and not fused_rotation):
+        query, key, value = _prepared(g, params, config, module, own, packed, step)
+    else:
+        query, key, value = packed, NONE, NONE
+    cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
+
+    kv_shape = ["batch", cache.kv_heads, "capacity", cache.head_dim]
+    past_key = g.input(cache.past_key, step.kv_dtype, kv_shape)
+    past_value = g.input(cache.past_value, step.kv_dtype, kv_shape)
+    lengths = step.lengths[cache.cache_class]
+    positions = step.positions if cos else NONE
+    inputs = [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
+    inputs += [g.weight(params.vector(f"{module}.sinks")) if config.sinks else NONE]
+    rounding: dict[str, AttributeValue] = {}
+    if step.kv_dtype == "int8":
+        rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+        inputs += [g.weight(params.vector(name)) for name in kv_scale_names(layer)]
+    attended, present_key, present_value = g.node(
+        "GroupQueryAttention",
+        trimmed(inputs),
+        3,
+        domain="com.microsoft",
+        attributes={
+            "num_heads": config.num_heads,
+            "kv_num_heads": config.num_kv_heads,
+            "scale": own.scale,
+            **({"local_window_size": own.window} if own.window else {}),
+            **({"softcap": config.attention_softcap} if config.attention_softcap else {}),
+            **({"do_rotary": 1, "rotary_interleaved": int(own.rope.interleaved)} if own.rope and cos else {}),
+            **rounding,
+        },
+    )
+    g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
+    g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
+    projected = linear(g, params.matrix(f"{module}.o"), attended)
+    return Stream(NONE, projected, params.bias(f"{module}.o"))
+
+
+def kv_scale_names(layer: int) -> tuple[str, str]:
+    """Names of a layer's key and value scales for an int8 KV cache, float32 [1, kv_heads, 1, head_dim] each."""
+    return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
+
+
+def _rotates_inside(config: DecoderConfig, layer: Layer) -> bool:
+    rope, normed_later = layer.rope, config.qk_norm is not None and config.qk_norm.after_rotation
+    fits = rope is not None and config.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+    return fits and not normed_later
+
+
+def _prepared(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    module: str,
+    layer: Layer,
+    packed: Value,
+    step: StepInputs,
+) -> tuple[Value, Value, Value]:
+    """Query, key and value, each [b, t, heads · head_dim], with QK norm and query scale, and with RoPE if the attention
+    operator cannot apply it."""
+    heads = {"q": config.num_heads, "k": config.num_kv_heads}
+    widths = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
+    query, key, value = g.node("Split", [packed, g.axes(*widths)], 3, attributes={"axis": 2})
+
+    def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
+        if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:
+            return x
+        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], config.head_dim)
+
+    def prepared(name: str, x: Value) -> Value:
+        x = normed(name, x, after_rotation=False)
+        if layer.rope and not _rotates_inside(config, layer):
+            cos, sin = step.rotary[layer.rope]
+            partial = {"rotary_embedding_dim": layer.rope.dim} if layer.rope.dim != config.head_dim else {}
+            interleaved = int(layer.rope.interleaved)
+            x = g.ms.RotaryEmbedding(
+                x, step.positions, cos, sin, num_heads=heads[name], interleaved=interleaved, **partial
+            )
+        return normed(name, x, after_rotation=True)
+
+    query = prepared("q", query)
+    if step.query_scale:  # which a later rotation does not change
+        query = g.op.Mul(query, step.query_scale)
+    return query, prepared("k", key), value
+
+
+def _head_norm(
+    g: GraphBuilder, params: Parameters, qk_norm: QKNorm, x: Value, module: str, heads: int, head_dim: int
+) -> Value:
+    """Normalize the heads of x [b, t, heads · head_dim]."""
+    if qk_norm.over == "all":
+        return normalized(g, params, qk_norm.norm, x, module)
+    split = g.op.Reshape(x, g.axes(0, 0, heads, head_dim))
+    if qk_norm.over == "head":
+        result = normalized(g, params, qk_norm.norm, split, module)
+    else:
+        plain = norm_operator(g, qk_norm.norm, split, g.constant(np.ones(head_dim, np.float32)))
+        result = g.op.Mul(plain, g.weight(params.vector(f"{module}.weight")))
+        if bias := params.bias(module):
+            result = g.op.Add(result, g.weight(bias))
+    return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))
+
+
+def alibi_bias(g: GraphBuilder, alibi: Alibi, ids: Value, total: Value) -> Value:
+    """The ALiBi bias of the scores, float32 [1, h, t, total] for ids [b, t]. It uses the key's position instead of its
+    distance: the difference is constant within a row, and softmax ignores it."""
+    keys = g.op.Cast(g.op.Range(g.constant(np.array(0, np.int32)), total, g.constant(np.array(1, np.int32))), to=1)
+    slopes = np.array(alibi.slopes, np.float32).reshape(1, -1, 1, 1)
+    bias = g.op.Mul(g.constant(slopes), keys)
+    if alibi.bfloat16:
+        bias = g.op.Cast(g.op.Cast(bias, to=16), to=1)
+    bias = g.op.Mul(bias, g.constant(np.array(alibi.scale, np.float32)))
+    tokens = g.op.Shape(ids, start=1, end=2)
+    return g.op.Expand(bias, g.op.Concat(g.axes(1, 1), tokens, g.axes(1), axis=0))

@@ -1,0 +1,97 @@
+"""MLPs of a decoder graph: plain, gated, and mixtures of experts.
+
+Shapes: b rows (batch), t new tokens per row, d hidden size.
+"""
+
+from edgegen_export.architecture.config import Activation, DecoderConfig, Experts
+from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.stream import Stream
+from edgegen_export.graph.xielu import xielu
+from edgegen_export.quantize.recipe import EIGHT_BITS
+
+
+def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int, x: Value) -> Value:
+    match kind:
+        case "gelu_tanh":
+            return g.op.Gelu(x, approximate="tanh")
+        case "gelu":
+            return g.op.Gelu(x)
+        case "relu":
+            return g.op.Relu(x)
+        case "relu2":
+            positive = g.op.Relu(x)
+            return g.op.Mul(positive, positive)
+        case "silu":
+            return g.ms.QuickGelu(x, alpha=1.0)  # x · sigmoid(x), in one node
+        case "xielu":
+            return xielu(g, params, layer, x)
+
+
+def mlp(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, *, name: str = "mlp"
+) -> Stream:
+    """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``."""
+    module = f"layers.{layer}.{name}"
+    if config.gated:
+        both = (f"{module}.gate", f"{module}.up")
+        wide = linear(g, params.matrix(*both), x, params.bias(*both))
+        gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
+        hidden = g.op.Mul(activation(g, params, config.activation, layer, gate), up)
+    else:
+        up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
+        hidden = activation(g, params, config.activation, layer, up)
+    down = linear(g, params.matrix(f"{module}.down"), hidden)
+    return Stream(NONE, down, params.bias(f"{module}.down"))
+
+
+def expert_mlp(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
+) -> Stream:
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, the router's.
+
+    A shared expert adds ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is small, and its choice
+    matters much.
+    """
+    module = f"layers.{layer}.mlp"
+    router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
+    scores = linear(g, router, x, params.bias(f"{module}.router"))
+    gate_up, down = params.experts(module, experts.count)
+    bias_gate_up, bias_down = params.expert_biases(module, experts.count)
+    rows = g.op.Reshape(scores, g.axes(-1, experts.count))
+    inputs = [x, rows, *_expert_inputs(g, gate_up, bias_gate_up), *_expert_inputs(g, down, bias_down)]
+    attributes: dict[str, AttributeValue] = {
+        "k": experts.per_token,
+        "normalize_routing_weights": 1,
+        "activation_type": "swiglu",
+        "swiglu_fusion": 1,  # rows of gate and up alternate
+        "activation_alpha": experts.glu.alpha,
+        "activation_beta": experts.glu.offset,
+        "swiglu_limit": experts.glu.limit,
+    }
+    if isinstance(down, BlockMatrix):
+        attributes |= {"expert_weight_bits": down.bits, "block_size": down.block_size}
+        if down.bits < EIGHT_BITS.bits:
+            attributes["accuracy_level"] = down.accuracy_level  # with 8 bits it is this one anyway
+    op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
+    (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
+    if not experts.normalized:
+        # Normalized here: QMoE always normalizes, and MoE with that attribute reads its input after overwriting it.
+        chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
+        result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
+    if experts.shared_width:
+        shared = mlp(g, params, config, layer, x, name="shared")
+        opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
+        result = g.op.Add(result, g.op.Mul(shared.delta, g.op.Sigmoid(linear(g, opening, x))))
+    return Stream(NONE, result)
+
+
+def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:
+    """Weights, scales if quantized, and the bias."""
+    added = g.weight(bias) if bias else NONE
+    match matrix:
+        case FloatMatrix(weight):
+            return [g.weight(weight), added]
+        case BlockMatrix():
+            return [g.weight(matrix.table), g.weight(matrix.scales), added]

@@ -1,0 +1,62 @@
+"""The residual stream of a decoder graph, and the norms that add to it.
+
+Shapes: b rows (batch), t new tokens per row, d hidden size.
+"""
+
+from dataclasses import dataclass
+
+from edgegen_export.architecture.config import DecoderConfig, Norm
+from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value
+from edgegen_export.graph.parameters import Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The residual stream [b, t, d] between blocks: ``residual + delta + bias``, not yet added.
+
+    The next norm's fused operator adds them, normalizes the sum and returns both in one pass.
+    """
+
+    residual: Value
+    delta: Value = NONE
+    bias: Tensor | None = None
+
+
+def added(g: GraphBuilder, stream: Stream) -> Value:
+    """The stream as one value [b, t, d]."""
+    total = g.op.Add(stream.residual, stream.delta) if stream.delta else stream.residual
+    return g.op.Add(total, g.weight(stream.bias)) if stream.bias else total
+
+
+def norm(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream, module: str
+) -> tuple[Value, Value]:
+    """Add up the stream and normalize it: (normalized, sum), both [b, t, d]."""
+    if not stream.delta:
+        total = added(g, stream)
+        return normalized(g, params, config.norm, total, module), total
+    weight, bias = params.vector(f"{module}.weight"), params.bias(module)
+    skipped = g.weight(stream.bias) if stream.bias else NONE
+    inputs = [stream.residual, stream.delta, g.weight(weight)]
+    if config.norm.kind == "layer":
+        inputs += [g.weight(bias) if bias else NONE]
+    result, _, _, total = g.node(
+        {"layer": "SkipLayerNormalization", "rms": "SkipSimplifiedLayerNormalization"}[config.norm.kind],
+        [*inputs, skipped],
+        4,
+        domain="com.microsoft",
+        attributes={"epsilon": config.norm.eps},
+    )
+    return result, total
+
+
+def normalized(g: GraphBuilder, params: Parameters, norm: Norm, x: Value, module: str) -> Value:
+    """``x`` normalized over its last axis."""
+    bias = params.bias(module)
+    weight = g.weight(params.vector(f"{module}.weight"))
+    return norm_operator(g, norm, x, weight, *([g.weight(bias)] if bias else []))
+
+
+def norm_operator(g: GraphBuilder, norm: Norm, x: Value, weight: Value, *bias: Value) -> Value:
+    operator = {"layer": g.op.LayerNormalization, "rms": g.op.SimplifiedLayerNormalization}[norm.kind]
+    return operator(x, weight, *bias, axis=-1, epsilon=norm.eps)

@@ -1,0 +1,20 @@
+"""xIELU (Huang and Schlag 2024, arXiv:2411.13010) in a graph: quadratic above zero, exponential below."""
+
+import numpy as np
+
+from edgegen_export.architecture.architecture import xielu_tensors
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.parameters import Parameters
+
+
+def xielu(g: GraphBuilder, params: Parameters, layer: int, x: Value) -> Value:
+    """``beta · x``, plus ``positive · x²`` above zero and ``negative · (exp(x) - 1 - x)`` below; x [b, t, n].
+
+    The model's own code takes at most -1e-6 into exp, which changes less than float32 rounds.
+    """
+    positive, negative, linear = (g.weight(params.vector(name)) for name in xielu_tensors(layer))
+    above = g.op.Relu(x)
+    below = g.op.Min(x, g.constant(np.array(0, np.float32)))
+    quadratic = g.op.Mul(g.op.Mul(above, above), positive)
+    exponential = g.op.Mul(g.op.Sub(g.op.Elu(below, alpha=1.0), below), negative)
+    return g.op.Add(g.op.Add(quadratic, exponential), g.op.Mul(x, linear))

@@ -1,0 +1,135 @@
+"""A second oracle: transformers 5, in a process and an environment of its own, beside the tests' transformers 4.
+
+`make check` makes the environment, `.venv-transformers5`; EDGEGEN_TRANSFORMERS5 names another. Tests skip without it.
+"""
+
+import atexit
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+from tests import oracle
+from tests.oracle import Ids, Logits, Oracle
+from tests.root import ROOT
+
+ENVIRONMENT = "EDGEGEN_TRANSFORMERS5"
+
+FIRST, SECOND = 4, 5
+"""The oracles, by the version of transformers."""
+
+
+class Judge(Protocol):
+    """The causal language model of a checkpoint folder, as an oracle computes it."""
+
+    def logits(self, ids: Ids) -> Logits:
+        """ids [b, t] → logits [b, t, vocab]."""
+        ...
+
+    def hidden_states(self, ids: Ids) -> Logits:
+        """ids [b, t] → what the head takes, [b, t, size]."""
+        ...
+
+    def greedy(self, prompts: list[list[int]], count: int) -> list[list[int]]:
+        """The ``count`` most likely next ids of each prompt, one after the other."""
+        ...
+
+
+class SecondOracle:
+    """A process of the other environment; ``ask`` waits for its answer."""
+
+    def __init__(self, python: Path) -> None:
+        self._said = os.memfd_create("second-oracle")
+        self._process = subprocess.Popen(
+            [str(python), "-W", "ignore", "-m", "tests.second_oracle_worker"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            encoding="utf-8",
+        )
+        atexit.register(self._process.kill)
+
+    def ask(self, what: str, **request: Any) -> Any:
+        """
+        Raises:
+            RuntimeError: the process has ended, or raised what this says.
+        """
+        process = self._process
+        assert process.stdin
+        assert process.stdout
+        line = ""
+        if process.poll() is None:
+            process.stdin.write(json.dumps({"what": what, **request}) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        if not line:
+            said = os.pread(self._said, 1 << 16, 0).decode(errors="replace")
+            raise RuntimeError(f"the second oracle has ended: {said}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"the second oracle failed: {answer['error']}")
+        return answer["answer"]
+
+
+class RemoteOracle:
+    """The causal language model of a checkpoint folder, which the second oracle computes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._second, self._folder = second_oracle(), str(folder)
+
+    def logits(self, ids: Ids) -> Logits:
+        """ids [b, t] → logits [b, t, vocab]."""
+        return self._array("logits", ids)
+
+    def hidden_states(self, ids: Ids) -> Logits:
+        """ids [b, t] → what the head takes, [b, t, size]."""
+        return self._array("hidden_states", ids)
+
+    def _array(self, what: str, ids: Ids) -> Logits:
+        found = self._second.ask(what, folder=self._folder, ids=ids.tolist())
+        return np.frombuffer(base64.b64decode(found["data"]), "<f4").reshape(found["shape"])
+
+    def greedy(self, prompts: list[list[int]], count: int) -> list[list[int]]:
+        return self._second.ask("greedy", folder=self._folder, prompts=prompts, count=count)
+
+
+def second_oracle() -> SecondOracle:
+    """The running process; the calling test skips where there is no environment for it."""
+    python = ROOT / os.environ.get(ENVIRONMENT, ".venv-transformers5") / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"transformers 5 is the oracle here, and {python.parents[1]} is not there: `make check` makes it")
+    return _started(python)
+
+
+@cache
+def _started(python: Path) -> SecondOracle:
+    return SecondOracle(python)
+
+
+def open_oracle(folder: Path, version: int = FIRST) -> Judge:
+    return Oracle(folder) if version == FIRST else RemoteOracle(folder)
+
+
+def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int, version: int = FIRST) -> Path:
+    """``oracle.write_random`` of either."""
+    if version == FIRST:
+        return oracle.write_random(folder, model_type, config, seed=seed)
+    second_oracle().ask("write", folder=str(folder), model_type=model_type, config=dict(config), seed=seed)
+    return folder
+
+
+def config_json(model_type: str, config: Mapping[str, Any], *, use_diff: bool, version: int = FIRST) -> dict[str, Any]:
+    """``oracle.config_json`` of either."""
+    if version == FIRST:
+        return oracle.config_json(model_type, config, use_diff=use_diff)
+    return second_oracle().ask("config", model_type=model_type, config=dict(config), use_diff=use_diff)
