@@ -66,7 +66,7 @@ class KVLayer:
     past_value: str
     present_key: str
     present_value: str
-    layer: int | None = field(default=None, metadata=OPTIONAL)
+    layer: int | None = field(default=None, metadata=OPTIONAL, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
