@@ -5,7 +5,6 @@ rejected tokens can be undone. Farther back are checkpoints: copies of the state
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,13 +112,15 @@ class FixedStates:
                 self._write(slot, tuple(np.zeros(spec.shape, np.float32) for spec in self._specs), 0)
 
     def checkpoint(self, slot: int) -> None:
-        """Remember the states at the position ``slot`` is at; of many, those close to their followers are forgotten."""
+        """Remember the states at the position ``slot`` is at. Of many, those stay that are dense near the end, and ever
+        farther apart before."""
         if not self._specs or self._at[slot] <= 0 or self._at[slot] in self._kept[slot]:
             return
         kept = {**self._kept[slot], self._at[slot]: self._copy(slot)}
         if len(kept) > CHECKPOINTS:
-            places = sorted(kept)
-            gaps = {place: later - place for place, later in pairwise(places)}
+            *places, last = sorted(kept)
+            around = zip([0, *places], places, [*places[1:], last], strict=False)
+            gaps = {place: (later - earlier) / (last - place) for earlier, place, later in around}
             del kept[min(gaps, key=lambda place: gaps[place])]
         self._kept[slot] = kept
 
