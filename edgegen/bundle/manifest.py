@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
+from edgegen.bundle.layer_state import FixedState, LayerState
 from edgegen.errors import ManifestError, one_or_list
 from edgegen.strict_json import OPTIONAL, decode
 
@@ -53,7 +54,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class KVLayer:
-    """One layer's cache: tensors [rows, kv_heads, capacity, head_dim] and their names in the graphs."""
+    """One layer's cache: tensors [rows, kv_heads, capacity, head_dim] and their names in the graphs.
+
+    ``layer``: which of the model's layers; absent where every layer has one, in order.
+    """
 
     cache_class: str
     kv_heads: int
@@ -62,6 +66,7 @@ class KVLayer:
     past_value: str
     present_key: str
     present_value: str
+    layer: int | None = field(default=None, metadata=OPTIONAL, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +92,34 @@ class CacheClass:
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """The cache that a variant's graphs read and append to.
+    """The cache that a variant's graphs read and append to: what the layers keep of a sequence.
 
     ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
     are and no more, and ``present`` is a new array: the past with the new ones behind it.
     ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so.
+    ``fixed``: the states of a fixed size, float32 and in place; absent where there are none.
     """
 
     dtype: KVDtype
     kind: CacheKind
     classes: dict[str, CacheClass]
     layers: tuple[KVLayer, ...]
+    fixed: tuple[FixedState, ...] = field(default=(), metadata=OPTIONAL)
+
+    @property
+    def states(self) -> tuple[LayerState, ...]:
+        """What each layer keeps, in the order of layers; a layer may keep several."""
+        states = [LayerState(state.layer, "fixed", 0, state.nbytes) for state in self.fixed]
+        for n, one in enumerate(self.layers):
+            window, layer = self.classes[one.cache_class].window, n if one.layer is None else one.layer
+            kind = "growing" if window is None else "windowed"
+            states.append(LayerState(layer, kind, self.layer_bytes(one), 0, window))
+        return tuple(sorted(states, key=lambda state: state.layer))
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of the fixed states of one sequence, however long it is."""
+        return sum(state.nbytes for state in self.fixed)
 
     @property
     def bytes_per_token(self) -> int:
@@ -290,8 +312,14 @@ class Manifest:
     def to_json(self) -> str:
         content = asdict(self)
         for variant in content["variants"]:
-            if variant["hidden_states"] is None:  # as it was before there were any
+            # As it was before there were any.
+            if variant["hidden_states"] is None:
                 del variant["hidden_states"]
+            if not variant["kv"]["fixed"]:
+                del variant["kv"]["fixed"]
+            for layer in variant["kv"]["layers"]:
+                if layer["layer"] is None:
+                    del layer["layer"]
         return json.dumps(content, indent=1) + "\n"
 
 
@@ -330,7 +358,7 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
     for i, variant in enumerate(manifest.variants):
         for key in ("prefill", "decode", "weights"):
             named[f"variants[{i}].{key}"] = getattr(variant, key)
-        if not variant.kv.layers:
+        if not variant.kv.layers and not variant.kv.fixed:
             problems.append(f"variants[{i}].kv.layers: at least one is needed")
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
@@ -347,6 +375,11 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
 def _cache_problems(kv: KVSpec) -> list[str]:
     """Fields of a cache that do not go with its kind."""
     in_place, problems = kv.kind == "in_place", list[str]()
+    if kv.fixed and not in_place:
+        problems.append(f"kv.fixed: none expected for a cache of kind {kv.kind!r}")
+    for n, state in enumerate(kv.fixed):
+        if not state.shape or min(state.shape) < 1:
+            problems.append(f"kv.fixed[{n}].shape: positive sizes expected, found {list(state.shape)}")
     if kv.dtype != "float32" and not in_place:
         problems.append(f"kv.dtype: 'float32' expected for a cache of kind {kv.kind!r}")
     for name, kv_class in kv.classes.items():

@@ -87,6 +87,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
                 "kv_dtype": v.kv.dtype,
                 "embedding_size": v.hidden_states.size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
+                "state_bytes_per_row": v.kv.bytes_per_row,
                 "minimum_onnxruntime": v.minimum_onnxruntime,
             }
             for v in manifest.variants
@@ -97,6 +98,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
             "context": wanted,
             "weights_bytes": manifest.files[variant.weights].size,
             "kv_bytes_per_token": variant.kv.bytes_per_token,
+            "state_bytes_per_row": variant.kv.bytes_per_row,
             "kv_bytes_per_token_with_full_windows": variant.kv.lasting_bytes_per_token,
             "kv_bytes": bytes_needed(variant.kv, windows_of(variant.kv, second_level_cache()), wanted),
         },
@@ -105,14 +107,20 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
 
 
 def _per_token(memory: Mapping[str, Any]) -> str:
-    """What a token adds; where layers have windows, also what it adds when those are full."""
+    """What a token adds; where layers have windows, also what it adds when those are full; and what every row takes."""
     first, later = memory["kv_bytes_per_token"], memory["kv_bytes_per_token_with_full_windows"]
-    return f"{first / 1024:.1f} KiB per token" + (f", {later / 1024:.1f} with full windows" if later < first else "")
+    windows = f", {later / 1024:.1f} with full windows" if later < first else ""
+    return f"{first / 1024:.1f} KiB per token{windows}{_per_row(memory)}"
+
+
+def _per_row(facts: Mapping[str, Any]) -> str:
+    """What the fixed states of a sequence take, where there are any."""
+    return f" + {facts['state_bytes_per_row'] / 1024:.1f} KiB per row" if facts["state_bytes_per_row"] else ""
 
 
 def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
-    room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token"
+    room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token{_per_row(facts)}"
     embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
     return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room}{embeds})"
 

@@ -73,12 +73,13 @@ class CacheSlots:
     def free(self, row: Sequence) -> None:
         """Free the slot of a sequence that has ended; the last sequence moves there, so that they stay packed."""
         slot, last = row.kv.slot, len(self.rows) - 1
-        reusable = row.error is None and row.params.on_hidden is None and row.kv.cached >= _LEAST
+        length = self._cache.reach(slot, row.kv.cached)
+        reusable = row.error is None and row.params.on_hidden is None and length >= _LEAST
         if self._prefixes is not None and reusable:
-            self._cache.truncate(slot, row.kv.cached)
+            self._cache.truncate(slot, length)
             if slot != last:
                 self._cache.swap(slot, last)
-            self._finished[last] = self._reusable(row)
+            self._finished[last] = self._reusable(row, length)
         else:
             self._cache.compact(slot, last + 1)
         moved = self.rows.pop()
@@ -102,10 +103,10 @@ class CacheSlots:
     def _fill(self, slot: int, row: Sequence) -> int:
         """Fill ``slot`` with the longest cached prefix of the prompt; returns its length."""
         prefix = row.params.prefix
-        if prefix is not None and self._cache.can_restore(*prefix):
+        if prefix is not None and (kept := self._cache.snapshot_reach(*prefix)):
             self._evict(slot)
-            self._cache.restore(slot, *prefix)
-            return prefix.length
+            self._cache.restore(slot, prefix.snapshot, kept)
+            return kept
         length, source = self._longest(row)
         if source is None:
             return self._empty(slot)
@@ -134,17 +135,16 @@ class CacheSlots:
         ids = np.array(row.ids[: row.params.prompt_length - 2], np.int64)
         if self._prefixes is None or len(ids) < _LEAST:
             return 0, None
-        cached = self._finished | {other.kv.slot: self._reusable(other) for other in self.rows}
-        lengths = {slot: prefix.shared_with(ids) for slot, prefix in cached.items()}
-        in_slots = [(length, slot) for slot, length in lengths.items() if self._cache.can_truncate(slot, length)]
+        cached = self._finished | {other.kv.slot: self._reusable(other, other.kv.cached) for other in self.rows}
+        in_slots = [(self._cache.reach(slot, prefix.shared_with(ids)), slot) for slot, prefix in cached.items()]
         length, slot = max(in_slots, default=(0, 0))
-        saved, snapshot = self._prefixes.find(ids, self._cache.can_restore)
+        saved, snapshot = self._prefixes.find(ids, self._cache.snapshot_reach)
         if max(length, saved) < _LEAST:
             return 0, None
         return (length, slot) if length >= saved else (saved, snapshot)
 
-    def _reusable(self, row: Sequence) -> CachedPrefix:
-        cached = row.kv.cached
+    def _reusable(self, row: Sequence, cached: int) -> CachedPrefix:
+        """The first ``cached`` ids of ``row``, which are in its slot."""
         bit_exact = {"any": cached, "chunks": min(cached, row.params.prompt_length), "none": 0}[self._chunk_invariance]
         return CachedPrefix.of(row.ids[:cached], cached if self._reuse == "all" else bit_exact)
 

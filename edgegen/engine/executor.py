@@ -96,7 +96,7 @@ class BatchExecutor:
     def save(self, row: Sequence) -> None:
         """Save the KV cache of a sequence that has ended, unless it was cancelled or never ran."""
         if row.finish not in (None, CANCELLED) and row.kv.slot >= 0:
-            self._cache.truncate(row.kv.slot, row.kv.cached)
+            self._settle(row)
             row.kv.kept = self._cache.save(row.kv.slot)
 
     def retire(self) -> None:
@@ -107,8 +107,7 @@ class BatchExecutor:
 
     def prefill(self, row: Sequence) -> Logits:
         """The next chunk of a prompt; logits [vocab]."""
-        # What a run that failed or was interrupted has appended is not counted, and computed again.
-        self._cache.truncate(row.kv.slot, row.kv.cached)
+        self._settle(row)
         stop = chunk_end(row.kv.cached, row.params.prompt_length, self._prefill_chunk)
         single = row.kv.cached == stop - 1 > 0  # an answer that is continued: a decode step like any other
         if single and row.params.on_hidden is None:
@@ -116,14 +115,15 @@ class BatchExecutor:
         ids = row.ids[row.kv.cached : stop]
         logits = self._runner.prefill(self._cache, row.kv.slot, ids, row.params.on_hidden)
         row.kv.cached = stop
+        self._cache.checkpoint(row.kv.slot)
         return logits
 
     def decode(self, rows: Ids[Sequence]) -> Logits:
         """One token of each of ``rows``, which are in consecutive slots; logits [rows, vocab]."""
         states = [row.kv for row in rows]
         next_ids = np.array([[row.ids[row.kv.cached]] for row in rows], np.int64)
-        for kv in states:
-            self._cache.truncate(kv.slot, kv.cached)
+        for row in rows:
+            self._settle(row)
         logits = self._runner.decode(self._cache, next_ids, states[0].slot)[:, -1]
         for kv in states:
             kv.cached += 1
@@ -131,8 +131,22 @@ class BatchExecutor:
 
     def feed(self, row: Sequence, ids: Ids[int]) -> Logits:
         """Several tokens of ``row``; logits [tokens, vocab]. How many of them stay, :meth:`accept` says."""
-        self._cache.truncate(row.kv.slot, row.kv.cached)
+        self._settle(row)
         return self._runner.decode(self._cache, np.array([ids], np.int64), row.kv.slot)[0]
+
+    def _settle(self, row: Sequence) -> None:
+        """Let the slot of ``row`` hold what is cached of it and no more.
+
+        Rejected proposals are forgotten, and what a run that failed or was interrupted has left. Where the cache cannot
+        go back to just there, it goes back farther, and the tokens between are run again.
+        """
+        slot, cached = row.kv.slot, row.kv.cached
+        start = self._cache.reach(slot, cached)
+        self._cache.truncate(slot, start)
+        while start < cached:
+            stop = min(start + self._prefill_chunk, cached)
+            self._runner.prefill(self._cache, slot, row.ids[start:stop])
+            start = stop
 
     def _prefill(self, work: Prefill, demand: Demand) -> Mapping[Sequence, Logits]:
         row = work.row

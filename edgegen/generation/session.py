@@ -126,6 +126,8 @@ class Session:
         path = Path(path)
         tensors = {"ids": np.array(self.ids, np.int64)}
         tensors |= {f"kv.{n}": array for n, array in enumerate(self._snapshot.arrays)}
+        for at, arrays in self._snapshot.states.items():
+            tensors |= {f"state.{at}.{n}": array for n, array in enumerate(arrays)}
         record = {
             "ids": len(self.ids),
             "answer_start": self.answer_start,
@@ -170,7 +172,7 @@ class Session:
             if metadata["sha256"] != _digest(metadata["session"], tensors):
                 raise ValueError("its content does not have the hash it was saved with")
             record = cast(dict[str, Any], json.loads(metadata["session"]))
-            arrays = tuple(tensors[f"kv.{n}"] for n in range(len(tensors) - 1))
+            arrays = tuple(tensors[f"kv.{n}"] for n in range(sum(name.startswith("kv.") for name in tensors)))
             return cls(
                 ids=tuple(tensors["ids"].tolist()),
                 answer_start=record["answer_start"],
@@ -179,7 +181,7 @@ class Session:
                 messages=tuple(record["messages"]),
                 _model=record["model"],
                 _state=record["state"],
-                _snapshot=KVSnapshot(record["length"], record["bases"], arrays),
+                _snapshot=KVSnapshot(record["length"], record["bases"], arrays, _states(tensors)),
             )
         except FileNotFoundError:
             raise SessionError(f"there is no session {path}.") from None
@@ -187,6 +189,16 @@ class Session:
             raise SessionError(f"the session {path} cannot be read: {error.strerror or error}.") from error
         except (ValueError, KeyError, TypeError) as error:
             raise SessionError(f"{path} is no session, or a damaged one ({error}): begin a new one.") from error
+
+
+def _states(tensors: Mapping[str, NDArray[Any]]) -> dict[int, tuple[NDArray[Any], ...]]:
+    """The fixed states in a file, by position."""
+    found: dict[int, dict[int, NDArray[Any]]] = {}
+    for name, array in tensors.items():
+        if name.startswith("state."):
+            at, n = map(int, name.split(".")[1:])
+            found.setdefault(at, {})[n] = array
+    return {at: tuple(arrays[n] for n in range(len(arrays))) for at, arrays in found.items()}
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:

@@ -79,13 +79,16 @@ class ConcatCache:
         self.replace(slot, [Buffer(array[None]) for array in snapshot.arrays])
         self.truncate(slot, length)
 
-    def can_truncate(self, slot: int, length: int) -> bool:
-        """Always: every position is kept."""
-        return True
+    def reach(self, slot: int, length: int) -> int:
+        """``length``: every position is kept."""
+        return length
 
-    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
-        """Always: every position is kept."""
-        return True
+    def snapshot_reach(self, snapshot: KVSnapshot, length: int) -> int:
+        """``length``: every position is kept."""
+        return length
+
+    def checkpoint(self, slot: int) -> None:
+        """Nothing to do: every position is kept."""
 
     def compact(self, leaver: int, live: int) -> int:
         """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""

@@ -122,9 +122,8 @@ class _Step:
                 seqlens[row] = end - 1
                 longest = max(longest, end)
             self._totals[name].fill(longest)
-        self._binding.run()
-        for row, length in enumerate(held):
-            lengths[row] = length + tokens
+        with cache.running(first, rows, tokens):
+            self._binding.run()
         return self._logits
 
     def _bind_shape(self, rows: int, tokens: int) -> None:
@@ -158,5 +157,8 @@ class _Step:
                 buffer = next(buffers)
                 self._binding.input(past, buffer)
                 self._binding.output(present, buffer)
+        for state, buffer in zip(self._variant.kv.fixed, buffers, strict=True):
+            self._binding.input(state.past, buffer)
+            self._binding.output(state.present, buffer)
         for name, buffer in self._rotary.buffers(cache.capacity).items():
             self._binding.input(name, buffer)

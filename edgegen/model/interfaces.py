@@ -55,15 +55,20 @@ class Cache(Protocol):
         ...
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
-        """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this."""
+        """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this; a length
+        that :meth:`snapshot_reach` gives."""
         ...
 
-    def can_truncate(self, slot: int, length: int) -> bool:
-        """Whether ``slot`` still has every position that attention at ``length`` reads."""
+    def reach(self, slot: int, length: int) -> int:
+        """How far back ``slot`` can go: the most positions, ``length`` of them or fewer, that can be gone on from."""
         ...
 
-    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
-        """Whether ``snapshot`` has every position that attention at ``length`` reads."""
+    def snapshot_reach(self, snapshot: KVSnapshot, length: int) -> int:
+        """The most positions of ``snapshot``, ``length`` of them or fewer, that can be gone on from."""
+        ...
+
+    def checkpoint(self, slot: int) -> None:
+        """Remember what cannot be told from positions, so that ``slot`` can come back to where it is now."""
         ...
 
     def compact(self, leaver: int, live: int) -> int:
@@ -71,7 +76,7 @@ class Cache(Protocol):
         ...
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget the positions of ``slot`` from ``length`` on."""
+        """Forget the positions of ``slot`` from ``length`` on; a length that :meth:`reach` gives."""
         ...
 
 

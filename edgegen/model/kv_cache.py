@@ -4,13 +4,15 @@ Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. Each sequence
 are the first, so that a decode step over n sequences reads a view of the first n slots. Positions beyond a slot's
 length are never read. Layers with sliding-window attention keep little more than the window: their slots start at a
 base of their own, and when a slot is full, what the window has passed is dropped and the rest moves to the front.
+Fixed states are kept beside them (:class:`FixedStates`).
 Memory is moved only by the named operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and
 ``restore``, which count what they copy.
 """
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import UsageError
+from edgegen.model.fixed_states import FixedStates
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import Buffer
 from edgegen.model.sliding_window import CHUNK, SlidingWindow
@@ -58,6 +61,7 @@ class KVCache:
         self._windows = windows
         self._classes = [layer.cache_class for layer in spec.layers for _ in ("key", "value")]  # of each array
         self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in range(2 * len(spec.layers))]
+        self._fixed = FixedStates(spec.fixed)
         self._capacity = 0
         self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
         self._views: dict[tuple[int, int], list[Buffer]] = {}
@@ -78,7 +82,7 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes reserved for the KV cache."""
-        return sum(array.nbytes for array in self._arrays)
+        return self._fixed.nbytes + sum(array.nbytes for array in self._arrays)
 
     def reserve(self, slots: int, length: int, tokens: int = 0) -> None:
         """Make room for ``length`` positions in each of ``slots`` slots, and for ``tokens`` in one run; may grow.
@@ -104,9 +108,8 @@ class KVCache:
         """Bytes of ``slots`` slots with room for ``length`` positions."""
         chunk = max(tokens, self._chunk)
         layers = self._spec.layers
-        return slots * sum(
-            self._spec.layer_bytes(layer) * self._room(layer.cache_class, length, chunk) for layer in layers
-        )
+        per_slot = sum(self._spec.layer_bytes(layer) * self._room(layer.cache_class, length, chunk) for layer in layers)
+        return slots * (per_slot + self._fixed.bytes_per_slot)
 
     def make_room(self, first: int, rows: int, tokens: int) -> None:
         """Make room for ``tokens`` more positions in ``rows`` slots from ``first``: grows, and slides, if need be."""
@@ -140,6 +143,7 @@ class KVCache:
             new[: self.slots, :, : held[name]] = valid
             self.copied_bytes += valid.nbytes
             self._arrays[i] = new
+        self._fixed.resize(slots)
         self._capacity, self._chunk = capacity, chunk
         added = np.zeros(max(0, slots - self.slots), np.int32)
         self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
@@ -171,6 +175,7 @@ class KVCache:
                 array[target, :, :held] = array[source, :, :held]
                 self.copied_bytes += array[source, :, :held].nbytes
             bases[target] = bases[source]
+        self._fixed.fork(source, target)
         self.lengths[target] = length
 
     def compact(self, leaver: int, live: int) -> int:
@@ -195,6 +200,7 @@ class KVCache:
             one[...] = other
             other[...] = kept
             self.copied_bytes += 2 * size
+        self._fixed.swap(a, b)
         for numbers in (self.lengths, *self.bases.values()):
             numbers[a], numbers[b] = int(numbers[b]), int(numbers[a])
 
@@ -207,7 +213,7 @@ class KVCache:
             for array, name in zip(self._arrays, self._classes, strict=True)
         )
         self.copied_bytes += sum(array.nbytes for array in arrays)
-        return KVSnapshot(length, bases, arrays)
+        return KVSnapshot(length, bases, arrays, self._fixed.save(slot))
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
         """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this."""
@@ -220,51 +226,86 @@ class KVCache:
             self.copied_bytes += array[slot, :, : held[name]].nbytes
         for name, bases in self.bases.items():
             bases[slot] = snapshot.bases[name]
+        self._fixed.restore(slot, snapshot.states, length)
         self.lengths[slot] = length
 
-    def can_truncate(self, slot: int, length: int) -> bool:
-        """Whether ``slot`` still has every position that attention at ``length`` reads."""
-        return self._shows({name: int(bases[slot]) for name, bases in self.bases.items()}, length)
+    def reach(self, slot: int, length: int) -> int:
+        """The most positions, ``length`` of them or fewer, that ``slot`` can go back to.
 
-    def can_restore(self, snapshot: KVSnapshot, length: int) -> bool:
-        """Whether ``snapshot`` has every position that attention at ``length`` reads."""
-        return self._shows(snapshot.bases, length)
+        Attention there must find every position that it reads, and the fixed states are those of few positions.
+        """
+        if not length:
+            return 0
+        bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
+        return self._reach(bases, self._fixed.positions(slot) if self._spec.fixed else (), length)
+
+    def snapshot_reach(self, snapshot: KVSnapshot, length: int) -> int:
+        """The most positions of ``snapshot``, ``length`` of them or fewer, with which a slot can be filled."""
+        return self._reach(snapshot.bases, sorted(snapshot.states, reverse=True), length)
+
+    def checkpoint(self, slot: int) -> None:
+        """Remember the fixed states of ``slot``, if there are any, so that it can come back to where it is."""
+        self._fixed.checkpoint(slot)
+
+    @contextmanager
+    def running(self, first: int, rows: int, tokens: int) -> Generator[None]:
+        """A run that appends ``tokens`` to each of ``rows`` slots: its end counts them, its failure leaves nothing."""
+        self.copied_bytes += self._fixed.begin(first, rows)
+        yield
+        held = [length + tokens for length in self.lengths[first : first + rows].tolist()]
+        for row, length in enumerate(held, first):
+            self.lengths[row] = length
+        self._fixed.end(first, held)
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget the positions of ``slot`` from ``length`` on; nothing is moved.
+        """Forget the positions of ``slot`` from ``length`` on; only fixed states are moved.
 
         Raises:
-            UsageError: positions in the window before ``length`` are no longer kept. Truncating to 0 always works, and
-                so does forgetting the last ``edgegen.model.sliding_window.BEHIND``.
+            UsageError: positions in the window before ``length`` are no longer kept, or the fixed states there
+                (:meth:`reach`). Truncating to 0 always works, and without fixed states so does forgetting the last
+                ``edgegen.model.sliding_window.BEHIND``.
         """
         if not length:
             self._clear(slot)
-        if length >= self.lengths[slot]:
+        length = min(length, int(self.lengths[slot]))
+        if length == self.lengths[slot] and not self._spec.fixed:
             return
-        if not self.can_truncate(slot, length):
-            kept = {name: int(self.bases[name][slot]) for name in self._windows}
+        if (reach := self.reach(slot, length)) != length:
             raise UsageError(
-                f"slot {slot} of the cache cannot go back to {length} positions: of its {self.lengths[slot]}, layers "
-                f"with a window keep those from {max(kept.values())} on; go back to 0."
+                f"slot {slot} of the cache cannot go back to {length} of its {self.lengths[slot]} positions: layers "
+                f"with a window or a fixed state no longer keep what is needed there; go back to {reach}."
             )
+        self._fixed.go_back(slot, length)
         self.lengths[slot] = length
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
-        """Key and value of every layer (k0, v0, k1, …), slots ``first`` to ``first + count``, as bindable views."""
+        """Key and value of every layer (k0, v0, k1, …), then the fixed states, as bindable views of ``count`` slots
+        from ``first``."""
         key = (first, count)
         if key not in self._views:
-            self._views[key] = [Buffer(array[first : first + count]) for array in self._arrays]
+            views = [Buffer(array[first : first + count]) for array in self._arrays]
+            self._views[key] = views + self._fixed.buffers(first, count)
         return self._views[key]
 
-    def _shows(self, bases: Mapping[str, int], length: int) -> bool:
+    def _reach(self, bases: Mapping[str, int], places: Iterable[int], length: int) -> int:
+        """``places``: where the fixed states are known, the latest first."""
+        fitting = (place for place in places if place <= length) if self._spec.fixed else (length,)
         windows = self._windows.items()
-        return not length or all(bases[name] <= max(0, length - window.size + 1) for name, window in windows)
+        return next(
+            (
+                place
+                for place in fitting
+                if all(bases[name] <= max(0, place - window.size + 1) for name, window in windows)
+            ),
+            0,
+        )
 
     def _arrays_of(self, name: str) -> Iterator[NDArray[Any]]:
         return (array for array, own in zip(self._arrays, self._classes, strict=True) if own == name)
 
     def _clear(self, slot: int) -> None:
         self.lengths[slot] = 0
+        self._fixed.clear(slot)
         for bases in self.bases.values():
             bases[slot] = 0
 

@@ -75,9 +75,9 @@ def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, SlidingWindow]:
 
 
 def bytes_needed(kv: KVSpec, windows: Mapping[str, SlidingWindow], tokens: int) -> int:
-    """Bytes of KV cache of one sequence of ``tokens``, run in chunks of ``CHUNK`` at most."""
+    """Bytes of KV cache of one sequence of ``tokens``, run in chunks of ``CHUNK`` at most, and of its fixed states."""
 
     def positions(name: str) -> int:
         return min(tokens, windows[name].room(CHUNK)) if name in windows else tokens
 
-    return sum(kv.layer_bytes(layer) * positions(layer.cache_class) for layer in kv.layers)
+    return kv.bytes_per_row + sum(kv.layer_bytes(layer) * positions(layer.cache_class) for layer in kv.layers)

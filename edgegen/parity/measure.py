@@ -205,11 +205,19 @@ def _single_steps(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64]) -> 
     Returns the logits [vocab] of the very last position, decoded together, and the largest difference of any.
     """
     first = max(0, len(ids) - _SINGLE_STEPS)
-    cache.truncate(0, first)
+    _go_back(runner, cache, ids, first)
     together = runner.decode(cache, ids[None, first:])[0].copy()
-    cache.truncate(0, first)
+    _go_back(runner, cache, ids, first)
     singles = (runner.decode(cache, ids[None, at : at + 1])[0, 0] for at in range(first, len(ids)))
     return together[-1], max(_difference(single, row) for single, row in zip(singles, together, strict=True))
+
+
+def _go_back(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64], length: int) -> None:
+    """Let the cache hold the first ``length`` of ``ids``, which it holds more of; fixed states are computed again."""
+    start = cache.reach(0, length)
+    cache.truncate(0, start)
+    for at in range(start, length, _BLOCK):
+        runner.decode(cache, ids[None, at : min(at + _BLOCK, length)])
 
 
 def _difference(a: Logits, b: Logits) -> float:

@@ -45,7 +45,7 @@ class DraftModel:
         """
         if reader is not self._reader:
             self._reader, self._history, self._cached = reader, History(), 0
-        self._cached = min(self._cached, self._history.follow(ids), len(ids) - 1)
+        self._cached = self._cache.reach(0, min(self._cached, self._history.follow(ids), len(ids) - 1))
         return len(ids) - self._cached
 
     def read(self, ids: Sequence[int], reader: object) -> Logits | None:
@@ -63,6 +63,7 @@ class DraftModel:
             logits = self._runner.decode(self._cache, np.array([new], np.int64))[0, 0]
         else:
             logits = self._runner.prefill(self._cache, 0, new)
+        self._cache.checkpoint(0)  # proposals that are rejected go back
         self._cached = start + len(new)
         return logits if self._cached == len(ids) else None
 

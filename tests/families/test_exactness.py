@@ -138,11 +138,13 @@ def assert_any_chunking_is_bit_exact(bundle: Bundle, case: Case) -> None:
         np.testing.assert_array_equal(last, whole[np.array(ends) - 1])
 
 
-def walked(run: Runner[Any], ids: list[int], chunks: list[int], capacity: int = 1) -> tuple[Logits, NDArray[np.int8]]:
-    """Decode ids in chunks; logits [t, vocab], and the final KV cache [2 · layers, kv_heads, t, head_dim]."""
+def walked(run: Runner[Any], ids: list[int], chunks: list[int], capacity: int = 1) -> tuple[Logits, NDArray[np.float32]]:
+    """Decode ids in chunks; logits [t, vocab], and the final KV cache and fixed states, one after the other."""
     cache = run.new_cache()
     cache.reserve(1, capacity)
     logits = [
         decoded(run, cache, ids[end - count : end]) for count, end in zip(chunks, accumulate(chunks), strict=True)
     ]
-    return np.concatenate(logits), np.array([buffer.array[0, :, : len(ids)] for buffer in cache.buffers(0, 1)])
+    rows = [buffer.array[0] for buffer in cache.buffers(0, 1)]
+    kept = [row[:, : len(ids)] if row.ndim == 3 else row for row in rows]  # keys and values have positions
+    return np.concatenate(logits), np.concatenate([row.astype(np.float32).ravel() for row in kept])

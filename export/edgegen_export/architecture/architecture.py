@@ -71,9 +71,14 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
     if embedding != d:
         matrices |= {"embed_in": (d, embedding), "head_in": (embedding, d)}
-    for i in range(config.num_layers):
-        attn, mlp = f"layers.{i}.attn", f"layers.{i}.mlp"
-        matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
+    kernels: dict[str, Shape] = {}
+    for i, layer in enumerate(config.layers):
+        attn, mlp, conv = f"layers.{i}.attn", f"layers.{i}.mlp", f"layers.{i}.conv"
+        if layer.conv:
+            matrices |= {f"{conv}.{name}": (d, d) for name in ("b", "c", "v", "out")}
+            kernels[f"{conv}.kernel"] = (d, 1, layer.conv.width)
+        else:
+            matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
         experts = config.experts_of(i)
         if experts is None:
             matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)
@@ -86,7 +91,7 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
 
-    required = {f"{name}.weight": shape for name, shape in matrices.items()}
+    required = {f"{name}.weight": shape for name, shape in (matrices | kernels).items()}
     if isinstance(config.positions, LearnedPositions):
         required["positions.weight"] = (config.positions.rows, d)
     if config.activation == "xielu":
@@ -95,9 +100,9 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
     if config.sinks:
-        required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in range(config.num_layers)}
+        required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in config.attention_layers}
     biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
-    optional = {f"{name}.bias": matrices[name][:1] for name in biased}
+    optional = {f"{name}.bias": (matrices | kernels)[name][:1] for name in (*biased, *kernels)}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
 
@@ -123,7 +128,7 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     if config.qk_norm:
         for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):
             shape = _qk_shape(config.qk_norm, heads, config.head_dim)
-            norms |= {f"layers.{i}.attn.{name}": (config.qk_norm.norm, shape) for i in range(config.num_layers)}
+            norms |= {f"layers.{i}.attn.{name}": (config.qk_norm.norm, shape) for i in config.attention_layers}
     return norms
 
 

@@ -105,16 +105,26 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A gated convolution over the last ``width`` tokens, each channel by itself: ``out(c · conv(b · v))``, where b, c
+    and v are projections of what the layer takes."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """The attention settings of one layer.
+    """The attention settings of one layer, or the convolution that it has instead.
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
-    position, or None for full attention; ``rope``: rotation of queries and keys, or None.
+    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``: instead of
+    attention, None where there is attention.
     """
 
     scale: float
     window: int | None = None
     rope: Rope | None = None
+    conv: ShortConv | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,11 @@ class DecoderConfig:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def attention_layers(self) -> list[int]:
+        """The layers that have attention."""
+        return [i for i, layer in enumerate(self.layers) if layer.conv is None]
 
     def experts_of(self, layer: int) -> Experts | None:
         """The experts of a layer; None where it has a plain MLP."""

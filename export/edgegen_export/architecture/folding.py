@@ -40,7 +40,7 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
 
     # What a norm behind a sublayer takes may be multiplied with anything; what it gives is added.
     normed = any(name.endswith("_post_norm") for name in LAYER_NORMS[config.block])
-    last = ("attn_post_norm", "mlp_post_norm") if normed else ("attn.o", "mlp.down", "shared.down")
+    last = ("attn_post_norm", "mlp_post_norm") if normed else ("attn.o", "conv.out", "mlp.down", "shared.down")
     for i in range(config.num_layers):
         for module in (f"layers.{i}.{name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)

@@ -19,6 +19,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.attention import kv_scale_names
+from edgegen_export.graph.kept_state import kv_layer
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 
@@ -52,7 +53,12 @@ def kv_scales(
     states = [reference.embed(ids[k : k + _ROWS], first[k : k + _ROWS]) for k in range(0, windows, _ROWS)]
     tried = set[str]()
     scales: dict[str, LazyTensor] = {}
-    for layer, cache in enumerate(kv.layers):
+    for layer in range(config.num_layers):
+        if layer not in config.attention_layers:
+            with reference.layer(layer, length) as run:
+                states = [run(x) for x in states]
+            continue
+        cache = kv_layer(kv, layer)
         before, rope = states[0][:1, :2], config.layers[layer].rope
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]

@@ -24,6 +24,7 @@ from edgegen_export.families.helium import HELIUM
 from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.hyperclovax import HYPERCLOVAX
 from edgegen_export.families.internlm3 import INTERNLM3
+from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.llama import LLAMA
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MISTRAL
@@ -92,4 +93,5 @@ FAMILIES: tuple[Architecture, ...] = (
     GLM4,
     APERTUS,
     SEED_OSS,
+    LFM2,
 )

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgegen.bundle.manifest import KVLayer
+from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import expert_mlp, mlp
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.short_conv import short_conv
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
 
@@ -35,7 +37,7 @@ def decoder_block(
     config: DecoderConfig,
     layer: int,
     stream: Stream,
-    cache: KVLayer,
+    kv: KVSpec,
     step: StepInputs,
 ) -> Stream:
     """A decoder layer, by kind of block:
@@ -47,12 +49,17 @@ def decoder_block(
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
+
+    Where the layer has a convolution instead of attention, ``attn`` is that.
     """
     name = f"layers.{layer}"
 
     def attend(x: Value) -> Stream:
+        if config.layers[layer].conv:
+            with g.scope("conv"):
+                return short_conv(g, params, layer, x, *fixed_states(kv, layer))
         with g.scope("attn"):
-            return attention(g, params, config, layer, x, cache, step)
+            return attention(g, params, config, layer, x, kv_layer(kv, layer), step)
 
     def think(x: Value) -> Stream:
         with g.scope("mlp"):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
@@ -21,14 +22,17 @@ HIDDEN_SCALE = "hidden_states.scale"
 
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
-    """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size."""
-    names = [_class_name(layer.window) for layer in config.layers]
+    """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size; and the fixed
+    states of layers that have a convolution."""
+    names = {i: _class_name(config.layers[i].window) for i in config.attention_layers}
     return KVSpec(
         dtype="float32",
         kind="in_place",
         classes={
-            name: CacheClass(layer.window, seqlens=f"seqlens_k.{name}", total=f"total_sequence_length.{name}")
-            for name, layer in zip(names, config.layers, strict=True)
+            name: CacheClass(
+                config.layers[i].window, seqlens=f"seqlens_k.{name}", total=f"total_sequence_length.{name}"
+            )
+            for i, name in names.items()
         },
         layers=tuple(
             KVLayer(
@@ -39,8 +43,14 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
                 past_value=f"past_key_values.{i}.value",
                 present_key=f"present.{i}.key",
                 present_value=f"present.{i}.value",
+                layer=i if len(names) < config.num_layers else None,
             )
-            for i, name in enumerate(names)
+            for i, name in names.items()
+        ),
+        fixed=tuple(
+            FixedState(i, f"past_state.{i}", f"present_state.{i}", (layer.conv.width - 1, config.hidden_size))
+            for i, layer in enumerate(config.layers)
+            if layer.conv
         ),
     )
 
@@ -102,8 +112,8 @@ def _build(
 
     with g.scope("embed"):
         stream = embedding(g, params, config, ids, step.positions)
-    for layer, cache in enumerate(kv.layers):
-        stream = decoder_block(g, params, config, layer, stream, cache, step)
+    for layer in range(config.num_layers):
+        stream = decoder_block(g, params, config, layer, stream, kv, step)
         if with_states:
             state = g.op.Identity(added(g, stream))
             g.output(state_name(layer), state, "float32", ["batch", "tokens", config.hidden_size])

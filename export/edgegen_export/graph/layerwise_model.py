@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 
-from edgegen.bundle.manifest import GraphContract, KVSpec, MatrixFormat
+from edgegen.bundle.layer_state import FixedState
+from edgegen.bundle.manifest import GraphContract, KVLayer, KVSpec, MatrixFormat
 from edgegen.model.ort_session import open_session
 from edgegen.model.rotary import rotary_table
 from edgegen.system import trim_memory
@@ -22,6 +23,7 @@ from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
+from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.stream import Stream, added
@@ -138,22 +140,23 @@ class LayerwiseModel:
         fused name that are quantized, and multiplied as in the bundle.
         """
         params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
-        cache = self._kv.layers[layer]
-        kv_class = self._kv.classes[cache.cache_class]
+        attends = self._config.layers[layer].conv is None
+        cache = kv_layer(self._kv, layer) if attends else None
         g = GraphBuilder(f"layer {layer}")
         rope = self._config.layers[layer].rope
         tables = {rope: self._tables[rope]} if rope else {}
         stream = _inputs(g)
-        classes = {cache.cache_class: kv_class}
+        classes = {cache.cache_class: self._kv.classes[cache.cache_class]} if cache else {}
         step = step_inputs(g, self._config, self._kv.dtype, classes, tables, stream.residual)
-        stream = decoder_block(g, params, self._config, layer, stream, cache, step)
+        stream = decoder_block(g, params, self._config, layer, stream, self._kv, step)
         g.output(_RESULT, added(g, stream), "float32", _SHAPE)
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        run = LayerRun(_with_constants(g.model(), params.constants), self._kv, layer, params.feeds() | rotary, taps)
+        model = _with_constants(g.model(), params.constants)
+        run = LayerRun(model, self._kv, cache, fixed_states(self._kv, layer), params.feeds() | rotary, taps)
         try:
             yield run
         finally:
@@ -206,13 +209,14 @@ class LayerRun:
         self,
         model: ModelProto,
         kv: KVSpec,
-        layer: int,
+        cache: KVLayer | None,
+        states: Sequence[FixedState],
         fixed: Mapping[str, NDArray[Any]],
         taps: Sequence[str],
     ) -> None:
+        """``cache``, ``states``: what the layer keeps, of ``kv``; ``fixed``: inputs that are the same in every run."""
         self._session = open_session(model.SerializeToString(), keep_spinning=False)
-        self._dtype, self._cache = kv.dtype, kv.layers[layer]
-        self._lengths = kv.classes[self._cache.cache_class].length_inputs
+        self._kv, self._cache, self._states = kv, cache, states
         self._fixed = fixed
         self._taps = taps
 
@@ -232,21 +236,22 @@ class LayerRun:
 
     def cached(self, x: Hidden) -> tuple[Hidden, NDArray[Any], NDArray[Any]]:
         """The hidden states after the layer, and keys and values as in the KV cache, [b, kv_heads, t, head_dim]."""
+        assert self._cache is not None, "the layer has no attention"
         result, keys, values = self._run(x, [_RESULT, self._cache.present_key, self._cache.present_value])
         return result, keys, values
 
     def _run(self, x: Hidden, outputs: list[str]) -> list[NDArray[Any]]:
         batch, tokens, _ = x.shape
-        past = np.zeros((batch, self._cache.kv_heads, tokens, self._cache.head_dim), self._dtype)
-        seqlens, total = self._lengths
         feeds: dict[str, NDArray[Any]] = {
             "x": x,
-            self._cache.past_key: past,
-            self._cache.past_value: past,
-            seqlens: np.full(batch, tokens - 1, np.int32),
-            total: np.array(tokens, np.int32),
             GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1)),
+            **{state.past: np.zeros((batch, *state.shape), np.float32) for state in self._states},
         }
+        if (cache := self._cache) is not None:
+            past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), self._kv.dtype)
+            seqlens, total = self._kv.classes[cache.cache_class].length_inputs
+            feeds |= {cache.past_key: past, cache.past_value: past}
+            feeds |= {seqlens: np.full(batch, tokens - 1, np.int32), total: np.array(tokens, np.int32)}
         return self._session.run(outputs, {**feeds, **self._fixed})
 
 

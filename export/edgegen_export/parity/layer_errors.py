@@ -68,7 +68,7 @@ def _states(
         session = OneSession(path, keep_spinning=False)
     finally:
         path.unlink()
-    graphs = _StatesGraph(session, len(variant.kv.layers), shape, scratch)
+    graphs = _StatesGraph(session, model.num_layers, shape, scratch)
     runner = scratch_runner(graphs, variant, model.vocab_size, model.max_context, scratch)
     runner.prefill(runner.new_cache(), 0, ids)
     return [buffer.array[0] for buffer in graphs.buffers]

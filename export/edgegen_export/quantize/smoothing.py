@@ -36,14 +36,18 @@ class Pair:
 
 def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
-    attn, mlp = f"layers.{layer}.attn", f"layers.{layer}.mlp"
+    attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
     pairs: list[Pair] = []
-    if config.clip_qkv is None:  # attention is linear in its values
+    if config.layers[layer].conv:  # what it takes is multiplied with c
+        pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
+    elif config.clip_qkv is None:  # attention is linear in its values
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
     experts = config.experts_of(layer)
     if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
     from_attention = tuple(f"{attn}.{name}" for name in "qkv")
+    if config.layers[layer].conv:
+        from_attention = tuple(f"{conv}.{name}" for name in "bcv")
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
     attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
     match config.block:

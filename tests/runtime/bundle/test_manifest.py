@@ -330,3 +330,54 @@ def test_traced_graphs_have_no_hidden_states(raw: dict[str, Any]) -> None:
     for one in variant["kv"]["classes"].values():
         one |= {"seqlens": None, "total": None}
     assert problems(raw) == ["variants[0].hidden_states: null expected for a cache of kind 'concat'"]
+
+
+FIXED = {"layer": 0, "past": "past.0.conv", "present": "present.0.conv", "shape": [2, 6]}
+
+
+def with_fixed(raw: dict[str, Any], *states: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with fixed states in its first layer, and its keys and values in the second."""
+    kv = raw["variants"][0]["kv"]
+    kv["fixed"] = list(states)
+    kv["layers"][0]["layer"] = 1
+    return raw
+
+
+def test_a_bundle_without_fixed_states_does_not_speak_of_them(raw: dict[str, Any]) -> None:
+    kv = raw["variants"][0]["kv"]
+    assert "fixed" not in kv
+    assert all("layer" not in layer for layer in kv["layers"])
+    states = Manifest.from_json(json.dumps(raw)).variants[0].kv.states
+    assert [(state.layer, state.kind, state.bytes_per_row) for state in states] == [(0, "growing", 0)]
+
+
+def test_what_each_layer_keeps_is_data(raw: dict[str, Any]) -> None:
+    second = {**FIXED, "past": "past.0.more", "present": "present.0.more", "shape": [3]}
+    manifest = Manifest.from_json(json.dumps(with_fixed(raw, FIXED, second)))
+    kv = manifest.variants[0].kv
+    assert [(s.layer, s.kind, s.bytes_per_token, s.bytes_per_row) for s in kv.states] == [
+        (0, "fixed", 0, 2 * 6 * 4),
+        (0, "fixed", 0, 3 * 4),
+        (1, "growing", kv.bytes_per_token, 0),
+    ]
+    assert kv.bytes_per_row == 2 * 6 * 4 + 3 * 4
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_a_windowed_state_says_its_window(raw: dict[str, Any]) -> None:
+    raw["variants"][0]["kv"]["classes"]["full"]["window"] = 7
+    (state,) = Manifest.from_json(json.dumps(raw)).variants[0].kv.states
+    assert (state.kind, state.window) == ("windowed", 7)
+
+
+def test_a_fixed_state_has_sizes(raw: dict[str, Any]) -> None:
+    assert problems(with_fixed(raw, {**FIXED, "shape": [2, 0]}, {**FIXED, "shape": []})) == [
+        "variants[0].kv.fixed[0].shape: positive sizes expected, found [2, 0]",
+        "variants[0].kv.fixed[1].shape: positive sizes expected, found []",
+    ]
+
+
+def test_traced_graphs_have_no_fixed_states(raw: dict[str, Any]) -> None:
+    kv = with_fixed(raw, FIXED)["variants"][0]["kv"]
+    kv["kind"] = "concat"
+    assert any("kv.fixed: none expected" in problem for problem in problems(raw))

@@ -255,19 +255,19 @@ class TestPrefixCache:
         for length in (20, 40):
             cache.add(CachedPrefix.of(range(length), length), self.snapshot(length))
         assert cache.nbytes == 40 * POSITION
-        assert cache.find(np.arange(30), lambda snapshot, length: True)[0] == 30
+        assert cache.find(np.arange(30), lambda snapshot, length: length)[0] == 30
 
     def test_what_was_not_used_for_longest_goes_first(self) -> None:
         cache = PrefixCache(100 * POSITION)
         texts = {n: np.arange(n, n + 40) for n in (0, 100, 200)}
         for n in (0, 100):
             cache.add(CachedPrefix(texts[n], 40), self.snapshot(40))
-        length, snapshot = cache.find(texts[0][:15], lambda snapshot, length: True)
+        length, snapshot = cache.find(texts[0][:15], lambda snapshot, length: length)
         assert length == 15
         assert snapshot is not None
         cache.use(snapshot, length)
         cache.add(CachedPrefix(texts[200], 40), self.snapshot(40))
-        assert [cache.find(texts[n], lambda snapshot, length: True)[0] for n in (0, 100, 200)] == [40, 0, 40]
+        assert [cache.find(texts[n], lambda snapshot, length: length)[0] for n in (0, 100, 200)] == [40, 0, 40]
 
     def test_a_text_that_goes_on_elsewhere_is_kept_no_more(self) -> None:
         cache = PrefixCache(MANY)
@@ -286,5 +286,5 @@ class TestPrefixCache:
     def test_what_cannot_be_restored_is_not_found(self) -> None:
         cache = PrefixCache(MANY)
         cache.add(CachedPrefix.of(range(20), 20), self.snapshot(20))
-        assert cache.find(np.arange(20), lambda snapshot, length: False) == (0, None)
+        assert cache.find(np.arange(20), lambda snapshot, length: 0) == (0, None)
         assert replace(CachedPrefix.of(range(20), 5)).shared_with(np.arange(20)) == 5

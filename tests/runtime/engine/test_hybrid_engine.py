@@ -1,0 +1,207 @@
+"""Engine over a fake model with a fixed state: whatever it asks of the cache, the state is that of the tokens before."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgegen.bundle.layer_state import FixedState
+from edgegen.bundle.manifest import GraphVariant, Phase
+from edgegen.engine.engine import Engine
+from edgegen.engine.finish import CANCELLED
+from edgegen.engine.sequence import SequenceGroup
+from edgegen.model.in_place_runner import InPlaceRunner
+from edgegen.model.ort_session import Binding
+from tests.runtime.engine.test_windowed_engine import Proposals, answer_to, finish, sequence
+from tests.runtime.models import FakeBinding, FakeGraphs, digest_of, fake_variant, random_ids
+
+CONTEXT = 2000
+STATE = FixedState(0, "past_state", "present_state", (2,))
+
+
+def state_of(ids: list[int]) -> tuple[float, float]:
+    """What a run over ``ids`` leaves: a digest of them, exact in float32, and their number."""
+    digest = 0
+    for token in ids:
+        digest = (digest * 31 + token + 1) % 65521
+    return float(digest), float(len(ids))
+
+
+class HybridGraphs(FakeGraphs):
+    def binding(self, phase: Phase) -> Binding:
+        return HybridBinding(self, phase)
+
+
+class HybridBinding(FakeBinding):
+    def run(self) -> None:
+        """The state must be that of the ids in the cache; a run that fails leaves it half written."""
+        a, states = self.arrays, self.arrays[STATE.past]
+        starts = a["position_ids"][:, 0].tolist()
+        for row, start in enumerate(starts):
+            before = a["past.key"][row, 0, :start, 0].astype(int).tolist()
+            assert tuple(states[row].tolist()) == state_of(before)
+        states[...] = np.nan
+        super().run()
+        for row, (start, ids) in enumerate(zip(starts, a["input_ids"].tolist(), strict=True)):
+            states[row] = state_of([*a["past.key"][row, 0, :start, 0].astype(int).tolist(), *ids])
+
+
+def hybrid_variant() -> GraphVariant:
+    variant = fake_variant()
+    (layer,) = variant.kv.layers
+    return replace(variant, kv=replace(variant.kv, layers=(replace(layer, layer=1),), fixed=(STATE,)))
+
+
+def hybrid_engine(
+    graphs: HybridGraphs | None = None, chunk: int = 64, prefix_budget: int | None = None, max_batch_size: int = 8
+) -> Engine:
+    graphs = graphs or HybridGraphs(digest_of)
+    runner = InPlaceRunner(graphs, hybrid_variant(), graphs.vocab_size, CONTEXT)
+    return Engine(runner, chunk, prefix_budget=prefix_budget, max_batch_size=max_batch_size)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=4),
+    chunk=st.sampled_from([2, 7, 64, 128]),
+    new=st.integers(1, 80),
+)
+def test_rows_of_a_batch_have_states_of_their_own(lengths: list[int], chunk: int, new: int) -> None:
+    prompts = [random_ids(length, seed=length) for length in lengths]
+    rows = [sequence(prompt, 1 + (new + 31 * n) % 80) for n, prompt in enumerate(prompts)]
+    finish(hybrid_engine(chunk=chunk), *(SequenceGroup([row]) for row in rows))
+    assert [row.generated for row in rows] == [
+        answer_to(row.ids[: row.params.prompt_length], row.params.max_new_tokens) for row in rows
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    turns=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(1, 60), st.integers(1, 60)), max_size=8
+    ),
+    budget=st.sampled_from([0, None, 1 << 12, 1 << 20]),
+    together=st.booleans(),
+)
+def test_texts_are_gone_on_with_from_a_checkpoint(
+    turns: list[tuple[int, int, int, int]], budget: int | None, together: bool
+) -> None:
+    """Each prompt begins like an earlier text (which one, how far), and has ids of its own."""
+    engine, first = hybrid_engine(prefix_budget=budget), random_ids(200)
+    texts, rows = [first], list[tuple[list[int], int]]()
+    for n, (which, shared, own, new) in enumerate(turns):
+        prompt = [*texts[which % len(texts)][:shared], *random_ids(own, seed=n)]
+        rows.append((prompt, new))
+        texts.append([*prompt, *answer_to(prompt, new)])
+    sequences = [sequence(prompt, new) for prompt, new in rows]
+    for batch in [sequences] if together else [[row] for row in sequences]:
+        finish(engine, *(SequenceGroup([row]) for row in batch))
+    assert [row.generated for row in sequences] == [answer_to(prompt, new) for prompt, new in rows]
+
+
+def test_a_chat_computes_only_what_is_new() -> None:
+    engine, ids = hybrid_engine(), random_ids(300)
+    for turn in range(10):
+        row = sequence(ids, 40)
+        finish(engine, SequenceGroup([row]))
+        assert row.generated == answer_to(ids, 40)
+        if turn:
+            assert row.kv.reused == len(ids) - 21  # all but what the user said, and the last token of the answer
+        ids = [*row.ids, *random_ids(20, seed=turn)]
+
+
+def test_a_chat_whose_template_drops_the_answers_thinking_goes_on_from_the_end_of_the_prompt() -> None:
+    engine, ids = hybrid_engine(), random_ids(300)
+    finish(engine, SequenceGroup([sequence(ids, 40)]))
+    row = sequence([*ids, *random_ids(50, seed=1)], 40)
+    finish(engine, SequenceGroup([row]))
+    assert row.kv.reused == 300
+    assert row.generated == answer_to(row.ids[:350], 40)
+
+
+def test_prompts_that_part_share_the_chunks_before() -> None:
+    engine, system = hybrid_engine(chunk=64), random_ids(250)
+    for n in range(3):
+        row = sequence([*system, *random_ids(40, seed=n)], 10)
+        finish(engine, SequenceGroup([row]))
+        assert row.kv.reused == (192 if n else 0)
+        assert row.generated == answer_to(row.ids[:290], 10)
+
+
+@settings(deadline=None, max_examples=40)
+@given(count=st.integers(1, 40), right=st.integers(0, 40), prompt=st.integers(1, 150))
+def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int) -> None:
+    ids = random_ids(prompt)
+    row = sequence(ids, 60, Proposals(digest_of, count, right))
+    engine = hybrid_engine(chunk=64)
+    finish(engine, SequenceGroup([row]))
+    assert row.generated == answer_to(ids, 60)
+    later = sequence([*row.ids, 7, 8], 20)
+    finish(engine, SequenceGroup([later]))
+    assert later.generated == answer_to([*row.ids, 7, 8], 20)
+
+
+def test_without_the_cache_everything_is_done_again() -> None:
+    ids = random_ids(100)
+    row = sequence(ids, 20, Proposals(digest_of, 5, 2), use_cache=False)
+    finish(hybrid_engine(), SequenceGroup([row]))
+    assert row.generated == answer_to(ids, 20)
+
+
+def test_rows_with_the_same_prompt_begin_where_it_begins() -> None:
+    ids = random_ids(150)
+    first = sequence(ids, 60)
+    others = [sequence(ids, count, source=first) for count in (20, 50)]
+    finish(hybrid_engine(), SequenceGroup([first, *others]))
+    assert [row.generated for row in (first, *others)] == [answer_to(ids, count) for count in (60, 20, 50)]
+
+
+def at_run(left: int, act: Callable[[], None]) -> Callable[[], None]:
+    """Calls ``act`` at the ``left``-th call."""
+    calls = iter(range(1, 10**6))
+    return lambda: act() if next(calls) == left else None
+
+
+@pytest.mark.parametrize("at", range(1, 14))
+@pytest.mark.parametrize("hook", ["before_run", "after_run"])
+def test_a_run_that_fails_is_as_if_it_had_not_been(at: int, hook: str) -> None:
+    """Of several requests each is run by itself then, from the states before; alone, it ends, and others go on."""
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    graphs = HybridGraphs(digest_of)
+    setattr(graphs, hook, at_run(at, fail))
+    rows = [sequence(random_ids(length, seed=length), 8) for length in (70, 90, 30)]
+    engine, groups = hybrid_engine(graphs), [SequenceGroup([row]) for row in rows]
+    for group in groups:
+        engine.add(group)
+    while not all(group.finished for group in groups):
+        engine.step()
+    failed = [row for row in rows if row.error is not None]
+    assert len(failed) <= 1
+    for row in rows:
+        if row not in failed:
+            assert row.generated == answer_to(row.ids[: row.params.prompt_length], 8)
+    again = [sequence([*row.ids, 5, 6], 8) for row in rows]
+    finish(engine, *(SequenceGroup([row]) for row in again))
+    assert [row.generated for row in again] == [answer_to([*row.ids, 5, 6], 8) for row in rows]
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_what_a_cancelled_request_leaves_can_be_gone_on_with(at: int) -> None:
+    graphs = HybridGraphs(digest_of)
+    row = sequence(random_ids(150), 8)
+    engine, group = hybrid_engine(graphs), SequenceGroup([row])
+    graphs.before_run = at_run(at, lambda: engine.cancel(group))
+    engine.add(group)
+    while not group.finished:
+        engine.step()
+    engine.step()
+    assert row.finish == CANCELLED
+    later = sequence([*row.ids, 3, 4, 5], 8)
+    finish(engine, SequenceGroup([later]))
+    assert later.generated == answer_to([*row.ids, 3, 4, 5], 8)

@@ -1,0 +1,146 @@
+"""FixedStates: where a slot can go back to, and that it finds there what was there."""
+
+import numpy as np
+import pytest
+
+from edgegen.bundle.layer_state import FixedState
+from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
+from edgegen.errors import UsageError
+from edgegen.model.fixed_states import CHECKPOINTS, FixedStates
+from edgegen.model.kv_cache import KVCache
+
+SPECS = (FixedState(0, "p0", "n0", (2, 3)), FixedState(2, "p2", "n2", (4,)))
+
+
+def states(slots: int = 2) -> FixedStates:
+    one = FixedStates(SPECS)
+    one.resize(slots)
+    return one
+
+
+def run(one: FixedStates, slot: int, length: int) -> None:
+    """A run that leaves the number ``length`` everywhere."""
+    one.begin(slot, 1)
+    write(one, slot, length)
+    one.end(slot, [length])
+
+
+def write(one: FixedStates, slot: int, value: float) -> None:
+    for buffer in one.buffers(slot, 1):
+        buffer.array[...] = value
+
+
+def value(one: FixedStates, slot: int) -> float:
+    (found,) = {float(x) for buffer in one.buffers(slot, 1) for x in buffer.array.ravel()}
+    return found
+
+
+def test_a_new_slot_is_zero_and_can_go_nowhere() -> None:
+    one = states()
+    assert value(one, 1) == 0
+    assert list(one.positions(1)) == []
+    assert [buffer.array.shape for buffer in one.buffers(0, 2)] == [(2, 2, 3), (2, 4)]
+
+
+def test_a_run_can_be_undone_but_not_two() -> None:
+    one = states()
+    for length in (5, 6, 7):
+        run(one, 0, length)
+    assert list(one.positions(0)) == [7, 6]
+    one.go_back(0, 6)
+    assert value(one, 0) == 6
+    run(one, 0, 9)
+    assert list(one.positions(0)) == [9, 6]
+
+
+def test_what_an_interrupted_run_has_written_is_void() -> None:
+    one = states()
+    run(one, 0, 5)
+    one.begin(0, 1)
+    write(one, 0, np.nan)
+    assert list(one.positions(0)) == [5]
+    one.go_back(0, 5)
+    assert value(one, 0) == 5
+
+
+def test_many_checkpoints_are_thinned_out_and_stay_spread() -> None:
+    one = states()
+    for length in range(1, 101):
+        run(one, 0, length)
+        one.checkpoint(0)
+    kept = [at for at in one.positions(0) if at < 99]
+    assert len(kept) < CHECKPOINTS
+    assert min(kept) < 70
+    assert max(kept) > 95
+    for at in sorted(kept, reverse=True):
+        one.go_back(0, at)
+        assert value(one, 0) == at
+    assert list(one.positions(0)) == [min(kept)]
+
+
+def test_a_checkpoint_stays_what_it_was() -> None:
+    one = states()
+    run(one, 0, 4)
+    one.checkpoint(0)
+    one.fork(0, 1)
+    for slot in (0, 1):
+        run(one, slot, 10)
+        run(one, slot, 20)
+    one.swap(0, 1)
+    saved = one.save(0)
+    assert set(saved) == {4, 20}
+    one.clear(0)
+    assert (value(one, 0), list(one.positions(0))) == (0, [])
+    one.restore(0, saved, 4)
+    assert (value(one, 0), list(one.positions(0))) == (4, [4])
+    one.restore(0, saved, 20)
+    assert (value(one, 0), list(one.positions(0))) == (20, [20, 4])
+    assert value(one, 1) == 20
+
+
+def test_more_slots_keep_what_there_was() -> None:
+    one = states(1)
+    run(one, 0, 5)
+    one.checkpoint(0)
+    run(one, 0, 8)
+    run(one, 0, 9)
+    one.resize(3)
+    assert (value(one, 0), list(one.positions(0)), value(one, 2)) == (9, [9, 8, 5], 0)
+
+
+def test_bytes_are_those_of_states_and_checkpoints() -> None:
+    one, row = states(2), 4 * (6 + 4)
+    assert one.nbytes == 2 * 2 * row
+    run(one, 0, 5)
+    one.checkpoint(0)
+    one.fork(0, 1)  # which shares the checkpoint
+    assert one.nbytes == 2 * 2 * row + row
+    assert one.bytes_per_slot == (2 + CHECKPOINTS) * row
+
+
+def test_without_states_there_is_nothing_to_do() -> None:
+    none = FixedStates(())
+    none.resize(3)
+    assert none.begin(0, 2) == none.nbytes == none.bytes_per_slot == 0
+    assert (none.save(0), none.buffers(0, 3)) == ({}, [])
+
+
+def test_a_cache_says_how_far_back_a_slot_can_go() -> None:
+    layer = KVLayer("full", 1, 1, "pk", "pv", "nk", "nv", layer=1)
+    cache = KVCache(KVSpec("float32", "in_place", {"full": CacheClass(None, "s", "t")}, (layer,), SPECS), 100)
+    cache.reserve(1, 40)
+    for tokens in (10, 10, 1):
+        with cache.running(0, 1, tokens):
+            pass
+        if cache.lengths[0] == 10:
+            cache.checkpoint(0)
+    assert [cache.reach(0, length) for length in (21, 20, 19, 10, 9, 0)] == [21, 20, 10, 10, 0, 0]
+    snapshot = cache.save(0)
+    assert [cache.snapshot_reach(snapshot, length) for length in (21, 20, 10, 9)] == [21, 10, 10, 0]
+    with pytest.raises(UsageError, match="cannot go back to 15 of its 21 positions: .*; go back to 10"):
+        cache.truncate(0, 15)
+    cache.truncate(0, 10)
+    assert cache.lengths[0] == 10
+    with pytest.raises(KeyError), cache.running(0, 1, 3):
+        raise KeyError
+    assert (cache.lengths[0], cache.reach(0, 10)) == (10, 10)
