@@ -96,8 +96,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     warnings.showwarning = _say_warning
-    cast(Any, sys.stdout).reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+    for stream in (sys.stdout, sys.stderr):
+        write_any_character(cast(Any, stream))
     sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def write_any_character(stream: Any) -> None:
+    """UTF-8 into files and pipes, whatever the locale says; on a terminal, ? for a character that it lacks."""
+    if stream.isatty():
+        stream.reconfigure(errors="replace")
+    else:
+        stream.reconfigure(encoding="utf-8", errors="replace")
 
 
 def run(argv: Sequence[str]) -> int:
