@@ -23,6 +23,7 @@ VERBS = {
     "chat": "Talk with a model, or continue a text in turns.",
     "completion": "Print a script that completes commands in a shell.",
     "config": "Show the options in effect, and where they come from.",
+    "doctor": "Show what this machine is, and what is slow on it.",
     "eval": "Compare bundles on the same tests.",
     "export": "Export a checkpoint to a bundle.",
     "generate": "Continue a prompt.",

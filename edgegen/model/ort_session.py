@@ -116,6 +116,11 @@ def runtime_version() -> str:
     return ort.__version__
 
 
+def runtime_providers() -> list[str]:
+    """The execution providers that the installed ONNX Runtime was built with."""
+    return list(cast(Any, ort).get_available_providers())
+
+
 def require_version(minimum: str, what: str = "this bundle") -> None:
     """
     Raises:
