@@ -9,7 +9,7 @@ from edgegen.system import (
     Cores,
     Source,
     available_memory,
-    board,
+    computer,
     cores,
     features,
     governor,
@@ -33,7 +33,7 @@ RUNTIMES = (
 """Distributions that all install the one package ``onnxruntime``."""
 
 _HOT = 80
-"""Degrees Celsius from which boards begin to lower their clock."""
+"""Degrees Celsius from which small computers begin to lower their clock."""
 
 _LITTLE = 400 << 20
 """Bytes that Python, ONNX Runtime and a small model with its KV cache take."""
@@ -87,7 +87,7 @@ class Diagnosis:
     """The facts, and what follows from them.
 
     Attributes:
-        board, processor, features: what the machine is.
+        computer, processor, features: what the machine is.
         kernels: what computes matrices, in the words of :func:`~edgegen.model.kernels.describe_kernels`.
         threads: what a model computes with unless told.
         free_bytes, installed_bytes, limit_bytes: memory; the limit is a container's.
@@ -95,7 +95,7 @@ class Diagnosis:
         throttling: why the processor is or was slowed down.
     """
 
-    board: str | None
+    computer: str | None
     processor: str
     features: tuple[str, ...]
     kernels: str
@@ -115,7 +115,7 @@ def diagnose(kernels: str, onnxruntime: OnnxRuntime, source: Source = LOCAL) -> 
     """The diagnosis of a machine; what it does not tell is None."""
     found = cores(source)
     return Diagnosis(
-        board=board(source),
+        computer=computer(source),
         processor=processor(source),
         features=features(source),
         kernels=kernels,
@@ -227,7 +227,7 @@ def _of_clock(source: Source) -> list[Finding]:
 
 
 _CURES = {
-    "too": "Use the board's own power supply and a short cable.",
+    "too": "Use the computer's own power supply and a short cable.",
     "the": "Cool it: a heat sink or fan; check the power supply.",
     "thr": "Cool it: a heat sink, a fan, or free air around it; fewer `--threads` heat less.",
     "at ": "Cool it: a heat sink, a fan, or free air around it; fewer `--threads` heat less.",

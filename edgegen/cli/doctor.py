@@ -33,7 +33,7 @@ def table(found: Diagnosis) -> str:
     builds = ", ".join(f"{name} {version}" for name, version in runtime.distributions.items())
     rows = {
         "edgegen": f"{edgegen.__version__}, Python {platform.python_version()}, {platform.platform()}",
-        "board": found.board,
+        "computer": found.computer,
         "processor": f"{found.processor} ({', '.join(found.features) or 'features are not told'})",
         "kernels": found.kernels,
         "cores": _cores(found),

@@ -1,4 +1,4 @@
-"""The machine: cores, memory, processor and board, locks and folders; all that depends on the operating system.
+"""The machine: cores, memory, processor, locks and folders; all that depends on the operating system.
 
 Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test gives another.
 """
@@ -15,7 +15,7 @@ from edgegen.system.memory import (
     trim_memory,
 )
 from edgegen.system.processor import (
-    board,
+    computer,
     features,
     governor,
     has_vnni,
@@ -33,7 +33,7 @@ __all__ = [
     "Local",
     "Source",
     "available_memory",
-    "board",
+    "computer",
     "cores",
     "expand_user",
     "features",

@@ -10,8 +10,8 @@ from edgegen.system.cgroup import Group, groups_of
 from edgegen.system.source import LOCAL, Source
 
 _NEARLY = 0.6
-"""A core counts as a performance core if it has so much of the fastest one's capacity: boards of three kinds of cores
-have two fast ones at 0.9 and 1, and a slow one at 0.3 to 0.5."""
+"""A core counts as a performance core if it has so much of the fastest one's capacity: of three kinds of cores
+two are fast, at 0.9 and 1, and one is slow, at 0.3 to 0.5."""
 
 
 @dataclass(frozen=True, slots=True)

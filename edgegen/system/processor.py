@@ -1,4 +1,4 @@
-"""The processor and the board: name, features, second-level cache, temperature, throttling and clock."""
+"""The processor and the computer: name, features, second-level cache, temperature, throttling and clock."""
 
 import os
 from contextlib import suppress
@@ -34,7 +34,7 @@ _ARM_PARTS = {
 _ARM = "0x41"
 
 _WINDOWS_PROCESSOR = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0\ProcessorNameString"
-_WINDOWS_BOARD = r"HKLM\HARDWARE\DESCRIPTION\System\BIOS\System"
+_WINDOWS_COMPUTER = r"HKLM\HARDWARE\DESCRIPTION\System\BIOS\System"
 
 
 @cache
@@ -51,10 +51,10 @@ def processor(source: Source = LOCAL) -> str:
     return name or source.machine
 
 
-def board(source: Source = LOCAL) -> str | None:
-    """What the board or computer calls itself, such as ``Raspberry Pi 5 Model B Rev 1.0``; None: it tells nothing."""
+def computer(source: Source = LOCAL) -> str | None:
+    """What the computer calls itself, such as ``Raspberry Pi 5 Model B Rev 1.0``; None: it tells nothing."""
     if source.system == "win32":
-        parts = [_text(source.call(_WINDOWS_BOARD + name)) for name in ("Manufacturer", "ProductName")]
+        parts = [_text(source.call(_WINDOWS_COMPUTER + name)) for name in ("Manufacturer", "ProductName")]
     elif source.system == "darwin":
         parts = [_text(source.call("hw.model"))]
     else:

@@ -30,7 +30,7 @@ def problems(diagnosis: Diagnosis) -> list[str]:
 
 @pytest.mark.unit
 class TestFindings:
-    def test_there_are_none_on_a_healthy_board(self) -> None:
+    def test_there_are_none_on_a_healthy_computer(self) -> None:
         assert found(pi_5()).findings == []
         assert "Nothing here makes models slow." in table(found(pi_5()))
 
@@ -104,7 +104,7 @@ class TestFindings:
 @pytest.mark.unit
 def test_the_table_has_what_a_machine_tells_and_no_empty_rows() -> None:
     text = table(found(pi_5()))
-    assert "board  Raspberry Pi 5 Model B Rev 1.0" in text
+    assert "computer  Raspberry Pi 5 Model B Rev 1.0" in text
     assert "processor  Cortex-A76 (NEON, dot product)" in text
     assert "memory  7,516 MB free, 8,443 MB installed" in text
     assert "temperature  62 °C" in text
@@ -113,7 +113,7 @@ def test_the_table_has_what_a_machine_tells_and_no_empty_rows() -> None:
     )
     bare = table(found(Recorded("win32", "ARM64")))
     assert "None" not in bare
-    assert "board" not in bare
+    assert "computer" not in bare
 
 
 def test_it_describes_this_machine(edgegen: Edgegen) -> None:

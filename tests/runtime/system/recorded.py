@@ -103,7 +103,7 @@ def _pi(features: str, part: str, variant: str, name: str, throttled: str) -> Re
 
 
 def rock_5() -> Recorded:
-    """An RK3588 board: four Cortex-A55 and four Cortex-A76, whose capacities differ a little."""
+    """An RK3588: four Cortex-A55 and four Cortex-A76, whose capacities differ a little."""
     capacities = [414] * 4 + [1024, 1024, 1002, 1002]
     files = topology((cpu,) for cpu in range(8))
     files |= {f"{CPU}{cpu}/cpu_capacity": f"{capacity}\n" for cpu, capacity in enumerate(capacities)}

@@ -1,10 +1,10 @@
-"""Processor and board on recorded machines: names, features, temperature and throttling."""
+"""Processor and computer on recorded machines: names, features, temperature and throttling."""
 
 import pytest
 
 from edgegen.system import (
     Source,
-    board,
+    computer,
     features,
     governor,
     has_vnni,
@@ -18,7 +18,7 @@ from tests.runtime.system.recorded import Recorded, hybrid_x86, mac, pi_4, pi_5,
 
 
 @pytest.mark.parametrize(
-    ("machine", "name", "of_board"),
+    ("machine", "name", "of_computer"),
     [
         (hybrid_x86(), "12th Gen Intel(R) Core(TM) i5-1240P", "LENOVO 21CBCTO1WW"),
         (pi_5(), "Cortex-A76", "Raspberry Pi 5 Model B Rev 1.0"),
@@ -30,9 +30,9 @@ from tests.runtime.system.recorded import Recorded, hybrid_x86, mac, pi_4, pi_5,
         (Recorded("win32", "ARM64"), "ARM64", None),
     ],
 )
-def test_names_of_processor_and_board(machine: Source, name: str, of_board: str | None) -> None:
+def test_names_of_processor_and_computer(machine: Source, name: str, of_computer: str | None) -> None:
     assert processor(machine) == name
-    assert board(machine) == of_board
+    assert computer(machine) == of_computer
 
 
 def test_a_core_of_another_maker_with_the_number_of_one_of_arms_is_not_named_after_it() -> None:
