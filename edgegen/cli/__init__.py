@@ -32,6 +32,7 @@ VERBS = {
     "rm": "Delete a bundle from the store.",
     "score": "Score texts by their log-probability.",
     "serve": "Serve models over HTTP with OpenAI's API.",
+    "tune": "Measure the fastest options for a bundle here, and keep them.",
     "verify": "Check a bundle's files against its manifest.",
 }
 

@@ -19,6 +19,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import complete_file
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
+from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
@@ -95,7 +96,9 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool)
 
     # A worker has another working folder, and perhaps another store.
     named = bundle.path != expand_user(Path(model))
-    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, engine)
+    # So may its machine be; and a partial output goes on with the KV cache that it was begun with.
+    tuned = engine if ray is not None else tuned_engine_options(model, engine, keep_kv=True)
+    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, tuned)
     with file, _output(output, settings.fingerprint(bundle), force=force) as target:
         lines = target.unanswered(read_lines(file))
         settings = replace(settings, created=target.created)

@@ -18,6 +18,7 @@ from edgegen.cli.option_flags import given_engine_options, given_options, option
 from edgegen.cli.session_file import SessionFile, dropped_note, spoken
 from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
+from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import answer_record
 from edgegen.options.engine import EngineOptions
@@ -103,6 +104,7 @@ def command(
     if GenerationOptions().override(given).logprobs and not as_json and not print_options:
         raise UsageError("log-probabilities are shown with --json only: add it, or leave them out.")
     engine_options = EngineOptions(**given_engine_options())
+    engine_options = tuned_engine_options(model, engine_options, keep_kv=kept is not None)
 
     from edgegen.llm import LLM
     from edgegen.model.kernels import describe_kernels

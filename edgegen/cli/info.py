@@ -15,6 +15,7 @@ from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
 from edgegen.model.kernels import describe_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
+from edgegen.options.tuned import TunedOptions
 from edgegen.parity.report import ParityReport
 from edgegen.system import second_level_cache
 
@@ -43,6 +44,7 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
         "kernels": facts["kernels"],
+        **({"tuned": _tuned(facts["tuned"])} if facts["tuned"] else {}),
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} KV cache "
         f"at {memory['context']} tokens ({_per_token(memory)})",
         "variants": ", ".join(map(_variant, facts["variants"])),
@@ -93,6 +95,7 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         ],
         "disk_bytes": bundle.nbytes,
         "kernels": describe_kernels(),
+        "tuned": asdict(tuned) if (tuned := TunedOptions.read(bundle)) else None,
         "memory": {
             "context": wanted,
             "weights_bytes": manifest.files[variant.weights].size,
@@ -102,6 +105,11 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         },
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _tuned(tuned: Mapping[str, Any]) -> str:
+    """What ``edgegen tune`` has found, in a few words."""
+    return f"{tuned['threads']} threads, prefill chunks of {tuned['prefill_chunk']}, {tuned['kv']} KV cache"
 
 
 def _per_token(memory: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.byte_count import byte_count
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
+from edgegen.cli.tuned_options import tuned_for
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 
@@ -126,7 +127,9 @@ def command(
     with ExitStack() as stack:
         listening = stack.enter_context(listen(options))
         given = dict(zip(names, models, strict=True))
-        installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store)
+        installed = InstalledModels(
+            given, engine, budget=memory_budget, store=not no_store, options_for=tuned_for(engine)
+        )
         stack.enter_context(installed)
         loaded = installed.load_given()
         app = create_app(loaded, options, running=engine.max_batch_size, source=installed)

@@ -1,6 +1,6 @@
 """InstalledModels: loads the bundles of the command line and of the store by name, each with its share of memory."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
@@ -42,12 +42,18 @@ class InstalledModels:
     """
 
     def __init__(
-        self, given: Mapping[str, str], engine: EngineOptions, *, budget: int | None = None, store: bool = True
+        self,
+        given: Mapping[str, str],
+        engine: EngineOptions,
+        *,
+        budget: int | None = None,
+        store: bool = True,
+        options_for: Callable[[Bundle], EngineOptions] | None = None,
     ) -> None:
         """``given``: names or paths of bundles, by the names that clients call them; the first is the default.
 
         ``budget``: bytes of all loaded models; by default most of the memory that is free now. ``store``: the bundles
-        of the store are there too.
+        of the store are there too. ``options_for``: gives a bundle's options, where they are not the ``engine``'s.
 
         Raises:
             BundleError: a given one, or the draft model, is no bundle.
@@ -57,13 +63,14 @@ class InstalledModels:
         self._given = {name: self._store.resolve(reference).absolute() for name, reference in given.items()}
         self._draft = None if engine.draft is None else Bundle.open(self._store.resolve(engine.draft).absolute())
         self._engine = engine
+        self._options_for = options_for or self._as_given
         self._with_store = store
         self._loading = Lock()
         self._loaded = list[LLM]()
         self._closed = False
         bundles = [Bundle.open(folder) for folder in self._given.values()]
         for bundle in bundles:
-            bundle.variant_with(engine.kv)
+            bundle.variant_with(self._options_for(bundle).kv)
         free = available_memory()
         self._budget = int(free * _OF_FREE_MEMORY) if budget is None and free is not None else budget
         needed = self._memory(bundles[0])
@@ -146,7 +153,7 @@ class InstalledModels:
         kv = self._kv(bundle)
         budget = self._engine.kv_budget if self._budget is None else kv
         # Without a budget for prefixes, any other request would make the next turn of a chat a full prefill.
-        engine = replace(self._engine, kv_budget=budget, prefix_cache=self._prefixes(kv))
+        engine = replace(self._options_for(bundle), kv_budget=budget, prefix_cache=self._prefixes(kv))
         with self._loading:
             llm = LLM.load(bundle.path, options=engine, on_progress=self._refuse_when_closed)
             self._loaded = [*(one for one in self._loaded if not one.closed), llm]
@@ -170,7 +177,7 @@ class InstalledModels:
         """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""
         if self._engine.kv_budget is not None:
             return self._engine.kv_budget
-        full = _kv_of_one(bundle, self._engine) * self._engine.max_batch_size
+        full = _kv_of_one(bundle, self._options_for(bundle)) * self._engine.max_batch_size
         if self._budget is None:
             return full
         room = (self._budget - self._fixed(bundle)) * 2 // 3
@@ -179,6 +186,9 @@ class InstalledModels:
     def _prefixes(self, kv: int) -> int:
         """Bytes of KV cache that are kept of finished requests."""
         return kv // 2 if self._engine.prefix_cache is None else self._engine.prefix_cache
+
+    def _as_given(self, bundle: Bundle) -> EngineOptions:
+        return self._engine
 
     def _refuse_when_closed(self, progress: LoadProgress) -> None:
         if self._closed:
