@@ -6,27 +6,18 @@ from dataclasses import replace
 from threading import Lock
 from typing import Self
 
+from edgegen.benchmark.memory_forecast import forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.llm import LLM
-from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import LoadProgress
-from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
 from edgegen.server.models import ModelLoadError
-from edgegen.system import available_memory, second_level_cache
+from edgegen.system import available_memory
 
 _OF_FREE_MEMORY = 0.8
 """The default budget, as a share of what is free at the start: the rest is for prompts, buffers and the system."""
-
-_PACKED = {4: 1.4, 8: 1.15}
-"""Memory of weights, packed by ONNX Runtime, over their size on disk: by bits, as measured; 1 for others.
-
-Kernels of ours read them where they are mapped: that is 1, too."""
-
-_ACTIVATIONS = 32 << 20
-"""Bytes of the activations of one prefill chunk and the tokenizer, in models of the size that small machines run."""
 
 _KV_SHARES = 6
 """A KV cache takes a sixth of the budget at most, and its prefixes half as much, so that several models find room."""
@@ -165,19 +156,14 @@ class InstalledModels:
 
     def _fixed(self, bundle: Bundle) -> int:
         """Bytes beside the KV cache of its requests."""
-        draft = 0 if self._draft is None else self._weights(self._draft) + _kv_of_one(self._draft, EngineOptions())
-        return self._weights(bundle) + _ACTIVATIONS + draft
-
-    def _weights(self, bundle: Bundle) -> int:
-        packed = not runs_kernels(self._engine.kernels)
-        factor = _PACKED.get(bundle.manifest.quantization.linear.bits, 1) if packed else 1
-        return int(bundle.weights_size * factor)
+        return forecast_memory(bundle, self._options_for(bundle), kv=0, draft=self._draft).of_model
 
     def _kv(self, bundle: Bundle) -> int:
         """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""
         if self._engine.kv_budget is not None:
             return self._engine.kv_budget
-        full = _kv_of_one(bundle, self._options_for(bundle)) * self._engine.max_batch_size
+        of_one = kv_bytes(bundle, self._options_for(bundle))(bundle.manifest.model.max_context)
+        full = of_one * self._engine.max_batch_size
         if self._budget is None:
             return full
         room = (self._budget - self._fixed(bundle)) * 2 // 3
@@ -193,9 +179,3 @@ class InstalledModels:
     def _refuse_when_closed(self, progress: LoadProgress) -> None:
         if self._closed:
             raise ModelLoadError("the server is being stopped.")
-
-
-def _kv_of_one(bundle: Bundle, engine: EngineOptions) -> int:
-    """Bytes of the KV cache of one sequence as long as the context."""
-    kv = bundle.variant_with(engine.kv).kv
-    return bytes_needed(kv, windows_of(kv, second_level_cache()), bundle.manifest.model.max_context)
