@@ -13,7 +13,7 @@ from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.cli.flag import complete_bundle
+from edgegen.cli.flag import Flag, complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
 from edgegen.model.kernels import describe_kernels
@@ -25,7 +25,9 @@ from edgegen.parity.report import ParityReport
 @click.command("info")
 @click.argument("bundle", default=DEFAULT_MODEL, shell_complete=complete_bundle)
 @click.option("--context", type=int, help="Tokens of context to give the memory for.  [the model's most]")
-@click.option("--kv", type=click.Choice(get_args(KVDtype)), help="The type of KV cache to give it for.  [the bundle's]")
+@click.option(
+    "--kv", cls=Flag, type=click.Choice(get_args(KVDtype)), help="The type of KV cache to give it for.  [the bundle's]"
+)
 @click.option(
     "--batch", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Sequences at once."
 )

@@ -11,10 +11,12 @@ from edgegen.cli.grouped_help import in_group
 from edgegen.cli.option_flags import given_engine_options
 from edgegen.options.engine import EngineOptions
 
+_BYTES = click.types.convert_type(byte_count)  # one for all verbs
+
 max_memory_flag = click.option(
     "--max-memory",
     metavar="BYTES",
-    type=byte_count,
+    type=_BYTES,
     cls=in_group("Speed and memory", is_common=False),
     help="Stay within this memory, such as 1GB: chooses context, KV cache and prefill chunk.",
 )
