@@ -37,7 +37,7 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         kv, chunk = self.options.kv, self.options.prefill_chunk
-        several = f" of {self.sequences} sequences" if self.sequences > 1 else ""
+        several = f" for {self.sequences} sequences at once" if self.sequences > 1 else ""
         return (
             f"about {_mb(self.forecast.total)} of {_mb(self.limit)} ({describe_forecast(self.forecast)}): "
             f"context of {self.context} tokens{several}, {kv} KV cache, prefill chunks of {chunk}"

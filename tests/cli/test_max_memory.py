@@ -61,7 +61,7 @@ def test_batch_plans_for_its_sequences(edgegen: Edgegen, tmp_path: Path) -> None
     (tmp_path / "cwd" / "prompts.jsonl").write_text('{"prompt": "a"}\n' * 3)
     done = edgegen("batch", "prompts.jsonl", "-o", "-", "--max-memory", "200MB", "--max-new-tokens", "4")
     assert done.returncode == 0, done.stderr
-    assert b"of 8 sequences, int8 KV cache" in done.stderr
+    assert b"for 8 sequences at once, int8 KV cache" in done.stderr
     assert len([json.loads(line) for line in done.stdout.splitlines()]) == 3
 
 

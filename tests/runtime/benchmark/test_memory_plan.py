@@ -88,5 +88,5 @@ def test_what_does_not_fit_is_refused_with_numbers_that_do(int8_bundle: Bundle) 
 def test_it_is_told_in_one_line(int8_bundle: Bundle) -> None:
     text = str(plan_memory(int8_bundle, 10**9, EngineOptions(), batch=2))
     assert text.startswith("about 8")
-    assert f"context of {int8_bundle.manifest.model.max_context} tokens of 2 sequences" in text
+    assert f"context of {int8_bundle.manifest.model.max_context} tokens for 2 sequences at once" in text
     assert text.endswith("int8 KV cache, prefill chunks of 128")
