@@ -23,6 +23,7 @@ VERBS = {
     "chat": "Talk with a model, or continue a text in turns.",
     "completion": "Print a script that completes commands in a shell.",
     "config": "Show the options in effect, and where they come from.",
+    "doctor": "Show what this machine is, and what is slow on it.",
     "eval": "Compare bundles on the same tests.",
     "export": "Export a checkpoint to a bundle.",
     "generate": "Continue a prompt.",
@@ -31,6 +32,7 @@ VERBS = {
     "rm": "Delete a bundle from the store.",
     "score": "Score texts by their log-probability.",
     "serve": "Serve models over HTTP with OpenAI's API.",
+    "tune": "Measure the fastest options for a bundle here, and keep them.",
     "verify": "Check a bundle's files against its manifest.",
 }
 
@@ -96,8 +98,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     warnings.showwarning = _say_warning
-    cast(Any, sys.stdout).reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+    for stream in (sys.stdout, sys.stderr):
+        write_any_character(cast(Any, stream))
     sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def write_any_character(stream: Any) -> None:
+    """UTF-8 into files and pipes, whatever the locale says; on a terminal, ? for a character that it lacks."""
+    if stream.isatty():
+        stream.reconfigure(errors="replace")
+    else:
+        stream.reconfigure(encoding="utf-8", errors="replace")
 
 
 def run(argv: Sequence[str]) -> int:

@@ -18,7 +18,9 @@ from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import complete_file
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.max_memory import max_memory_flag, within_memory
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
+from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
@@ -63,8 +65,9 @@ _COUNT = "{n_fmt} lines  {desc}  {elapsed}"
 @click.option(
     "--force", is_flag=True, cls=in_group("Output"), help="Replace OUTPUT, and a partial OUTPUT of another batch."
 )
+@max_memory_flag
 @help_all
-def command(prompts: str, output: str, model: str, ray: str | None, force: bool) -> int:
+def command(prompts: str, output: str, model: str, ray: str | None, force: bool, max_memory: int | None) -> int:
     """Answer every line of FILE (- is standard input), in order: resumable, and with continuous batching.
 
     A line is a JSON object with a "prompt" or "messages", and any generation option beside it, or a request in OpenAI's
@@ -80,6 +83,8 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool)
     given = {name: value for name, value in options.items() if value is not None}
     check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))
     engine = check.attempt(lambda: EngineOptions(**given_engine_options()))
+    if ray is not None and max_memory is not None:
+        check.problems.append("--max-memory is for this machine: leave it out with --ray, or give --kv-budget.")
     if ray is not None and prompts == "-":
         check.problems.append("--ray reads its lines from a file, in any order: give one.")
     file = check.attempt(lambda: _opened(prompts, output))
@@ -95,7 +100,10 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool)
 
     # A worker has another working folder, and perhaps another store.
     named = bundle.path != expand_user(Path(model))
-    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, engine)
+    # So may its machine be; and a partial output goes on with the KV cache that it was begun with.
+    tuned = engine if ray is not None else tuned_engine_options(model, engine, keep_kv=True)
+    tuned = within_memory(max_memory, model, tuned, batch=engine.max_batch_size, keep_kv=True)
+    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, tuned)
     with file, _output(output, settings.fingerprint(bundle), force=force) as target:
         lines = target.unanswered(read_lines(file))
         settings = replace(settings, created=target.created)

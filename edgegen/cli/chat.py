@@ -10,6 +10,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import DEFAULTS, given_engine_options, given_options, option_flags
+from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
@@ -48,7 +49,7 @@ def command(model: str, system: str | None, completion: bool | None, stats: bool
     # Wrong values are told before the model is loaded.
     given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
     GenerationOptions().override(given)
-    engine_options = EngineOptions(**given_engine_options())
+    engine_options = tuned_engine_options(model, EngineOptions(**given_engine_options()), keep_kv=True)
 
     from edgegen.llm import LLM
 

@@ -16,6 +16,7 @@ from edgegen.cli import VERBS, command_of
 from edgegen.cli.environment import API_KEY, HOME, variables_of, warn_of_misspelt
 from edgegen.cli.flag import Flag
 from edgegen.cli.option_flags import DEFAULTS, default_of, given_engine_options, given_options
+from edgegen.cli.tuned_options import tuned_for
 from edgegen.errors import did_you_mean
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
@@ -24,10 +25,14 @@ from edgegen.system import home_folder, physical_cores
 
 _VERB = "generate"
 
+_TUNED = ("generate", "chat", "batch", "serve")
+_TUNED_BUT_KV = ("chat", "batch")
+"""The verbs that take what ``edgegen tune`` has found, and those that leave the KV cache's type as it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An option of a verb: its value, and what that comes from: flag, its variable, bundle, or default.
+    """An option of a verb: its value, and where that is from: flag, its variable, ``edgegen tune``, bundle, or default.
 
     ``implied`` is what another option brings about, such as sampling with a temperature.
     """
@@ -95,6 +100,9 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
             config = bundle.json(bundle.manifest.generation_config)
             of_bundle = GenerationOptions.from_config(config, bundle.manifest.model.max_context).override(verbs)
         effective = of_bundle.override(asked)
+        tuned = engine
+        if bundle is not None and command.name in _TUNED:
+            tuned = tuned_for(engine, keep_kv=command.name in _TUNED_BUT_KV)(bundle)
         for variable, flag in variables.items():
             assert flag.name
             source = _source(read, flag, variable)
@@ -106,6 +114,8 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
                     source = "implied" if value != before else "bundle" if before != default else "default"
             elif hasattr(engine, flag.name):
                 value = getattr(engine, flag.name)
+                if getattr(tuned, flag.name) != value:
+                    value, source = getattr(tuned, flag.name), "tuned"
                 if value is None and flag.name == "kv" and bundle is not None:
                     value, source = bundle.variant.kv.dtype, "bundle"
                 elif value is None:

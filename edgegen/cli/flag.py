@@ -13,6 +13,7 @@ PREFIX = "EDGEGEN_"
 WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
     "what one command reads, writes or overwrites": (
         *("--file", "--session", "--output", "--force", "--plot", "--parity-plot", "--calibration", "--eval-text"),
+        "--forget",
         *("--text", "--choices", "--pairs"),
     ),
     "what one request says, or what its answer must be": (

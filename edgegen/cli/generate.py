@@ -14,10 +14,12 @@ from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.max_memory import max_memory_flag, within_memory
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.cli.session_file import SessionFile, dropped_note, spoken
 from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
+from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import answer_record
 from edgegen.options.engine import EngineOptions
@@ -71,6 +73,7 @@ _PROMPT = in_group("Prompt")
     "--json", "as_json", is_flag=True, cls=in_group("Output"), help="Print one JSON object instead of streaming."
 )
 @click.option("--stats", is_flag=True, cls=in_group("Output"), help="Print tokens, times and memory to stderr.")
+@max_memory_flag
 @help_all
 def command(
     prompt: str | None,
@@ -83,6 +86,7 @@ def command(
     echo: bool,
     as_json: bool,
     stats: bool,
+    max_memory: int | None,
 ) -> None:
     """Continue PROMPT, a file (-f) or standard input, and stream the text.
 
@@ -103,6 +107,8 @@ def command(
     if GenerationOptions().override(given).logprobs and not as_json and not print_options:
         raise UsageError("log-probabilities are shown with --json only: add it, or leave them out.")
     engine_options = EngineOptions(**given_engine_options())
+    engine_options = tuned_engine_options(model, engine_options, keep_kv=kept is not None)
+    engine_options = within_memory(max_memory, model, engine_options, keep_kv=kept is not None)
 
     from edgegen.llm import LLM
     from edgegen.model.kernels import describe_kernels

@@ -4,29 +4,38 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from textwrap import indent
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from edgegen.benchmark.memory_forecast import forecast_memory
+from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.cli.flag import complete_bundle
+from edgegen.cli.flag import Flag, complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.errors import UsageError
 from edgegen.model.kernels import describe_kernels
-from edgegen.model.sliding_window import bytes_needed, windows_of
+from edgegen.options.engine import EngineOptions
+from edgegen.options.tuned import TunedOptions
 from edgegen.parity.report import ParityReport
-from edgegen.system import second_level_cache
 
 
 @click.command("info")
 @click.argument("bundle", default=DEFAULT_MODEL, shell_complete=complete_bundle)
 @click.option("--context", type=int, help="Tokens of context to give the memory for.  [the model's most]")
+@click.option(
+    "--kv", cls=Flag, type=click.Choice(get_args(KVDtype)), help="The type of KV cache to give it for.  [the bundle's]"
+)
+@click.option(
+    "--batch", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Sequences at once."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(bundle: str, context: int | None, as_json: bool) -> None:
+def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as_json: bool) -> None:
     """Show what BUNDLE (a name or a path) is, and the memory it needs."""
     opened = Bundle.open(BundleStore().resolve(bundle))
-    facts, parity = describe(opened, context), ParityReport.read(opened)
+    facts, parity = describe(opened, context, kv, batch), ParityReport.read(opened)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
@@ -43,8 +52,10 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
         "kernels": facts["kernels"],
+        **({"tuned": _tuned(facts["tuned"])} if facts["tuned"] else {}),
         "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} KV cache "
-        f"at {memory['context']} tokens ({_per_token(memory)})",
+        f"at {_times(batch)}{memory['context']} tokens ({_per_token(memory)})",
+        "process": f"about {_megabytes(memory['process_bytes'])}: {memory['parts']}",
         "variants": ", ".join(map(_variant, facts["variants"])),
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
         f"{parity.tokens} tokens of {parity.text}:",
@@ -55,17 +66,18 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
     click.echo(indent(parity_table(parity), " " * (width + 2)))
 
 
-def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
-    """The facts of a bundle; memory of one sequence of ``context`` tokens, or at the most the model takes.
+def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = None, batch: int = 1) -> dict[str, Any]:
+    """The facts of a bundle; memory of ``batch`` sequences of ``context`` tokens, or at the most the model takes.
 
     Raises:
-        UsageError: a context the model cannot have.
+        UsageError: a context the model cannot have, or a type of KV cache that the bundle has no variant for.
     """
-    manifest, variant = bundle.manifest, bundle.variant
+    manifest, variant = bundle.manifest, bundle.variant_with(kv)
     model, quantization = manifest.model, manifest.quantization
     wanted = model.max_context if context is None else context
     if not 1 <= wanted <= model.max_context:
         raise UsageError(f"--context {wanted}: this model takes 1 to {model.max_context} tokens.")
+    forecast = forecast_memory(bundle, EngineOptions(kv=kv), context=wanted, batch=batch)
     scheme = quantization.scheme
     if quantization.linear.block_size:
         scheme += f", {quantization.linear.bits}-bit blocks of {quantization.linear.block_size}"
@@ -94,16 +106,29 @@ def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
         ],
         "disk_bytes": bundle.nbytes,
         "kernels": describe_kernels(),
+        "tuned": asdict(tuned) if (tuned := TunedOptions.read(bundle)) else None,
         "memory": {
             "context": wanted,
             "weights_bytes": manifest.files[variant.weights].size,
             "kv_bytes_per_token": variant.kv.bytes_per_token,
             "state_bytes_per_row": variant.kv.bytes_per_row,
             "kv_bytes_per_token_with_full_windows": variant.kv.lasting_bytes_per_token,
-            "kv_bytes": bytes_needed(variant.kv, windows_of(variant.kv, second_level_cache()), wanted),
+            "kv_bytes": forecast.kv,
+            "batch": batch,
+            "process_bytes": forecast.total,
+            "parts": describe_forecast(forecast),
         },
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _times(batch: int) -> str:
+    return f"{batch} × " if batch > 1 else ""
+
+
+def _tuned(tuned: Mapping[str, Any]) -> str:
+    """What ``edgegen tune`` has found, in a few words."""
+    return f"{tuned['threads']} threads, prefill chunks of {tuned['prefill_chunk']}, {tuned['kv']} KV cache"
 
 
 def _per_token(memory: Mapping[str, Any]) -> str:

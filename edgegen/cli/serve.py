@@ -9,11 +9,19 @@ import click
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.byte_count import byte_count
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.max_memory import max_memory_flag, rest_of, within_memory
 from edgegen.cli.option_flags import given_engine_options, option_flags
+from edgegen.cli.tuned_options import tuned_engine_options, tuned_for
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 
 _KEY = "EDGEGEN_API_KEY"
+_SERVER = 30_000_000
+"""Bytes of a server beside its models: Starlette, uvicorn, the page, and the buffers of some clients."""
+
+_PREFIXES = 0.5
+"""KV cache of finished requests, as a share of that of running ones."""
+
 _LIMITS = in_group("Server")
 _LESS_COMMON = in_group("Server", is_common=False)
 
@@ -79,6 +87,7 @@ _LESS_COMMON = in_group("Server", is_common=False)
     help="Let requests go on for this time when the server is stopped.",
 )
 @option_flags("serve")
+@max_memory_flag
 @help_all
 def command(
     models: tuple[str, ...],
@@ -94,6 +103,7 @@ def command(
     max_tokens: int | None,
     request_seconds: float,
     grace_seconds: float,
+    max_memory: int | None,
 ) -> None:
     """Serve models over HTTP with OpenAI's and Anthropic's APIs, until Ctrl-C or SIGTERM.
 
@@ -114,10 +124,19 @@ def command(
         autoload=not no_autoload,
         grace_seconds=grace_seconds,
     )
+    if max_memory is not None and memory_budget is not None:
+        raise UsageError("--max-memory and --memory-budget exclude each other: the first counts the whole process.")
     engine = EngineOptions(**given_engine_options())
     names = [Path(model).name or model for model in models]
     if len(set(names)) < len(names):
         raise UsageError("two bundles have the same name: clients could not tell them apart.")
+
+    options_for = tuned_for(engine)
+    if max_memory is not None:
+        first = tuned_engine_options(models[0], engine)
+        batch = engine.max_batch_size
+        engine = within_memory(max_memory, models[0], first, batch=batch, beside=_SERVER, prefixes=_PREFIXES)
+        memory_budget, options_for = rest_of(max_memory, _SERVER), None
 
     from edgegen.server.app import create_app
     from edgegen.server.installed_models import InstalledModels
@@ -126,7 +145,7 @@ def command(
     with ExitStack() as stack:
         listening = stack.enter_context(listen(options))
         given = dict(zip(names, models, strict=True))
-        installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store)
+        installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store, options_for=options_for)
         stack.enter_context(installed)
         loaded = installed.load_given()
         app = create_app(loaded, options, running=engine.max_batch_size, source=installed)

@@ -20,7 +20,7 @@ import onnxruntime as ort
 from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.model.kernels import cannot_load, kernel_library
+from edgegen.model.kernels import cannot_load, describe_kernels, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]
@@ -116,6 +116,11 @@ def runtime_version() -> str:
     return ort.__version__
 
 
+def runtime_providers() -> list[str]:
+    """The execution providers that the installed ONNX Runtime was built with."""
+    return list(cast(Any, ort).get_available_providers())
+
+
 def require_version(minimum: str, what: str = "this bundle") -> None:
     """
     Raises:
@@ -155,7 +160,7 @@ def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kern
     options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
-    if not has_vnni():
+    if not has_vnni() and "vnni" not in describe_kernels():  # Windows leaves it to the library to find out
         # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
     source, rewritten = model if isinstance(model, bytes) else str(model), None

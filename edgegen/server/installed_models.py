@@ -1,32 +1,23 @@
 """InstalledModels: loads the bundles of the command line and of the store by name, each with its share of memory."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
 from typing import Self
 
+from edgegen.benchmark.memory_forecast import forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.llm import LLM
-from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import LoadProgress
-from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
 from edgegen.server.models import ModelLoadError
-from edgegen.system import available_memory, second_level_cache
+from edgegen.system import available_memory
 
 _OF_FREE_MEMORY = 0.8
 """The default budget, as a share of what is free at the start: the rest is for prompts, buffers and the system."""
-
-_PACKED = {4: 1.4, 8: 1.15}
-"""Memory of weights, packed by ONNX Runtime, over their size on disk: by bits, as measured; 1 for others.
-
-Kernels of ours read them where they are mapped: that is 1, too."""
-
-_ACTIVATIONS = 32 << 20
-"""Bytes of the activations of one prefill chunk and the tokenizer, in models of the size that small machines run."""
 
 _KV_SHARES = 6
 """A KV cache takes a sixth of the budget at most, and its prefixes half as much, so that several models find room."""
@@ -42,12 +33,18 @@ class InstalledModels:
     """
 
     def __init__(
-        self, given: Mapping[str, str], engine: EngineOptions, *, budget: int | None = None, store: bool = True
+        self,
+        given: Mapping[str, str],
+        engine: EngineOptions,
+        *,
+        budget: int | None = None,
+        store: bool = True,
+        options_for: Callable[[Bundle], EngineOptions] | None = None,
     ) -> None:
         """``given``: names or paths of bundles, by the names that clients call them; the first is the default.
 
         ``budget``: bytes of all loaded models; by default most of the memory that is free now. ``store``: the bundles
-        of the store are there too.
+        of the store are there too. ``options_for``: gives a bundle's options, where they are not the ``engine``'s.
 
         Raises:
             BundleError: a given one, or the draft model, is no bundle.
@@ -57,13 +54,14 @@ class InstalledModels:
         self._given = {name: self._store.resolve(reference).absolute() for name, reference in given.items()}
         self._draft = None if engine.draft is None else Bundle.open(self._store.resolve(engine.draft).absolute())
         self._engine = engine
+        self._options_for = options_for or self._as_given
         self._with_store = store
         self._loading = Lock()
         self._loaded = list[LLM]()
         self._closed = False
         bundles = [Bundle.open(folder) for folder in self._given.values()]
         for bundle in bundles:
-            bundle.variant_with(engine.kv)
+            bundle.variant_with(self._options_for(bundle).kv)
         free = available_memory()
         self._budget = int(free * _OF_FREE_MEMORY) if budget is None and free is not None else budget
         needed = self._memory(bundles[0])
@@ -146,7 +144,7 @@ class InstalledModels:
         kv = self._kv(bundle)
         budget = self._engine.kv_budget if self._budget is None else kv
         # Without a budget for prefixes, any other request would make the next turn of a chat a full prefill.
-        engine = replace(self._engine, kv_budget=budget, prefix_cache=self._prefixes(kv))
+        engine = replace(self._options_for(bundle), kv_budget=budget, prefix_cache=self._prefixes(kv))
         with self._loading:
             llm = LLM.load(bundle.path, options=engine, on_progress=self._refuse_when_closed)
             self._loaded = [*(one for one in self._loaded if not one.closed), llm]
@@ -158,19 +156,14 @@ class InstalledModels:
 
     def _fixed(self, bundle: Bundle) -> int:
         """Bytes beside the KV cache of its requests."""
-        draft = 0 if self._draft is None else self._weights(self._draft) + _kv_of_one(self._draft, EngineOptions())
-        return self._weights(bundle) + _ACTIVATIONS + draft
-
-    def _weights(self, bundle: Bundle) -> int:
-        packed = not runs_kernels(self._engine.kernels)
-        factor = _PACKED.get(bundle.manifest.quantization.linear.bits, 1) if packed else 1
-        return int(bundle.weights_size * factor)
+        return forecast_memory(bundle, self._options_for(bundle), kv=0, draft=self._draft).of_model
 
     def _kv(self, bundle: Bundle) -> int:
         """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""
         if self._engine.kv_budget is not None:
             return self._engine.kv_budget
-        full = _kv_of_one(bundle, self._engine) * self._engine.max_batch_size
+        of_one = kv_bytes(bundle, self._options_for(bundle))(bundle.manifest.model.max_context)
+        full = of_one * self._engine.max_batch_size
         if self._budget is None:
             return full
         room = (self._budget - self._fixed(bundle)) * 2 // 3
@@ -180,12 +173,9 @@ class InstalledModels:
         """Bytes of KV cache that are kept of finished requests."""
         return kv // 2 if self._engine.prefix_cache is None else self._engine.prefix_cache
 
+    def _as_given(self, bundle: Bundle) -> EngineOptions:
+        return self._engine
+
     def _refuse_when_closed(self, progress: LoadProgress) -> None:
         if self._closed:
             raise ModelLoadError("the server is being stopped.")
-
-
-def _kv_of_one(bundle: Bundle, engine: EngineOptions) -> int:
-    """Bytes of the KV cache of one sequence as long as the context."""
-    kv = bundle.variant_with(engine.kv).kv
-    return bytes_needed(kv, windows_of(kv, second_level_cache()), bundle.manifest.model.max_context)

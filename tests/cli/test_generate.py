@@ -15,7 +15,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.cli import run
+from edgegen.cli import run, write_any_character
 from edgegen.cli.generate import read_prompt
 from edgegen.errors import UsageError
 from edgegen.generation.session import Session
@@ -195,10 +195,27 @@ class TestOutput:
         )
         assert (done.returncode, done.stderr) == (0, b"")
 
-    def test_a_character_the_terminal_lacks_is_no_crash(self, edgegen: Edgegen, model: str) -> None:
-        done = edgegen("generate", "-m", model, "Zoë", "-n", "1", "--echo", PYTHONIOENCODING="ascii")
+    @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-16"])
+    def test_pipes_are_utf_8_whatever_the_locale_says(self, edgegen: Edgegen, model: str, encoding: str) -> None:
+        flags = ("-m", model, "日本", "-n", "1", "--echo")
+        done = edgegen("generate", *flags, "--json", PYTHONIOENCODING=encoding)
         assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout.startswith(b"Zo?")
+        assert json.loads(done.stdout.decode("utf-8"))["prompt"] == "日本"
+        plain = edgegen("generate", *flags, PYTHONIOENCODING=encoding)
+        assert plain.stdout.startswith("日本".encode())
+        wrong = edgegen("generate", "-m", "日本", "a", PYTHONIOENCODING=encoding)
+        assert "日本" in wrong.stderr.decode("utf-8")
+
+    def test_a_character_the_terminal_lacks_is_no_crash(self) -> None:
+        class Terminal(io.TextIOWrapper):
+            def isatty(self) -> bool:
+                return True
+
+        terminal = Terminal(io.BytesIO(), encoding="ascii")
+        write_any_character(terminal)
+        terminal.write("Zoë")
+        terminal.seek(0)
+        assert (terminal.encoding, terminal.read()) == ("ascii", "Zo?")
 
 
 def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:

@@ -137,6 +137,7 @@ SLOW = {
     "evaluating.md",
     "exporting.md",
     "generating.md",
+    "machine.md",
     "performance.md",
     "python.md",
     "quantization.md",

@@ -27,6 +27,7 @@ TERMS = {
     "docs/anthropic-client.md": "anthropic; stream; tools; prefix caching; constrained decoding; chat template",
     "docs/batch.md": "continuous batching; resumed; Ray; throughput",
     "docs/chat.md": "REPL; chat template; base model; KV cache; session; system message; streams",
+    "docs/machine.md": "performance cores; quota; kernels; temperature; throttling; KV cache; prefill chunk; PSS",
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/bundle-format.md": "manifest; KV cache; prefill; decode; block_size; SmoothQuant",
     "docs/cli.md": "KV cache; temperature; beam",

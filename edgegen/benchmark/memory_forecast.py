@@ -1,0 +1,114 @@
+"""MemoryForecast: what a process that runs a bundle will take, part by part, before anything is loaded.
+
+The parts that are no sizes of files were measured (``docs/machine.md``): on Linux x86-64 with Python 3.11.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.kernels import runs_kernels
+from edgegen.model.sliding_window import bytes_needed, windows_of
+from edgegen.options.engine import EngineOptions
+from edgegen.system import second_level_cache
+
+PYTHON = 60_000_000
+"""Python, NumPy, ONNX Runtime, tokenizers and edgegen, before a model is loaded."""
+
+_SESSION = 19_000_000
+"""A session with its threads, the C library's arenas, the engine, and what sampling needs."""
+
+_TOKENIZER = 8
+"""Memory of a tokenizer over the size of its file."""
+
+_STATES = 13
+"""Activations of a token in states of the hidden size: those of the MLP and of attention that live at once."""
+
+_LOGITS = 4
+"""Arrays of the vocabulary for each sequence: logits, candidates, probabilities, order."""
+
+_STOCK = {4: 1.87, 8: 1.46}
+"""Memory of weights, packed by ONNX Runtime's operators, over their size on disk, by bits. Ours read them
+where they are mapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """Bytes of each part.
+
+    Attributes:
+        python: the interpreter and its libraries.
+        weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too.
+        tokenizer: of the vocabulary and the merges.
+        kv: the KV cache.
+        activations: of a prefill chunk, logits, the sessions and the engine.
+        draft: a draft model with its KV cache.
+    """
+
+    python: int
+    weights: int
+    tokenizer: int
+    kv: int
+    activations: int
+    draft: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of the process."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def of_model(self) -> int:
+        """Bytes beside Python and the KV cache: what loading another model adds."""
+        return self.total - self.python - self.kv
+
+
+def forecast_memory(
+    bundle: Bundle,
+    options: EngineOptions,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    kv: int | None = None,
+    draft: Bundle | None = None,
+) -> MemoryForecast:
+    """What a process takes with ``batch`` sequences of ``context`` tokens (the model's most), or with ``kv`` bytes of
+    KV cache.
+
+    Raises:
+        UsageError: the bundle has no variant as ``options`` ask for.
+    """
+    manifest = bundle.manifest
+    if kv is None:
+        kv = batch * kv_bytes(bundle, options)(context or manifest.model.max_context)
+    tokenizer = manifest.files[manifest.tokenizer].size if manifest.tokenizer else 0
+    states = options.prefill_chunk * manifest.model.hidden_size * _STATES
+    of_draft = 0
+    if draft is not None:
+        alone = forecast_memory(draft, EngineOptions(kernels=options.kernels))
+        of_draft = alone.of_model - alone.tokenizer + alone.kv
+    return MemoryForecast(
+        python=PYTHON,
+        weights=_weights(bundle, options),
+        tokenizer=_TOKENIZER * tokenizer,
+        kv=kv,
+        activations=_SESSION + 4 * (states + batch * _LOGITS * manifest.model.vocab_size),
+        draft=of_draft,
+    )
+
+
+def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
+    """A function that gives the bytes of KV cache of one sequence, by its tokens."""
+    kv = bundle.variant_with(options.kv).kv
+    windows = windows_of(kv, second_level_cache())
+    return lambda tokens: bytes_needed(kv, windows, tokens)
+
+
+def _weights(bundle: Bundle, options: EngineOptions) -> int:
+    """Bytes of the weights as they are computed with."""
+    model, linear = bundle.manifest.model, bundle.manifest.quantization.linear
+    size = bundle.manifest.files[bundle.variant_with(options.kv).weights].size
+    if linear.bits >= 16:
+        # Stock operators in float32, with a packed copy of the matrix of logits, which is the embeddings' too.
+        return size * 32 // linear.bits + 4 * model.vocab_size * model.hidden_size
+    return size if runs_kernels(options.kernels) else int(size * _STOCK.get(linear.bits, 1))

@@ -1,0 +1,56 @@
+"""``--max-memory``: the engine options that keep a command within a limit of memory, and the plan on standard error."""
+
+import click
+
+from edgegen.benchmark.memory_forecast import PYTHON
+from edgegen.benchmark.memory_plan import PLANNED, plan_memory
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import BundleStore
+from edgegen.cli.byte_count import byte_count
+from edgegen.cli.grouped_help import in_group
+from edgegen.cli.option_flags import given_engine_options
+from edgegen.options.engine import EngineOptions
+
+_BYTES = click.types.convert_type(byte_count)  # one for all verbs
+
+max_memory_flag = click.option(
+    "--max-memory",
+    metavar="BYTES",
+    type=_BYTES,
+    cls=in_group("Speed and memory", is_common=False),
+    help="Stay within this memory, such as 1GB: chooses context, KV cache and prefill chunk.",
+)
+
+
+def within_memory(
+    limit: int | None,
+    model: str,
+    options: EngineOptions,
+    *,
+    batch: int = 1,
+    beside: int = 0,
+    prefixes: float = 0,
+    keep_kv: bool = False,
+) -> EngineOptions:
+    """``options``, or those of a plan within ``limit`` bytes, which is printed.
+
+    ``keep_kv``: leave the type of the KV cache as it is; the others are those of :func:`plan_memory`.
+
+    Raises:
+        UsageError: the model does not fit.
+        BundleError: there is no such bundle, or it cannot be read.
+    """
+    if limit is None:
+        return options
+    store = BundleStore()
+    bundle = Bundle.open(store.resolve(model))
+    draft = None if options.draft is None else Bundle.open(store.resolve(options.draft))
+    given = {*given_engine_options(), *(("kv",) if keep_kv else ())}
+    plan = plan_memory(bundle, limit, options, given=given, batch=batch, beside=beside, prefixes=prefixes, draft=draft)
+    click.echo(f"edgegen: memory: {plan}.", err=True)
+    return plan.options
+
+
+def rest_of(limit: int, beside: int) -> int:
+    """Bytes for all models of a process, as :func:`within_memory` plans them."""
+    return int(limit * PLANNED) - PYTHON - beside

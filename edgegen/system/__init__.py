@@ -1,0 +1,57 @@
+"""The machine: cores, memory, processor, locks and folders; all that depends on the operating system.
+
+Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test gives another.
+"""
+
+from edgegen.system.cores import Cores, cores, physical_cores
+from edgegen.system.folders import expand_user, home_folder, locked, sync_folder
+from edgegen.system.memory import (
+    available_memory,
+    fresh_memory,
+    installed_memory,
+    memory_limit,
+    peak_memory,
+    proportional_memory,
+    trim_memory,
+)
+from edgegen.system.processor import (
+    computer,
+    features,
+    governor,
+    has_vnni,
+    processor,
+    processor_features,
+    second_level_cache,
+    temperature,
+    throttling,
+)
+from edgegen.system.source import LOCAL, Local, Source
+
+__all__ = [
+    "LOCAL",
+    "Cores",
+    "Local",
+    "Source",
+    "available_memory",
+    "computer",
+    "cores",
+    "expand_user",
+    "features",
+    "fresh_memory",
+    "governor",
+    "has_vnni",
+    "home_folder",
+    "installed_memory",
+    "locked",
+    "memory_limit",
+    "peak_memory",
+    "physical_cores",
+    "processor",
+    "processor_features",
+    "proportional_memory",
+    "second_level_cache",
+    "sync_folder",
+    "temperature",
+    "throttling",
+    "trim_memory",
+]

@@ -1,0 +1,137 @@
+"""Memory: what is free, in a container too, what this process takes, and memory that is mapped and given back."""
+
+import ctypes
+import mmap
+import struct
+import sys
+from contextlib import suppress
+
+from edgegen.system.cgroup import Group, groups_of
+from edgegen.system.cores import macos_number
+from edgegen.system.source import LOCAL, Source
+
+_PRIVATE = 0 if sys.platform == "win32" else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+def available_memory(source: Source = LOCAL) -> int | None:
+    """Bytes of memory that may be used without driving others out; None where the system does not tell.
+
+    On Linux what the kernel calls available, or what the container's limit leaves (cgroup v1 and v2), where files that
+    were not read lately count as free. On Windows what it calls available, on macOS free and inactive pages.
+    """
+    if source.system == "win32":
+        told = source.call("GlobalMemoryStatusEx")
+        return struct.unpack_from("<Q", told, 16)[0] if told else None
+    if source.system == "darwin":
+        return _macos_free(source) or installed_memory(source)
+    free = _kibibytes(source.read("/proc/meminfo"), "MemAvailable:")
+    left = [room for group in groups_of(source, "memory") if (room := _left_in(group)) is not None]
+    known = left if free is None else [*left, free]
+    return min(known) if known else installed_memory(source)
+
+
+def installed_memory(source: Source = LOCAL) -> int | None:
+    """Bytes of memory that the machine has; None where the system does not tell."""
+    if source.system == "win32":
+        told = source.call("GlobalMemoryStatusEx")
+        return struct.unpack_from("<Q", told, 8)[0] if told else None
+    if source.system == "darwin":
+        return macos_number(source, "hw.memsize")
+    return _kibibytes(source.read("/proc/meminfo"), "MemTotal:")
+
+
+def memory_limit(source: Source = LOCAL) -> int | None:
+    """Bytes that a container may take (cgroup v1 and v2), its tightest limit; None without a limit."""
+    limits = [limit for group in groups_of(source, "memory") if (limit := _limit_of(group)) is not None]
+    return min(limits, default=None)
+
+
+_NO_LIMIT = 1 << 60
+"""What cgroup v1 says without a limit is a little below 2 ** 63."""
+
+
+def _limit_of(group: Group) -> int | None:
+    text = (group.read("memory.max" if group.version == 2 else "memory.limit_in_bytes") or "").strip()
+    return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
+
+
+def _left_in(group: Group) -> int | None:
+    """Bytes that a group's limit leaves; files that were not read lately are dropped when memory is needed."""
+    limit = _limit_of(group)
+    of_v2 = group.version == 2
+    used = (group.read("memory.current" if of_v2 else "memory.usage_in_bytes") or "").strip()
+    if limit is None or not used.isdecimal():
+        return None
+    files = _after(group.read("memory.stat"), "inactive_file" if of_v2 else "total_inactive_file") or 0
+    return max(0, limit - int(used) + files)
+
+
+def _macos_free(source: Source) -> int | None:
+    told, page = source.call("host_statistics64"), macos_number(source, "hw.pagesize")
+    if told is None or page is None or len(told) < 16:
+        return None
+    free, _, inactive, _ = struct.unpack_from("<4I", told)
+    return (free + inactive) * page
+
+
+def peak_memory(source: Source = LOCAL) -> int | None:
+    """The most memory this process has held, in bytes; None where the system does not tell."""
+    if source.system == "win32":
+        told = source.call("K32GetProcessMemoryInfo")
+        return struct.unpack_from("<Q", told, 8)[0] if told else None
+    # Linux: getrusage would count what the parent held before this program was started.
+    told = _kibibytes(source.read("/proc/self/status"), "VmHWM:")
+    if told is not None or sys.platform == "win32":
+        return told
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def proportional_memory(source: Source = LOCAL) -> int | None:
+    """This process's share of memory in bytes; None where the system does not tell.
+
+    On Linux its proportional set size (PSS): of a page that several processes hold, to each its part. On macOS the
+    physical footprint, on Windows the working set, which counts a shared page in full.
+    """
+    if source.system == "win32":
+        told = source.call("K32GetProcessMemoryInfo")
+        return struct.unpack_from("<Q", told, 16)[0] if told else None
+    if source.system == "darwin":
+        told = source.call("proc_pid_rusage")
+        return struct.unpack_from("<Q", told, 72)[0] if told and len(told) >= 80 else None
+    return _kibibytes(source.read("/proc/self/smaps_rollup"), "Pss:")
+
+
+def _kibibytes(text: str | None, name: str) -> int | None:
+    told = _after(text, name)
+    return None if told is None else told * 1024
+
+
+def _after(text: str | None, name: str) -> int | None:
+    """The number after a name at the beginning of a line."""
+    for line in (text or "").splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == name and words[1].isdecimal():
+            return int(words[1])
+    return None
+
+
+def fresh_memory(size: int) -> mmap.mmap:
+    """``size`` bytes, at least one, mapped from the system: pages take memory once they are written, and are given back
+    when the object is freed. The C library would keep them, and reuse pages that have been written before.
+
+    Raises:
+        MemoryError: the system has none left.
+    """
+    try:
+        return mmap.mmap(-1, size) if sys.platform == "win32" else mmap.mmap(-1, size, flags=_PRIVATE)
+    except OSError as error:
+        raise MemoryError(f"the system has no {size:,} bytes of memory left: {error.strerror}") from error
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system where the C library keeps it (glibc); elsewhere nothing happens."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,81 @@
+"""Source: where facts of the machine come from, files and calls of the operating system, so that tests can record them.
+
+:class:`Local` asks this machine. Whatever reads a fact takes a source, so every rule about Windows, macOS, a Raspberry
+Pi or a container is tested on any of them.
+"""
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from edgegen.system.macos_calls import call_macos
+from edgegen.system.windows_calls import call_windows
+
+
+class Source(Protocol):
+    """What one machine tells.
+
+    ``system`` is ``sys.platform``: ``linux``, ``win32`` or ``darwin``. ``machine`` is ``platform.machine()``.
+    """
+
+    @property
+    def system(self) -> str: ...
+
+    @property
+    def machine(self) -> str: ...
+
+    def read(self, path: str) -> str | None:
+        """The text of a file; None where it is not there, or cannot be read."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The sorted names in a folder; none where it is not there."""
+        ...
+
+    def allowed_cpus(self) -> frozenset[int]:
+        """The logical CPUs that this process may run on."""
+        ...
+
+    def call(self, question: str) -> bytes | None:
+        """What a call of the system gives, as it gives it; None where there is no such call, or it fails.
+
+        Windows: a function of its API, or a registry value, ``HKLM\\KEY\\VALUE``. macOS: the name of a ``sysctl``, or
+        ``host_statistics64`` and ``proc_pid_rusage``.
+        """
+        ...
+
+
+class Local:
+    """The machine that this process runs on."""
+
+    system: str = sys.platform
+    machine: str = platform.machine()
+
+    def read(self, path: str) -> str | None:
+        try:
+            return Path(path).read_text("utf-8", errors="replace")
+        except (OSError, ValueError):
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in Path(folder).iterdir())
+        except OSError:
+            return []
+
+    def allowed_cpus(self) -> frozenset[int]:
+        if hasattr(os, "sched_getaffinity"):
+            return frozenset(os.sched_getaffinity(0))
+        return frozenset(range(os.cpu_count() or 1))
+
+    def call(self, question: str) -> bytes | None:
+        if sys.platform == "win32":
+            return call_windows(question)
+        if sys.platform == "darwin":
+            return call_macos(question)
+        return None
+
+
+LOCAL = Local()

@@ -1,0 +1,52 @@
+"""call_windows(): raw answers of the Windows API and of the registry, which tests replace by recorded bytes."""
+
+import ctypes
+import struct
+import sys
+
+_PROCESSOR_CORES = 0
+_CPU_RATE_CONTROL = 15
+
+
+def call_windows(question: str) -> bytes | None:
+    """What Windows answers, as :meth:`~edgegen.system.source.Source.call` says; None on other systems."""
+    if sys.platform != "win32":
+        return None
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+    process = ctypes.c_void_p(-1)  # what GetCurrentProcess gives
+    if question.startswith("HKLM\\"):
+        return _registry(question)
+    if question == "GetLogicalProcessorInformationEx":
+        size = ctypes.c_uint32(0)
+        kernel.GetLogicalProcessorInformationEx(_PROCESSOR_CORES, None, ctypes.byref(size))
+        room = ctypes.create_string_buffer(max(1, size.value))
+        done = kernel.GetLogicalProcessorInformationEx(_PROCESSOR_CORES, room, ctypes.byref(size))
+        return room.raw[: size.value] if done else None
+    if question == "GetProcessAffinityMask":
+        own, of_system = ctypes.c_size_t(0), ctypes.c_size_t(0)
+        done = kernel.GetProcessAffinityMask(process, ctypes.byref(own), ctypes.byref(of_system))
+        return struct.pack("<Q", own.value) if done else None
+    if question == "JobObjectCpuRateControlInformation":
+        room = ctypes.create_string_buffer(8)
+        done = kernel.QueryInformationJobObject(None, _CPU_RATE_CONTROL, room, 8, None)
+        return room.raw if done else None
+    if question == "GlobalMemoryStatusEx":
+        room = ctypes.create_string_buffer(struct.pack("<I", 64), 64)
+        return room.raw if kernel.GlobalMemoryStatusEx(room) else None
+    if question == "K32GetProcessMemoryInfo":
+        room = ctypes.create_string_buffer(struct.pack("<I", 72), 72)
+        return room.raw if kernel.K32GetProcessMemoryInfo(process, room, 72) else None
+    return None
+
+
+def _registry(question: str) -> bytes | None:
+    if sys.platform != "win32":
+        return None
+    import winreg
+
+    key, _, name = question.removeprefix("HKLM\\").rpartition("\\")
+    try:
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as opened:
+            return str(winreg.QueryValueEx(opened, name)[0]).encode()
+    except OSError:
+        return None

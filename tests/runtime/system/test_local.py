@@ -1,0 +1,110 @@
+"""The machine that the tests run on: its cores, memory and folders."""
+
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgegen.system import (
+    available_memory,
+    expand_user,
+    fresh_memory,
+    home_folder,
+    installed_memory,
+    peak_memory,
+    physical_cores,
+    processor,
+    proportional_memory,
+    second_level_cache,
+    trim_memory,
+)
+
+LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU affinity")
+
+
+pytestmark = pytest.mark.usefixtures("all_cores")
+
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@LINUX
+def test_affinity_is_respected() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from edgegen.system import physical_cores; print(physical_cores())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_there_is_at_least_one_core_and_no_more_than_cpus() -> None:
+    assert 1 <= physical_cores() <= CPUS
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell shares of memory")
+def test_the_share_of_memory_follows_what_is_held_and_is_below_the_peak() -> None:
+    before = proportional_memory()
+    held = mmap.mmap(-1, 1 << 25)  # of the system's, and not what the process has freed before
+    held.write(os.urandom(1 << 16) * 512)
+    after, peak = proportional_memory(), peak_memory()
+    assert before is not None
+    assert after is not None
+    assert peak is not None
+    assert after - before > len(held) / 2
+    assert after <= peak + (1 << 20)
+
+
+def test_some_memory_is_free_and_no_more_than_is_installed() -> None:
+    free, installed = available_memory(), installed_memory()
+    assert free is None or free > 1 << 26
+    assert free is None or installed is None or free <= installed
+
+
+def test_the_processor_has_a_name_of_one_line() -> None:
+    assert processor()
+    assert "\n" not in processor()
+
+
+def test_giving_memory_back_never_fails() -> None:
+    trim_memory()
+
+
+def test_the_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("EDGEGEN_HOME", "~/models")
+    assert home_folder() == tmp_path / "models"
+    monkeypatch.setenv("EDGEGEN_HOME", "")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert home_folder().name == "edgegen"
+    assert tmp_path in home_folder().parents
+
+
+def test_a_home_that_nobody_knows_stays_as_it_is_written() -> None:
+    assert expand_user(Path("~nobody-at-all/x")) == Path("~nobody-at-all/x")
+
+
+def test_the_second_level_cache_is_what_the_c_library_says() -> None:
+    size = second_level_cache()
+    assert size is None or 1 << 15 <= size <= 1 << 30
+    if sys.platform == "linux" and (tool := shutil.which("getconf")):
+        told = subprocess.run([tool, "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=False).stdout.strip()
+        assert str(size or 0) == (told or "0")
+
+
+def test_fresh_memory_is_empty_and_takes_none_until_it_is_written() -> None:
+    before = proportional_memory()
+    memory = fresh_memory(1 << 28)
+    assert (memory[0], memory[-1]) == (0, 0)
+    if before is not None:
+        assert (proportional_memory() or 0) - before < 1 << 24
+    memory[5] = 7
+    assert memory[5] == 7
+
+
+def test_what_the_system_does_not_have_is_said() -> None:
+    with pytest.raises(MemoryError, match="the system has no 4,611,686,018,427,387,904 bytes of memory left"):
+        fresh_memory(1 << 62)

@@ -1,0 +1,83 @@
+"""Memory on recorded machines: free, in containers too, at most, and this process's share."""
+
+import pytest
+
+from edgegen.system import Source, available_memory, installed_memory, memory_limit, peak_memory, proportional_memory
+from tests.runtime.system.recorded import Recorded, mac, pi_5, windows
+
+MEMINFO = {"/proc/meminfo": "MemTotal: 9000000 kB\nMemFree: 1 kB\nMemAvailable:    4000000 kB\n"}
+FREE = 4_000_000 * 1024
+V2 = "/sys/fs/cgroup/memory."
+V1 = "/sys/fs/cgroup/memory/memory."
+
+
+@pytest.mark.parametrize(
+    ("machine", "free", "installed"),
+    [
+        (pi_5(), 7_340_032 * 1024, 8_245_248 * 1024),
+        (windows(), 9_912_344_576, 16_890_011_648),
+        (mac(), (74_211 + 298_114) * 16_384, 17_179_869_184),
+        (Recorded(), None, None),
+        (Recorded("win32"), None, None),
+        (Recorded("darwin"), None, None),
+    ],
+    ids=["pi", "windows", "mac", "untold", "untold-windows", "untold-mac"],
+)
+def test_free_and_installed_memory(machine: Source, free: int | None, installed: int | None) -> None:
+    assert available_memory(machine) == free
+    assert installed_memory(machine) == installed
+
+
+@pytest.mark.parametrize(
+    ("files", "expected", "limit"),
+    [
+        ({}, FREE, None),
+        ({V2 + "max": "max\n", V2 + "current": "5", V2 + "stat": "inactive_file 1\n"}, FREE, None),
+        (
+            {V2 + "max": "1000000", V2 + "current": "900000", V2 + "stat": "anon 7\ninactive_file 300000\nslab 1\n"},
+            400_000,
+            1_000_000,
+        ),
+        ({V2 + "max": "1000", V2 + "current": "2000", V2 + "stat": "inactive_file 0\n"}, 0, 1000),
+        ({V2 + "max": "1000000", V2 + "current": "900000"}, 100_000, 1_000_000),
+        ({V1 + "limit_in_bytes": "9223372036854771712\n", V1 + "usage_in_bytes": "5\n"}, FREE, None),
+        (
+            {
+                V1 + "limit_in_bytes": "1000000\n",
+                V1 + "usage_in_bytes": "700000\n",
+                V1 + "stat": "inactive_file 1\ntotal_inactive_file 200000\n",
+            },
+            500_000,
+            1_000_000,
+        ),
+        (
+            {
+                "/proc/self/cgroup": "0::/user.slice/app.scope\n",
+                "/sys/fs/cgroup/user.slice/memory.max": "3000000",
+                "/sys/fs/cgroup/user.slice/memory.current": "2800000",
+                "/sys/fs/cgroup/user.slice/app.scope/memory.max": "1000000",
+                "/sys/fs/cgroup/user.slice/app.scope/memory.current": "100000",
+            },
+            200_000,
+            1_000_000,
+        ),
+    ],
+    ids=["none", "v2 no limit", "v2 files are free", "v2 beyond", "v2 no stat", "v1 no limit", "v1", "parents"],
+)
+def test_free_memory_is_what_the_container_leaves(files: dict[str, str], expected: int, limit: int | None) -> None:
+    machine = Recorded(files=MEMINFO | files)
+    assert available_memory(machine) == expected
+    assert memory_limit(machine) == limit
+
+
+def test_what_a_process_takes_on_each_system() -> None:
+    assert (peak_memory(windows()), proportional_memory(windows())) == (312_000_512, 287_002_624)
+    assert proportional_memory(mac()) == 271_433_728
+    files = {
+        "/proc/self/status": "Name:\tpython3\nVmPeak:\t  900000 kB\nVmHWM:\t  204800 kB\n",
+        "/proc/self/smaps_rollup": "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  200000 kB\nPss:  102400 kB\n",
+    }
+    linux = Recorded(files=files)
+    assert (peak_memory(linux), proportional_memory(linux)) == (204_800 * 1024, 102_400 * 1024)
+    assert proportional_memory(Recorded()) is None
+    assert peak_memory(Recorded("win32")) is None
