@@ -62,6 +62,7 @@ def kv_scales(
                 if rope:
                     rotated = rotated_reach(keys[..., : rope.dim], rope, config.max_positions)
                     reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
+                del keys, values  # or the next windows' come on top
                 most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
             scales[name] = LazyTensor.from_array(_scales(greatest))
