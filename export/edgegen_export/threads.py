@@ -1,9 +1,13 @@
 """in_threads(): a function over many items on all cores, its results in their order whatever thread is faster."""
 
+import ctypes
+import importlib.util
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar
 
 from edgegen.system import physical_cores
 
@@ -16,10 +20,11 @@ def in_threads(
 ) -> Generator[Result]:
     """``function`` of each of ``items``, in their order; items are taken only a few ahead, for they may be large.
 
-    ``workers``: threads, by default one per physical core. NumPy frees the interpreter while it computes.
+    ``workers``: threads, by default one per physical core. NumPy frees the interpreter while it computes, and its
+    matrix products take no threads of their own meanwhile.
     """
     count = workers or physical_cores()
-    with ThreadPoolExecutor(count) as threads:
+    with _one_thread_per_product(), ThreadPoolExecutor(count) as threads:
         pending = deque[Future[Result]]()
         for item in items:
             pending.append(threads.submit(function, item))
@@ -27,3 +32,37 @@ def in_threads(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+_lock, _users, _before = Lock(), 0, 0
+
+
+@contextmanager
+def _one_thread_per_product() -> Generator[None]:
+    """OpenBLAS, where NumPy comes with it, limited to the thread that calls it: its own threads would wait for each
+    other, and how a product is shared among them may change its last bits."""
+    global _users, _before
+    if (blas := _openblas()) is None:
+        yield
+        return
+    with _lock:
+        if not _users:
+            _before = int(blas.scipy_openblas_get_num_threads64_())
+            blas.scipy_openblas_set_num_threads64_(1)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                blas.scipy_openblas_set_num_threads64_(_before)
+
+
+def _openblas() -> Any:
+    """The library as it is loaded with NumPy's linear algebra; None where that is another one."""
+    spec = importlib.util.find_spec("numpy.linalg._umath_linalg")
+    if spec is None or spec.origin is None:
+        return None
+    library = ctypes.CDLL(spec.origin)
+    return library if hasattr(library, "scipy_openblas_set_num_threads64_") else None

@@ -70,6 +70,7 @@ def kv_scales(
                     turning = np.divide(keys[..., : rope.dim], later[: rope.dim], dtype=np.float32)
                     rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
                     reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
+                del keys, values  # or the next windows' come on top
                 most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
             scales[name] = LazyTensor.from_array(_scales(greatest))

@@ -23,12 +23,16 @@ from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
 from edgegen_export.scratch import Scratch
+from edgegen_export.threads import in_threads
 
 ROWS, ROWS_FOR_HESSIANS = 2, 4
 """Rows of the calibration text that are run together: few take little memory, many touch a Hessian less often."""
 
 SAMPLES = 16
 """Inputs kept of each row, to see what rounding them costs, and the keys they make."""
+
+_HESSIAN_ROWS = 384
+"""Rows of a Hessian that are computed at once; what is below its diagonal is not."""
 
 _HEAD_ROWS = 4096
 """Rows of the head on which the rounding of its inputs is judged."""
@@ -40,7 +44,8 @@ Modules = tuple[str, ...]
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerMatrix:
     """A matrix of ``layer`` by its fused ``name``, smoothed; ``form``: the format whose blocks its inputs bear;
-    ``hessian``: ``x.T @ x`` of its inputs, where wanted; ``changed``: the layer's tensors that smoothing changed."""
+    ``hessian``: the upper triangle of ``x.T @ x`` of its inputs, where wanted; ``changed``: the layer's tensors that
+    smoothing changed."""
 
     layer: int
     name: str
@@ -161,11 +166,12 @@ class LayerWalk:
         for x in self._states:
             y, tapped = run.tapped(x)
             _refuse_not_finite(y, *tapped.values())
-            for name, array in tapped.items():
+            for name in tapped:
                 if name not in inputs:
-                    inputs[name] = self._inputs(array.shape[1])
-                inputs[name].add(array, len(x))
+                    inputs[name] = self._inputs(tapped[name].shape[1])
+                inputs[name].add(tapped[name], len(x))
             x[...] = y
+            del y, tapped  # or the next rows' come on top
         return inputs
 
     def _inputs(self, columns: int) -> "_Inputs":
@@ -187,7 +193,8 @@ class LayerWalk:
 
 @dataclass(slots=True)
 class _Inputs:
-    """Of what one matrix takes: the greatest magnitude of each channel, some of it, and ``x.T @ x`` where wanted."""
+    """Of what one matrix takes: the greatest magnitude of each channel, some of it, and where wanted the upper triangle
+    of ``x.T @ x``."""
 
     hessian: Floats | None
     largest: Floats
@@ -198,7 +205,7 @@ class _Inputs:
         np.maximum(self.largest, np.abs(x).max(axis=0), out=self.largest)
         self.samples.append(x[:: max(1, len(x) // (SAMPLES * rows))].copy())
         if self.hessian is not None:
-            self.hessian += x.T @ x
+            _add_products(self.hessian, x)
 
     def divide(self, factors: Floats) -> None:
         self.largest /= factors
@@ -207,6 +214,17 @@ class _Inputs:
         if self.hessian is not None:
             self.hessian /= factors
             self.hessian /= factors[:, None]
+
+
+def _add_products(hessian: Floats, x: Floats) -> None:
+    """Add the upper triangle of ``x.T @ x``, some rows at a time, for x [n, k]."""
+
+    def add(first: int) -> None:
+        last = first + _HESSIAN_ROWS
+        hessian[first:last, first:] += x[:, first:last].T @ x[:, first:]
+
+    for _ in in_threads(add, range(0, len(hessian), _HESSIAN_ROWS)):
+        pass
 
 
 def _refuse_not_finite(*arrays: Floats) -> None:

@@ -203,7 +203,11 @@ class HeadSlab:
 
 
 class LayerRun:
-    """One layer of the model, ready to run over hidden states."""
+    """One layer of the model, ready to run over hidden states.
+
+    ONNX Runtime's arrays keep the whole arena that they lie in, a hundred megabytes, beyond the session: states, which
+    are kept, are copies.
+    """
 
     def __init__(
         self,
@@ -226,10 +230,11 @@ class LayerRun:
 
     def __call__(self, x: Hidden) -> Hidden:
         """Hidden states [b, t, d] before the layer → after it."""
-        return self._run(x, [_RESULT])[0]
+        return self._run(x, [_RESULT])[0].copy()
 
     def tapped(self, x: Hidden) -> tuple[Hidden, dict[str, Hidden]]:
-        """The hidden states after the layer, and the inputs [b · t, columns] of the tapped modules, by fused name."""
+        """The hidden states after the layer, and the inputs [b · t, columns] of the tapped modules, by fused name; all
+        for the moment, since they keep the session's arena."""
         result, *inputs = self._run(x, [_RESULT, *(f"{_TAP}{tap}" for tap in self._taps)])
         flat = (array.reshape(-1, array.shape[-1]) for array in inputs)
         return result, dict(zip(self._taps, flat, strict=True))
@@ -238,7 +243,7 @@ class LayerRun:
         """The hidden states after the layer, and keys and values as in the KV cache, [b, kv_heads, t, head_dim]."""
         assert self._cache is not None, "the layer has no attention"
         result, keys, values = self._run(x, [_RESULT, self._cache.present_key, self._cache.present_value])
-        return result, keys, values
+        return result.copy(), keys, values
 
     def _run(self, x: Hidden, outputs: list[str]) -> list[NDArray[Any]]:
         batch, tokens, _ = x.shape

@@ -5,6 +5,8 @@ Transformers", 2022 (arXiv:2210.17323). A block's scales are searched when its t
 behind are updated for many columns at once: touching them is what takes the time.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,19 +17,20 @@ from edgegen_export.quantize.scale_search import search_scales
 from edgegen_export.scratch import Scratch
 from edgegen_export.threads import in_threads
 
-Doubles = NDArray[np.float64]
-
 DAMPING = 0.01
 """Share of the mean of the Hessian's diagonal that is added to it."""
 
-_SLAB = 8 << 20
+_SLAB = 10 << 20
 """Bytes of the rows that are rounded together: a block of their columns is to stay in the processor's cache."""
 
 _WORKERS = max(1, min(4, physical_cores() // 2))
 """Threads of a matrix, which is rounded to two formats at once; each holds some slabs."""
 
-_TOGETHER = 128
-"""Columns whose errors the columns behind them are told of at once."""
+_TOGETHER, _NEAR = 128, 8
+"""Columns whose errors the columns behind them are told of at once: those of other blocks, and those of their own."""
+
+_PANEL = 256
+"""Rows of a triangular matrix that are multiplied at once, up to their last column."""
 
 
 def gptq(
@@ -60,7 +63,8 @@ def gptq(
         scales[here], zeros[here] = rows.scales.T, rows.zeros.T
         return lost
 
-    lost = sum(in_threads(rounded, weight.slabs(_SLAB), _WORKERS), 0.0)
+    slabs = -(-4 * n * weight.shape[1] // _SLAB)  # of equal size, for a small one takes as many steps as a large one
+    lost = sum(in_threads(rounded, weight.slabs(4 * weight.shape[1] * -(-n // slabs)), _WORKERS), 0.0)
     return Blocks(codes, scales, None if symmetric else zeros, bits, weight.shape[1], lost=lost)
 
 
@@ -70,6 +74,7 @@ class _Rows:
     def __init__(self, weight: Floats, factor: Floats, bits: int, block_size: int, *, symmetric: bool) -> None:
         n = len(weight)
         self._todo = in_blocks(weight, block_size).reshape(n, -1).T.copy()
+        self._told = np.empty((min(_TOGETHER, len(self._todo)), n), np.float32)
         self._factor, self._bits, self._block_size, self._symmetric = factor, bits, block_size, symmetric
         self.codes = np.empty(self._todo.shape, np.uint8)
         self.scales = np.empty((len(self._todo) // block_size, n), np.float32)
@@ -81,8 +86,8 @@ class _Rows:
         for start in range(first, last, self._block_size):
             stop = start + self._block_size
             self._round_block(start, stop, here := errors[start - first : stop - first])
-            self._todo[stop:last] -= self._factor[start:stop, stop:last].T @ here
-        self._todo[last:] -= self._factor[first:last, last:].T @ errors
+            self._tell(here, slice(start, stop), range(stop, last))
+        self._tell(errors, slice(first, last), range(last, len(self._todo)))
         return float(np.einsum("kn,kn->n", errors, errors).sum(dtype=np.float64))
 
     def _round_block(self, start: int, stop: int, errors: Floats) -> None:
@@ -90,50 +95,75 @@ class _Rows:
         part, upper = self._todo[start:stop], self._factor[start:stop, start:stop]
         importance: Floats = np.diagonal(upper) ** -2
         scale, zero = search_scales(part, importance, self._bits, symmetric=self._symmetric)
-        block, highest = start // self._block_size, np.float32(2**self._bits - 1)
+        block = start // self._block_size
         self.scales[block], self.zeros[block] = scale, zero
-        code, told = np.empty_like(scale), np.empty_like(part)
-        for i, column in enumerate(part):
-            np.divide(column, scale, out=code)
-            np.rint(code, out=code)
-            code += zero
-            np.maximum(code, 0, out=code)
-            np.minimum(code, highest, out=code)
-            self.codes[start + i] = code
-            code -= zero
-            code *= scale
-            np.subtract(column, code, out=errors[i])
-            errors[i] /= upper[i, i]
-            part[i + 1 :] -= np.multiply(upper[i, i + 1 :, None], errors[i], out=told[i + 1 :])
+        least, most, inverse = -zero, np.float32(2**self._bits - 1) - zero, 1 / np.diagonal(upper)
+        steps, told = np.empty_like(part), np.empty_like(part[:_NEAR])
+        for first in range(0, len(part), _NEAR):
+            last = min(first + _NEAR, len(part))
+            for i in range(first, last):
+                step, error = steps[i], errors[i]
+                np.divide(part[i], scale, out=step)
+                np.rint(step, out=step)
+                np.maximum(step, least, out=step)
+                np.minimum(step, most, out=step)
+                np.multiply(step, scale, out=error)
+                np.subtract(part[i], error, out=error)
+                error *= inverse[i]
+                if i + 1 < last:
+                    part[i + 1 : last] -= np.multiply(upper[i, i + 1 : last, None], error, out=told[: last - i - 1])
+            part[last:] -= upper[first:last, last:].T @ errors[first:last]
+        steps += zero
+        self.codes[start:stop] = steps
+
+    def _tell(self, errors: Floats, rows: slice, columns: range) -> None:
+        """Take the ``errors`` of the columns ``rows`` out of ``columns``, some at a time, in a buffer that stays."""
+        for first in columns[:: len(self._told)]:
+            last = min(first + len(self._told), columns.stop)
+            told = np.matmul(self._factor[rows, first:last].T, errors, out=self._told[: last - first])
+            self._todo[first:last] -= told
 
 
 def inverse_factor(hessian: Floats, block_size: int) -> Floats:
     """The upper triangular U with ``U.T @ U`` the inverse of the damped Hessian ``x.T @ x`` [k, k], padded to whole
-    blocks: float32."""
+    blocks: float32. Only the upper triangle of ``hessian`` is read."""
+    try:
+        return _inverse_factor(hessian, block_size, np.dtype(np.float32))
+    except np.linalg.LinAlgError:  # some inputs are too large beside others, damping or not
+        return _inverse_factor(hessian, block_size, np.dtype(np.float64))
+
+
+def _inverse_factor(hessian: Floats, block_size: int, dtype: np.dtype[Any]) -> Floats:
     k = len(hessian)
     columns = -(-k // block_size) * block_size
     # Seen from the other end: there U is lower triangular, the inverse of Cholesky's factor.
-    damped: Doubles = np.eye(columns)
+    damped: NDArray[Any] = np.eye(columns, dtype=dtype)
     damped[columns - k :, columns - k :] = hessian[::-1, ::-1]
     diagonal = np.einsum("ii->i", damped)
     diagonal[diagonal == 0] = 1  # a column that is always multiplied with zero
-    diagonal += DAMPING * float(diagonal[columns - k :].mean())
+    diagonal += DAMPING * float(diagonal[columns - k :].mean(dtype=np.float64))
     _invert_cholesky(damped)
     return np.ascontiguousarray(damped[::-1, ::-1], np.float32)
 
 
-def _invert_cholesky(matrix: Doubles) -> None:
+def _invert_cholesky(matrix: NDArray[Any]) -> None:
     """The inverse of the Cholesky factor of ``matrix``, in its place, by halves: [[A, Bᵀ], [B, D]] has the factor
     [[L, 0], [C, M]] with C = B L⁻ᵀ and M that of D - C Cᵀ, and this the inverse [[L⁻¹, 0], [-M⁻¹ C L⁻¹, M⁻¹]]."""
     size = len(matrix)
     if size <= 64:
-        matrix[:] = np.tril(np.linalg.inv(np.linalg.cholesky(matrix)))
+        lower = np.linalg.cholesky(matrix.astype(np.float64))
+        matrix[:] = np.tril(np.linalg.inv(lower))
         return
     half = size // 2
     first, last, corner = matrix[:half, :half], matrix[half:, half:], matrix[half:, :half]
     _invert_cholesky(first)
     corner[:] = corner @ first.T
-    last -= corner @ corner.T
+    for start in range(0, len(last), _PANEL):  # its upper triangle is not read
+        rows = slice(start, start + _PANEL)
+        last[rows, : start + _PANEL] -= corner[rows] @ corner[: start + _PANEL].T
     _invert_cholesky(last)
-    np.negative(last @ corner @ first, out=corner)
+    corner[:] = corner @ first
+    for start in range(len(last) // _PANEL * _PANEL, -1, -_PANEL):
+        rows = slice(start, start + _PANEL)
+        np.negative(last[rows, : start + _PANEL] @ corner[: start + _PANEL], out=corner[rows])
     matrix[:half, half:] = 0

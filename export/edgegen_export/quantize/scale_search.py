@@ -5,6 +5,8 @@ import numpy as np
 from edgegen_export.quantize.blockwise import Blocks, Floats, as_stored, in_blocks, middle
 
 _SHRINKS = np.linspace(1.0, 0.7, 11, dtype=np.float32)
+_FIRST = _SHRINKS[::4]
+"""Tried with the largest weight on either end of the codes; the others on the end that suits the block better."""
 _TINY = np.float32(np.finfo(np.float32).tiny) * np.float32(127)
 
 
@@ -14,17 +16,22 @@ def search_scales(groups: Floats, importance: Floats, bits: int, *, symmetric: b
     Of those tried they have the least ``Σ importance · (weight - rounded)²``, ``importance`` being [block]; then the
     scale is rounded as it is stored.
     """
-    levels, half = np.float32(2**bits - 1), np.full(groups.shape[1], middle(bits), np.float32)
+    levels, half = np.float32(2**bits - 1), np.float32(middle(bits))
     high, low = np.maximum(groups.max(axis=0), 0), np.minimum(groups.min(axis=0), 0)
     best = _Best(groups, importance, levels)
-    for shrink in _SHRINKS:
-        if symmetric:
-            largest: Floats = np.maximum(high, -low) * np.where(high >= -low, np.float32(-1), np.float32(1))
-            best.consider(largest * (shrink / half), half)  # on code 0, one step farther away than the last
-            best.consider(-largest * (shrink / (half - 1)), half)
-        else:
-            scale = (high - low) * (shrink / levels)
-            zero = np.rint(-low * shrink / np.where(scale < _TINY, 1, scale))  # both ends clipped alike
+    if symmetric:
+        # Code 0 is one step farther away than the last code: a positive weight on it makes the scale negative.
+        largest: Floats = np.maximum(high, -low) * np.where(high >= -low, np.float32(-1), np.float32(1))
+        by_end = largest / half, -largest / (half - 1)
+        first, last = (np.min([best.consider(end * by, half) for by in _FIRST], axis=0) for end in by_end)
+        chosen = np.where(first <= last, *by_end)
+        for by in _SHRINKS:
+            if by not in _FIRST:
+                best.consider(chosen * by, half)
+    else:
+        for by in _SHRINKS:
+            scale = (high - low) * (by / levels)
+            zero = np.rint(-low * by / np.where(scale < _TINY, 1, scale))  # both ends clipped alike
             best.consider(scale, np.clip(zero, 0, levels))
     return as_stored(best.scale), best.zero
 
@@ -49,25 +56,27 @@ class _Best:
     """The best scale and zero so far."""
 
     def __init__(self, groups: Floats, importance: Floats, levels: np.float32) -> None:
-        self._groups, self._importance, self._levels = groups, importance[:, None], levels
-        self._steps, self._weighted = np.empty_like(groups), np.empty_like(groups)
+        self._groups, self._importance, self._levels = groups, importance, levels
+        self._weighted = groups * importance[:, None]
+        self._steps, self._squares = np.empty_like(groups), np.empty_like(groups)
         self._cost = np.full(groups.shape[1], np.inf, np.float32)
         self.scale = np.ones(groups.shape[1], np.float32)
         self.zero = np.zeros(groups.shape[1], np.float32)
 
-    def consider(self, scale: Floats, zero: Floats) -> None:
+    def consider(self, scale: Floats, zero: Floats | np.float32) -> Floats:
+        """Try a scale and a zero [m], or one zero for all; what they cost, less ``Σ importance · weight²``: [m]."""
         scale = np.where(np.abs(scale) < _TINY, np.float32(1), scale)
         steps = np.divide(self._groups, scale, out=self._steps)
         np.rint(steps, out=steps)
         np.maximum(steps, -zero, out=steps)
         np.minimum(steps, self._levels - zero, out=steps)
-        weighted = np.multiply(steps, self._importance, out=self._weighted)
-        below = np.einsum("bm,bm->m", weighted, steps)
-        above = np.einsum("bm,bm->m", weighted, self._groups)
+        below: Floats = self._importance @ np.square(steps, out=self._squares)
+        above = np.einsum("bm,bm->m", self._weighted, steps)
         # The scale that suits these steps best, and what is then left of Σ importance · weight².
         refined = above / np.where(below > 0, below, 1)
         scale = np.where((below > 0) & (np.abs(refined) >= _TINY), refined, scale)
-        cost = scale * (scale * below - 2 * above)
+        cost: Floats = scale * (scale * below - 2 * above)
         better = cost < self._cost
         self._cost = np.where(better, cost, self._cost)
         self.scale, self.zero = np.where(better, scale, self.scale), np.where(better, zero, self.zero)
+        return cost
