@@ -1,4 +1,4 @@
-"""Engine over a fake model with a fixed state: whatever it asks of the cache, the state is that of the tokens before."""
+"""Engine over a fake model with a fixed state: whatever it asks, the state is that of the tokens before."""
 
 from collections.abc import Callable
 from dataclasses import replace
