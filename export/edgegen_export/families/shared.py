@@ -95,10 +95,10 @@ def rope_key(read: ConfigReader) -> str:
 
 def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
     """The object that describes RoPE for layers of this type, if there is one."""
+    read.ignore("rope_parameters", "rope_scaling")  # what the file says replaces a default of the other name
     if read.stated("rope_parameters") and read.stated("rope_scaling"):
         read.problem("rope_scaling: stands beside rope_parameters, which says the same in another way; keep one")
         return None
-    read.ignore("rope_parameters", "rope_scaling")  # what the file says replaces a default of the other name
     inner = read.inner(rope_key(read))
     if inner and inner.has(layer_type):
         return inner.inner(layer_type)

@@ -15,14 +15,17 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec, rotary_tables
 from tests.export.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
 from tests.oracle import import_transformers
+from tests.second_oracle import SECOND, config_json
 
-ELSEWHERE = {"gemma3", "mistral3", "granitemoehybrid", "ministral3"}
+ELSEWHERE = {"gemma3", "mistral3", "granitemoehybrid"}
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py. A
-Granite 4 is recurrent by default, and transformers 4 knows no Ministral 3: tests/families/test_cases.py."""
+Granite 4 is recurrent by default: tests/families/test_cases.py."""
 
-BY_TYPE = {
-    model_type: family for family in FAMILIES for model_type in family.model_types if model_type not in ELSEWHERE
-}
+LATER = {"granite_swa", "hyperclovax", "internlm3", "ministral3"}
+"""Those that transformers 4 does not know."""
+
+ALL = {model_type: family for family in FAMILIES for model_type in family.model_types if model_type not in ELSEWHERE}
+BY_TYPE = {model_type: family for model_type, family in ALL.items() if model_type not in LATER}
 
 SIZES: dict[str, tuple[str, int]] = {
     "gpt2": ("n_embd", 96),
@@ -55,6 +58,14 @@ def test_every_key_that_transformers_writes_is_understood(model_type: str, famil
     for only_differences in (True, False):
         written = json.loads(config.to_json_string(use_diff=only_differences))
         assert family.read_config(written) == family.read_config({"model_type": model_type})
+
+
+@pytest.mark.parametrize("model_type", sorted(LATER))
+def test_class_defaults_of_transformers_5_are_filled_in(model_type: str) -> None:
+    defaults = ALL[model_type].read_config({"model_type": model_type})
+    for only_differences in (True, False):
+        written = config_json(model_type, {}, use_diff=only_differences, version=SECOND)
+        assert ALL[model_type].read_config(written) == defaults
 
 
 def test_defaults_that_follow_from_other_keys_follow(model_type: str, family: Architecture) -> None:

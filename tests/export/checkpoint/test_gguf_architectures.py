@@ -9,7 +9,8 @@ import pytest
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
 from tests.export.bundles import decoded, export_to, random_ids, runner_of
-from tests.export.checkpoint.gguf_models import CASES, Case, arrays_of, random_model, write_gguf
+from tests.export.checkpoint.gguf_case import Case
+from tests.export.checkpoint.gguf_models import CASES, arrays_of, random_model, write_gguf
 from tests.oracle import import_torch, import_transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write and load the files

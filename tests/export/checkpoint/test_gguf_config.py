@@ -48,7 +48,7 @@ def test_unknown_architectures_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(gguf_bytes({"general.architecture": "qwem2"}, [Raw("a", (4,))], bytes(16)))
     with pytest.raises(
-        UnsupportedModelError, match=r"'qwem2' is not supported \(did you mean 'qwen2'\?\); supported: bloom, "
+        UnsupportedModelError, match=r"'qwem2' is not supported \(did you mean 'qwen2'\?\); supported: apertus, "
     ):
         Checkpoint.open(str(path))
 

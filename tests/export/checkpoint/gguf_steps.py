@@ -1,0 +1,268 @@
+"""What llama.cpp's converter says of a family in a file's metadata, and how it rearranges its tensors.
+
+A second time, forwards, where the exporter has it backwards.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gguf import GGUFWriter, RopeScalingType
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[np.float32]]
+Rearrange = Callable[[Any, Arrays], Arrays]
+Describe = Callable[[GGUFWriter, Any], None]
+
+
+def rope(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_freq_base(config.rope_theta)
+
+
+def key_length(writer: GGUFWriter, config: Any) -> None:
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+
+
+def sizes(writer: GGUFWriter, config: Any) -> None:
+    """What nearly every family has."""
+    writer.add_context_length(getattr(config, "max_position_embeddings", None) or config.seq_length)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * config.hidden_size
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(config.num_attention_heads)
+    for key in ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"):
+        if getattr(config, key, None) is not None:
+            writer.add_layer_norm_eps(getattr(config, key))
+    if getattr(config, "rms_norm_eps", None) is not None:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+
+
+def kv_heads(writer: GGUFWriter, config: Any) -> None:
+    writer.add_head_count_kv(config.num_key_value_heads)
+
+
+def llama(writer: GGUFWriter, config: Any) -> None:
+    writer.add_vocab_size(config.vocab_size)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_rope_dimension_count(size)
+    scaling: dict[str, Any] = config.rope_scaling or {}
+    if scaling.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(scaling["factor"])
+    elif scaling.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+
+
+def permuted(config: Any, arrays: Arrays) -> Arrays:
+    """Halves of a head's rows become neighbours: row j of one half, row j of the other."""
+    changed: Arrays = {}
+    for name, heads in (("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads)):
+        for key, array in arrays.items():
+            if f".{name}." in key:
+                size = len(array) // heads
+                order = [
+                    h * size + half * size // 2 + j for h in range(heads) for j in range(size // 2) for half in (0, 1)
+                ]
+                changed[key] = array[order]
+    return {**arrays, **changed}
+
+
+def one_plus(config: Any, arrays: Arrays) -> Arrays:
+    return {key: array + 1 if key.endswith("norm.weight") else array for key, array in arrays.items()}
+
+
+def llama3_factors(config: Any, arrays: Arrays) -> Arrays:
+    scaling: dict[str, Any] = config.rope_scaling or {}
+    if scaling.get("rope_type") != "llama3":
+        return arrays
+    factors: list[float] = []
+    for i in range(0, config.head_dim, 2):
+        wavelength = 2 * math.pi * config.rope_theta ** (i / config.head_dim)
+        low, high = (
+            scaling["original_max_position_embeddings"] / scaling[f"{end}_freq_factor"] for end in ("low", "high")
+        )
+        if wavelength < high:
+            factors.append(1.0)
+        elif wavelength > low:
+            factors.append(scaling["factor"])
+        else:
+            turns = scaling["original_max_position_embeddings"] / wavelength
+            smooth = (turns - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
+            factors.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+    return {**arrays, "rope_freqs.weight": np.array(factors, np.float32)}
+
+
+def granite(writer: GGUFWriter, config: Any) -> None:
+    writer.add_attention_scale(config.attention_multiplier)
+    writer.add_embedding_scale(config.embedding_multiplier)
+    writer.add_residual_scale(config.residual_multiplier)
+    writer.add_logit_scale(config.logits_scaling)
+
+
+def olmo(writer: GGUFWriter, config: Any) -> None:
+    writer.add_layer_norm_eps(1e-5)
+    writer.add_clamp_kqv(config.clip_qkv)
+
+
+def cohere(writer: GGUFWriter, config: Any) -> None:
+    writer.add_logit_scale(config.logit_scale)
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+
+
+def gemma2(writer: GGUFWriter, config: Any) -> None:
+    writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    writer.add_sliding_window(config.sliding_window)
+
+
+def gemma3(writer: GGUFWriter, config: Any) -> None:
+    writer.add_sliding_window(config.sliding_window)
+    if config.rope_scaling:
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(config.rope_scaling["factor"])
+
+
+def granite4(writer: GGUFWriter, config: Any) -> None:
+    """What the converter adds for a model whose layers could have been recurrent."""
+    writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_state_size(128)
+    writer.add_ssm_group_count(1)
+    writer.add_ssm_inner_size(2 * config.hidden_size)
+    writer.add_ssm_time_step_rank(4)
+    writer.add_head_count_kv([config.num_key_value_heads] * config.num_hidden_layers)
+    writer.add_rope_scaling_finetuned(True)
+    writer.add_expert_used_count(0)
+
+
+def stretched(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+    writer.add_rope_scaling_factor(1)
+    writer.add_rope_scaling_orig_ctx_len(config.max_position_embeddings)
+
+
+def windows(writer: GGUFWriter, config: Any) -> None:
+    if config.sliding_window is not None:
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+
+
+def part_of_head(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_dimension_count(int(config.partial_rotary_factor * config.head_dim))
+
+
+_XIELU = ("alpha_p", "alpha_n", "beta", "eps")
+
+
+def xielu_apart(config: Any, arrays: Arrays) -> Arrays:
+    """The numbers of the activations, which are no tensors, are left where :func:`xielu` finds them."""
+    config.xielu = {
+        name: [float(arrays[f"model.layers.{i}.mlp.act_fn.{name}"].item()) for i in range(config.num_hidden_layers)]
+        for name in _XIELU
+    }
+    return {key: array for key, array in arrays.items() if ".act_fn." not in key}
+
+
+def xielu(writer: GGUFWriter, config: Any) -> None:
+    for name, add in zip(
+        _XIELU,
+        (
+            writer.add_xielu_alpha_p,
+            writer.add_xielu_alpha_n,
+            writer.add_xielu_beta,
+            writer.add_xielu_eps,
+        ),
+        strict=True,
+    ):
+        add(config.xielu[name])
+
+
+def partial_rotary(writer: GGUFWriter, config: Any) -> None:
+    fraction = getattr(config, "rotary_pct", None) or config.partial_rotary_factor
+    writer.add_rope_dimension_count(int(fraction * (config.hidden_size // config.num_attention_heads)))
+
+
+def nemotron(writer: GGUFWriter, config: Any) -> None:
+    writer.add_layer_norm_eps(config.norm_eps)
+    writer.add_rope_dimension_count(
+        int(config.partial_rotary_factor * config.hidden_size) // config.num_attention_heads
+    )
+
+
+def stablelm(writer: GGUFWriter, config: Any) -> None:
+    writer.add_parallel_residual(config.use_parallel_residual)
+
+
+def stacked_norms(config: Any, arrays: Arrays) -> Arrays:
+    kept = {key: array for key, array in arrays.items() if ".norms." not in key}
+    for i in range(config.num_hidden_layers if config.qk_layernorm else 0):
+        for kind, heads in (("q", config.num_attention_heads), ("k", config.num_key_value_heads)):
+            stem = f"model.layers.{i}.self_attn.{kind}_layernorm"
+            kept[f"{stem}.weight"] = np.stack([arrays[f"{stem}.norms.{j}.weight"] for j in range(heads)])
+    return kept
+
+
+def fused(config: Any, arrays: Arrays) -> Arrays:
+    kept = {key: array for key, array in arrays.items() if not any(f".{x}_proj." in key for x in "qkv")}
+    for i in range(config.num_hidden_layers):
+        for kind in ("weight", "bias"):
+            parts = [arrays[f"model.layers.{i}.self_attn.{x}_proj.{kind}"] for x in "qkv"]
+            kept[f"blk.{i}.attn_qkv.{kind}"] = np.concatenate(parts)
+    return kept
+
+
+def phi3(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+    writer.add_sliding_window(config.sliding_window or 0)
+    if config.rope_scaling:
+        scale = config.max_position_embeddings / config.original_max_position_embeddings
+        writer.add_rope_scaling_attn_factors(
+            math.sqrt(1 + math.log(scale) / math.log(config.original_max_position_embeddings))
+        )
+
+
+def long_factors(config: Any, arrays: Arrays) -> Arrays:
+    scaling: dict[str, Any] = config.rope_scaling or {}
+    factors: dict[str, Any] = {f"rope_factors_{k}.weight": scaling.get(f"{k}_factor") for k in ("long", "short")}
+    return {**arrays, **{key: np.array(value, np.float32) for key, value in factors.items() if value}}
+
+
+def input_last(config: Any, arrays: Arrays) -> Arrays:
+    linear = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")
+    return {key: np.ascontiguousarray(array.T) if key.endswith(linear) else array for key, array in arrays.items()}
+
+
+def one_key(writer: GGUFWriter, config: Any) -> None:
+    writer.add_head_count_kv(1)
+
+
+def ungrouped(config: Any, arrays: Arrays) -> Arrays:
+    """Each group's queries, key and value apart: all queries first, then all keys, then all values."""
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_kv_heads", heads) if getattr(config, "new_decoder_architecture", True) else 1
+    size = config.hidden_size // heads
+    changed: Arrays = {}
+    for key, array in arrays.items():
+        if ".query_key_value." in key:
+            grouped = array.reshape(groups, heads // groups + 2, size, *array.shape[1:])
+            parts = (grouped[:, :-2], grouped[:, -2:-1], grouped[:, -1:])
+            changed[key] = np.concatenate([part.reshape(-1, *array.shape[1:]) for part in parts])
+    return {**arrays, **changed}
+
+
+def bare(config: Any, arrays: Arrays) -> Arrays:
+    return {key.removeprefix("transformer."): array for key, array in arrays.items()}
+
+
+def falcon(writer: GGUFWriter, config: Any) -> None:
+    writer.add_tensor_data_layout("jploski")
+    writer.add_head_count_kv(config.num_kv_heads if config.new_decoder_architecture else 1)
+
+
+def neox(writer: GGUFWriter, config: Any) -> None:
+    writer.add_parallel_residual(config.use_parallel_residual)
