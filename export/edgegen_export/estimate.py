@@ -37,7 +37,7 @@ _COSTS: dict[Scheme, dict[str, float]] = {
 """Seconds per billion parameters of each stage, where weights are calibrated."""
 _WRITING = 30.0
 
-_MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 3}
+_MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 2}
 """Bytes of memory that every export takes, and how many times the largest tensor in float32 by the recipe's method."""
 _SMALL_FILES = 8_000_000
 """Bytes of graphs, tokenizer and parity reference."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ def _one_thread_per_product() -> Generator[None]:
     """OpenBLAS, where NumPy comes with it, limited to the thread that calls it: its own threads would wait for each
     other, and how a product is shared among them may change its last bits."""
     global _users, _before
-    if (blas := _openblas()) is None:
+    if (blas := openblas()) is None:
         yield
         return
     with _lock:
@@ -59,7 +60,8 @@ def _one_thread_per_product() -> Generator[None]:
                 blas.scipy_openblas_set_num_threads64_(_before)
 
 
-def _openblas() -> Any:
+@cache
+def openblas() -> Any:
     """The library as it is loaded with NumPy's linear algebra; None where that is another one."""
     spec = importlib.util.find_spec("numpy.linalg._umath_linalg")
     if spec is None or spec.origin is None:

@@ -30,7 +30,7 @@ def run_python(script: str, *arguments: object, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -202,11 +202,12 @@ print(max(stage.private for stage in stages.end()))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(scheme: str, tmp_path: Path) -> None:
     folder = write_gpt2_small(tmp_path / "gpt2-small")
     try:
         assert (folder / "model.safetensors").stat().st_size > 490e6
-        peak = int(run_python(EXPORT_AND_PRINT_PEAK, folder, tmp_path / "bundle", "int8"))
+        peak = int(run_python(EXPORT_AND_PRINT_PEAK, folder, tmp_path / "bundle", scheme))
         bundle = Bundle.open(tmp_path / "bundle")
         bundle.verify()
         assert bundle.manifest.model.parameters == 124_439_808

@@ -22,7 +22,7 @@ TOKENS, FEW_TOKENS = 8192, 2048
 """For Hessians, and for magnitudes alone."""
 LENGTH = 256
 SAMPLED = "sampled from the model"
-ROWS_TOGETHER = 16
+ROWS_TOGETHER = 32
 CACHE_BYTES = 2 << 30
 """Of the KV cache, which is on disk: models with many layers sample fewer rows at once."""
 _REPORTS = 20

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgegen_export import threads
 from edgegen_export.scratch import Scratch
 from edgegen_export.threads import in_threads
 
@@ -40,6 +41,38 @@ def test_items_are_taken_a_few_ahead_only() -> None:
 def test_an_error_of_a_thread_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         list(in_threads(lambda x: 1 / x, [1, 0, 2], 2))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_products_are_the_same_whatever_the_number_of_threads(workers: int) -> None:
+    x = np.random.default_rng(0).standard_normal((300, 64), np.float32)
+
+    def product(i: int) -> bytes:
+        return (x[i:].T @ x[i:]).tobytes()
+
+    expected = list(in_threads(product, range(6), 2))
+    assert list(in_threads(product, range(6), workers)) == expected
+
+
+def test_products_take_threads_again_behind_the_last_user() -> None:
+    blas = threads.openblas()
+    if blas is None:
+        pytest.skip("NumPy comes with another BLAS than OpenBLAS here")
+    before = blas.scipy_openblas_get_num_threads64_()
+    blas.scipy_openblas_set_num_threads64_(2)
+    try:
+
+        def seen(_: int) -> int:
+            assert list(in_threads(lambda x: x, [1], 1)) == [1]  # one user inside another
+            return int(blas.scipy_openblas_get_num_threads64_())
+
+        assert list(in_threads(seen, range(3), 2)) == [1, 1, 1]
+        unfinished = in_threads(seen, range(3), 1)
+        next(unfinished)
+        unfinished.close()
+        assert blas.scipy_openblas_get_num_threads64_() == 2
+    finally:
+        blas.scipy_openblas_set_num_threads64_(before)
 
 
 def test_scratch_arrays_are_counted_and_leave_no_file(tmp_path: Path) -> None:
