@@ -125,6 +125,13 @@ def run(argv: Sequence[str]) -> int:
         for note in getattr(error, "__notes__", ()):
             click.echo(f"edgegen: note: {note}", err=True)
         return 2 if isinstance(error, UsageError) else 1
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "edgegen", "edgegen_export"):
+            raise
+        name = {"google": "protobuf"}.get(package, package)
+        click.echo(f"edgegen: error: this needs {name}, which is not installed: run `pip install {name}`.", err=True)
+        return 1
     except click.Abort:  # click has ended the line that the terminal wrote ^C into
         return 130
     except KeyboardInterrupt:

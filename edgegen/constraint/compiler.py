@@ -59,8 +59,13 @@ class ConstraintCompiler:
             return compiled
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:
-        from llguidance import LLMatcher
-
+        try:
+            from llguidance import LLMatcher
+        except ModuleNotFoundError as error:
+            raise ConstraintError(
+                "constrained output needs llguidance, which is not installed: run `pip install llguidance` "
+                "(on Linux its wheels need glibc 2.31)"
+            ) from error
         try:
             source = constraint.source()
         except RecursionError:
