@@ -12,6 +12,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.flag import complete_bundle
 from edgegen.cli.parity_table import parity_table
+from edgegen.cli.printable import printable, printable_lines
 from edgegen.errors import UsageError
 from edgegen.model.kernels import describe_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
@@ -51,8 +52,8 @@ def command(bundle: str, context: int | None, as_json: bool) -> None:
     }
     width = max(map(len, rows))
     for key, value in rows.items():
-        click.echo(f"{key:>{width}}  {value}")
-    click.echo(indent(parity_table(parity), " " * (width + 2)))
+        click.echo(f"{key:>{width}}  {printable(value)}")
+    click.echo(indent(printable_lines(parity_table(parity)), " " * (width + 2)))
 
 
 def describe(bundle: Bundle, context: int | None = None) -> dict[str, Any]:
