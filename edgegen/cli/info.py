@@ -15,6 +15,7 @@ from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.flag import Flag, complete_bundle
 from edgegen.cli.parity_table import parity_table
+from edgegen.cli.printable import printable, printable_lines
 from edgegen.errors import UsageError
 from edgegen.model.kernels import describe_kernels
 from edgegen.options.engine import EngineOptions
@@ -62,8 +63,8 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
     }
     width = max(map(len, rows))
     for key, value in rows.items():
-        click.echo(f"{key:>{width}}  {value}")
-    click.echo(indent(parity_table(parity), " " * (width + 2)))
+        click.echo(f"{key:>{width}}  {printable(value)}")
+    click.echo(indent(printable_lines(parity_table(parity)), " " * (width + 2)))
 
 
 def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = None, batch: int = 1) -> dict[str, Any]:

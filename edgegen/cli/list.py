@@ -5,6 +5,7 @@ import json
 import click
 
 from edgegen.bundle.store import BundleStore
+from edgegen.cli.printable import printable, printable_lines
 
 
 @click.command("list")
@@ -28,13 +29,14 @@ def command(as_json: bool) -> None:
                 )
             )
         return
-    width = max([len(entry.name) for entry in entries], default=0)
+    width = max([len(printable(entry.name)) for entry in entries], default=0)
     for entry in entries:
         if entry.bundle is None:
-            click.echo(f"{entry.name:<{width}}  unreadable: {entry.problem}")
+            click.echo(f"{printable(entry.name):<{width}}  unreadable: {printable_lines(entry.problem or '')}")
             continue
         manifest = entry.bundle.manifest
         click.echo(
-            f"{entry.name:<{width}}  {manifest.quantization.scheme:<5}  {manifest.model.parameters / 1e6:8.1f}M  "
-            f"{entry.bundle.nbytes / 1e6:8.1f} MB  {manifest.source.id}"
+            f"{printable(entry.name):<{width}}  {manifest.quantization.scheme:<5}  "
+            f"{manifest.model.parameters / 1e6:8.1f}M  {entry.bundle.nbytes / 1e6:8.1f} MB  "
+            f"{printable(manifest.source.id)}"
         )

@@ -10,6 +10,16 @@ from edgegen.errors import ConstraintError, did_you_mean
 GrammarSyntax = Literal["lark", "gbnf"]
 
 _GBNF_PARTS = re.compile(r'("(?:\\.|[^"\\])*")|(\[(?:\\.|[^\]\\])*\])|#[^\n]*|([A-Za-z0-9_-]+)', re.DOTALL)
+_LARK_PARTS = re.compile(
+    r'"(?:\\.|[^"\\])*"(?:\s*:)?|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|(:)|([(\[{])|([)\]}])', re.DOTALL
+)
+"""Texts (a JSON key with its colon), comments and expressions; or a rule's colon, an opening, a closing bracket."""
+
+_MAX_TEXT = 1_000_000
+_MAX_LEVELS = 2_000
+"""Rules, and the brackets that stand in one another within each. llguidance follows them on the stack, which a chain of
+3,500 rules, or of 300 with 25 brackets in each, overflows: that would end the process."""
+
 _CODE_POINT = re.compile(r"\\(\\|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 
 
@@ -31,6 +41,8 @@ class Grammar:
         if self.syntax not in (None, "lark", "gbnf"):
             hint = did_you_mean(str(self.syntax), ("lark", "gbnf"))
             raise ConstraintError(f"a grammar's syntax is lark or gbnf, not {self.syntax!r}{hint}")
+        if len(self.text) > _MAX_TEXT:
+            raise ConstraintError(f"the grammar has {len(self.text):,} characters, and {_MAX_TEXT:,} are allowed")
         if not self.text.strip():
             raise ConstraintError("the grammar is empty: it needs a rule 'start' (Lark) or 'root' (GBNF)")
 
@@ -41,10 +53,33 @@ class Grammar:
     def source(self) -> str:
         syntax = self.syntax or ("gbnf" if re.search(r"(?m)^\s*[\w-]+\s*::=", self.text) else "lark")
         lark = _lark_of(self.text) if syntax == "gbnf" else self.text
+        _check_levels(lark)
         return json.dumps({"grammars": [{"lark_grammar": lark}]})
 
     def explain(self, complaint: str) -> str:
         return complaint
+
+
+def _check_levels(lark: str) -> None:
+    """
+    Raises:
+        ConstraintError: the rules and their brackets could overflow the stack of llguidance.
+    """
+    levels = depth = deepest = 0
+    for part in _LARK_PARTS.finditer(lark):
+        if part[1]:
+            levels, depth, deepest = levels + 1 + deepest, 0, 0
+        elif part[2]:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif part[3]:
+            depth = max(depth - 1, 0)
+    levels += deepest
+    if levels > _MAX_LEVELS:
+        raise ConstraintError(
+            f"the grammar is too deep: its rules, and the brackets nested in each, make {levels:,} levels, and "
+            f"{_MAX_LEVELS:,} are allowed: write fewer rules, with alternatives in one"
+        )
 
 
 def _lark_of(gbnf: str) -> str:

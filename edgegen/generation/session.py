@@ -19,7 +19,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import SessionError
+from edgegen.errors import SessionError, first_line
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.system import sync_folder
 
@@ -121,6 +121,7 @@ class Session:
         """
         if self._snapshot is None:
             raise SessionError("the session is empty: there is nothing to save yet.")
+        from safetensors import SafetensorError
         from safetensors import numpy as safetensors
 
         path = Path(path)
@@ -152,10 +153,13 @@ class Session:
             temporary.replace(path)
             with suppress(OSError):
                 sync_folder(path.parent)
-        except OSError as error:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
-            raise SessionError(f"the session cannot be saved to {path}: {error.strerror or error}.") from error
+        except (OSError, SafetensorError) as error:  # a full disk may be either
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise SessionError(f"the session cannot be saved to {path}: {reason or first_line(error)}.") from error
+        finally:
+            if temporary is not None:  # gone where it was renamed
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

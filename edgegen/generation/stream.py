@@ -113,6 +113,8 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
         if item is None or isinstance(item, BaseException):
             self._ended = True
             self._request.mail.put(None)  # for other readers of this stream
+            if isinstance(item, StopIteration | StopAsyncIteration):  # a loop would take it for the stream's end
+                raise RuntimeError(f"a function of the caller raised {type(item).__name__}") from item
             if item is not None:
                 raise item
             return None

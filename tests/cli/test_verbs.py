@@ -279,6 +279,22 @@ class TestListAndRm:
         assert entries[model]["problem"] is None
         assert entries[model]["bytes"] > 100_000
 
+    def test_shows_no_control_characters_of_a_bundle(self, capsys: Capture, copy: Path, edgegen_home: Path) -> None:
+        manifest = copy / MANIFEST_NAME
+        raw = json.loads(manifest.read_text())
+        raw["name"] = raw["source"]["id"] = raw["model"]["family"] = "a\x1b]0;owned\x07\x9b2J\nb"
+        manifest.write_text(json.dumps(raw))
+        shutil.copytree(copy, edgegen_home / "bundles" / "red\x1b[31m")
+        (edgegen_home / "bundles" / "bad\x1b[2J").mkdir()
+        (edgegen_home / "bundles" / "bad\x1b[2J" / MANIFEST_NAME).write_text("{")
+        for argv in (["list"], ["info", str(copy)]):
+            assert run(argv) == 0
+            out = capsys.readouterr().out
+            assert r"a\x1b]0;owned\x07\x9b2J\nb" in out
+            assert {c for c in out if not c.isprintable()} == {"\n"}
+        assert run(["list"]) == 0
+        assert r"bad\x1b[2J" in capsys.readouterr().out
+
     def test_lists_unreadable_ones_with_the_reason(self, capsys: Capture, edgegen_home: Path) -> None:
         (edgegen_home / "bundles" / "broken").mkdir(parents=True)
         (edgegen_home / "bundles" / "broken" / "edgegen.json").write_text("[")

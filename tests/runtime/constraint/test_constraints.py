@@ -49,6 +49,43 @@ def test_what_is_broken_is_refused(gpt2: Vocabulary, constraint: Constraint, mes
     assert isinstance(error.value, OptionError)
 
 
+def _chain(rules: int, brackets: int = 0, first: str = "start", separator: str = ":", name: str = "r") -> str:
+    body = "(" * brackets + '"b"? {next}' + ")" * brackets
+    lines = [f"{name}{n} {separator} " + body.format(next=f"{name}{n + 1}") for n in range(rules)]
+    return "\n".join([f"{first} {separator} {name}0", *lines, f'{name}{rules} {separator} "a"'])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _chain(5000),
+        _chain(5000, name="T"),
+        _chain(300, 25),
+        _chain(5000, first="root", separator="::="),
+        _chain(5000).replace("\n", " // a comment: ( \n"),
+    ],
+)
+def test_a_chain_of_rules_that_would_overflow_the_stack_is_refused(gpt2: Vocabulary, text: str) -> None:
+    with pytest.raises(ConstraintError, match=r"the grammar is too deep: .* 2,000 are allowed"):
+        gpt2.compiler.compile(Grammar(text))
+
+
+@pytest.mark.parametrize("text", [_chain(1900), _chain(300, name="T"), _chain(70, 25)])
+def test_a_chain_of_rules_within_the_limit_is_compiled(gpt2: Vocabulary, text: str) -> None:
+    assert gpt2.accepts(Grammar(text), "a")
+
+
+def test_what_only_looks_like_rules_and_brackets_is_no_depth(gpt2: Vocabulary) -> None:
+    properties = ", ".join(f'"k{n}": {{"const": {n}}}' for n in range(1500))
+    assert gpt2.compiler.compile(Grammar('start: %json {"properties": {' + properties + "}}"))
+    assert gpt2.accepts(Grammar('start: "(:" | ' + " | ".join(f'"({n}:"' for n in range(1500))), "(1499:")
+
+
+def test_a_grammar_has_a_size() -> None:
+    with pytest.raises(ConstraintError, match="the grammar has 1,000,001 characters, and 1,000,000 are allowed"):
+        Grammar("#" * 1_000_001)
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [

@@ -1,5 +1,6 @@
 """Cancelling: at once, amid a run as well, one request and no other; and what ends with the program."""
 
+import asyncio
 import gc
 import subprocess
 import sys
@@ -211,6 +212,25 @@ class TestThreads:
         with pytest.raises(UsageError, match="while a model generates cannot use it"):
             llm.generate(PROMPT, stopping_criteria=ask)
         assert llm.generate(PROMPT, max_new_tokens=4).token_ids == answer_of(PROMPT, 4)
+
+    @pytest.mark.parametrize("error", [StopIteration, StopAsyncIteration])
+    def test_a_callback_that_raises_the_end_of_an_iteration_does_not_end_the_stream_in_silence(
+        self, llm: LLM, error: type[Exception]
+    ) -> None:
+        def ask(ids: Any) -> bool:
+            raise error
+
+        async def read() -> None:
+            async for _ in llm.stream(PROMPT, stopping_criteria=ask):
+                pass
+
+        message = f"a function of the caller raised {error.__name__}"
+        with pytest.raises(RuntimeError, match=message) as found:
+            for _ in llm.stream(PROMPT, stopping_criteria=ask):
+                pass
+        assert isinstance(found.value.__cause__, error)
+        with pytest.raises(RuntimeError, match=message):
+            asyncio.run(read())
 
     def test_one_at_a_time_is_at_work_however_many_ask(self, llm: LLM, graphs: FakeGraphs) -> None:
         at_work, most = 0, 0

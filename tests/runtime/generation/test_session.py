@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -168,6 +170,22 @@ class TestRefusals:
         with pytest.raises(SessionError, match="cannot be saved to"):
             session.save(tmp_path / "no" / "such" / "folder")
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_disk_that_is_full(self, llm: LLM, tmp_path: Path) -> None:
+        """A limit on the size of files fails a write as a full disk does, in Python and in Rust."""
+        session, path = Session(), tmp_path / "a.session"
+        llm.generate(PROMPT, max_new_tokens=2, session=session)
+        path.write_text("before")
+        before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(SessionError, match=r"cannot be saved to .*: .*File too large"):
+                session.save(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, before)
+        assert [file.name for file in tmp_path.iterdir()] == ["a.session"]
+        assert path.read_text() == "before"
 
 
 @pytest.fixture(scope="module")
