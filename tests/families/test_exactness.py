@@ -138,7 +138,9 @@ def assert_any_chunking_is_bit_exact(bundle: Bundle, case: Case) -> None:
         np.testing.assert_array_equal(last, whole[np.array(ends) - 1])
 
 
-def walked(run: Runner[Any], ids: list[int], chunks: list[int], capacity: int = 1) -> tuple[Logits, NDArray[np.float32]]:
+def walked(
+    run: Runner[Any], ids: list[int], chunks: list[int], capacity: int = 1
+) -> tuple[Logits, NDArray[np.float32]]:
     """Decode ids in chunks; logits [t, vocab], and the final KV cache and fixed states, one after the other."""
     cache = run.new_cache()
     cache.reserve(1, capacity)

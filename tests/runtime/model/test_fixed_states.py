@@ -137,7 +137,7 @@ def test_a_cache_says_how_far_back_a_slot_can_go() -> None:
     assert [cache.reach(0, length) for length in (21, 20, 19, 10, 9, 0)] == [21, 20, 10, 10, 0, 0]
     snapshot = cache.save(0)
     assert [cache.snapshot_reach(snapshot, length) for length in (21, 20, 10, 9)] == [21, 10, 10, 0]
-    with pytest.raises(UsageError, match="cannot go back to 15 of its 21 positions: .*; go back to 10"):
+    with pytest.raises(UsageError, match=r"cannot go back to 15 of its 21 positions: .*; go back to 10"):
         cache.truncate(0, 15)
     cache.truncate(0, 10)
     assert cache.lengths[0] == 10
