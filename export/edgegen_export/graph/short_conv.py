@@ -1,10 +1,15 @@
 """The short convolution of a decoder graph, which some layers have instead of attention, over a fixed state.
 
+It is written as shifted products, not as ONNX Runtime's ``CausalConvWithState``: a prompt of 128 tokens takes a third
+of the time, a token 4 µs more, every version of ONNX Runtime has it, and its bits depend on nothing.
+
 Shapes: b rows (batch), t new tokens per row, d hidden size, w width of the convolution.
 """
 
+import numpy as np
+
 from edgegen.bundle.layer_state import FixedState
-from edgegen_export.graph.builder import MICROSOFT, NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.stream import Stream
@@ -12,7 +17,7 @@ from edgegen_export.graph.stream import Stream
 
 def short_conv(g: GraphBuilder, params: Parameters, layer: int, x: Value, state: FixedState) -> Stream:
     """``out(c · conv(b · v))`` with ``b, c, v`` projected from x [b, t, d], each channel convolved over its last w
-    tokens. The state [b, w - 1, d] is ``b · v`` of the last tokens; the operator reads it and writes the next one.
+    tokens. The state [b, w - 1, d] is ``b · v`` of the last tokens.
 
     Returns the output projection without its bias, which the stream adds.
     """
@@ -21,18 +26,23 @@ def short_conv(g: GraphBuilder, params: Parameters, layer: int, x: Value, state:
     both = linear(g, params.matrix(*bcv), x, params.bias(*bcv))
     before, after, value = g.node("Split", [both], 3, attributes={"axis": 2, "num_outputs": 3})
     shape = ["batch", *state.shape]
-    bias = params.bias(f"{module}.kernel")
-    mixed, present = g.node(
-        "CausalConvWithState",
-        [
-            g.op.Mul(before, value),
-            g.weight(params.vector(f"{module}.kernel.weight")),
-            g.weight(bias) if bias else NONE,
-            g.input(state.past, "float32", shape),
-        ],
-        2,
-        domain=MICROSOFT,
-        attributes={"channels_last": 1},
-    )
+    seen = g.op.Concat(g.input(state.past, "float32", shape), g.op.Mul(before, value), axis=1)  # [b, w - 1 + t, d]
+    present = g.op.Slice(seen, g.axes(-state.shape[0]), g.axes(np.iinfo(np.int64).max), g.axes(1))
     g.output(state.present, present, "float32", shape)
+
+    mixed = _convolved(g, params, f"{module}.kernel", seen, g.op.Shape(x, start=1, end=2), state.shape[0] + 1)
     return Stream(NONE, linear(g, params.matrix(f"{module}.out"), g.op.Mul(after, mixed)), params.bias(f"{module}.out"))
+
+
+def _convolved(g: GraphBuilder, params: Parameters, module: str, seen: Value, tokens: Value, width: int) -> Value:
+    """``Σ kernel[:, k] · seen[:, k : k + t]`` of seen [b, w - 1 + t, d], from the earliest token to the latest."""
+    kernel = g.weight(params.vector(f"{module}.weight"))  # [d, 1, w]
+    total = None
+    for k in range(width):
+        shifted = g.op.Slice(seen, g.axes(k), g.op.Add(tokens, g.axes(k)), g.axes(1))
+        tap = g.op.Reshape(g.op.Gather(kernel, g.constant(np.array(k, np.int64)), axis=2), g.axes(-1))
+        product = g.op.Mul(shifted, tap)
+        total = g.op.Add(total, product) if total else product
+    assert total, "a convolution has a width"
+    bias = params.bias(module)
+    return g.op.Add(total, g.weight(bias)) if bias else total

@@ -1,4 +1,4 @@
-"""Engine over a fake model with a fixed state: whatever it asks, the state is that of the tokens before."""
+"""Engine over a fake model with a fixed state: before each run it is that of the tokens in the cache."""
 
 from collections.abc import Callable
 from dataclasses import replace

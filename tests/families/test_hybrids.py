@@ -1,0 +1,126 @@
+"""A hybrid bundle (LFM2, int8 KV cache) answers as if it were alone and never interrupted, whatever happens to it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgegen import LLM, EngineOptions, Session
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
+from edgegen.speculation.draft_model import DraftModel
+from edgegen_export.pipeline import export
+from tests.export.bundles import prefilled, runner_of
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of, tokens
+from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+
+LFM2 = next(case for case in CASES if str(case) == "lfm2: base")
+CASE = replace(LFM2, config={**LFM2.config, "vocab_size": VOCAB_SIZE})
+GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("hybrid")
+    checkpoint = checkpoint_of(CASE, folder / "checkpoint")
+    byte_tokenizer(checkpoint / "tokenizer.json")
+    return export(str(checkpoint), folder / "bundle")[0]
+
+
+def load(bundle: Bundle, **options: Any) -> LLM:
+    return LLM.load(bundle.path, options=EngineOptions(kv="int8", threads=1, prefill_chunk=8, **options))
+
+
+@pytest.fixture(scope="module")
+def llm(bundle: Bundle) -> LLM:
+    return load(bundle)
+
+
+@pytest.fixture(scope="module")
+def alone(bundle: Bundle) -> LLM:
+    return load(bundle, prefix_cache=0)
+
+
+def ids_of(llm: LLM, prompt: list[int], count: int, **options: Any) -> tuple[int, ...]:
+    return llm.generate(prompt, max_new_tokens=count, **(GREEDY | options)).token_ids
+
+
+def test_the_manifest_says_what_layers_keep(bundle: Bundle) -> None:
+    kinds = [(state.layer, state.kind) for state in bundle.variant.kv.states]
+    assert kinds == [(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")]
+    assert bundle.variant.kv.bytes_per_row == 2 * 2 * 64 * 4
+
+
+def test_bits_of_the_convolutions_depend_on_nothing(bundle: Bundle) -> None:
+    """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known."""
+    graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
+    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul"}
+
+
+@settings(deadline=None, max_examples=25)
+@given(turns=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(2, 20), st.integers(1, 12))))
+def test_any_prefix_that_is_reused_gives_the_same_bits(
+    llm: LLM, alone: LLM, turns: list[tuple[int, int, int, int]]
+) -> None:
+    texts = [tokens(CASE, 40, seed=7)]
+    for n, (which, shared, own, new) in enumerate(turns):
+        prompt = [*texts[which % len(texts)][:shared], *tokens(CASE, own, seed=n)][:60]
+        found = ids_of(llm, prompt, new, prompt_lookup_num_tokens=(None, 4)[n % 2])
+        assert found == ids_of(alone, prompt, new)
+        texts.append([*prompt, *found])
+
+
+def test_together_as_alone(llm: LLM, alone: LLM) -> None:
+    prompts = [tokens(CASE, length, seed=length) for length in (3, 17, 30, 9)]
+    streams = [llm.stream(prompt, max_new_tokens=20, **GREEDY) for prompt in prompts]
+    found = [tuple(token for chunk in stream for token in chunk.token_ids) for stream in streams]
+    assert found == [ids_of(alone, prompt, 20) for prompt in prompts]
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_beams": 3}, {"num_return_sequences": 2, "do_sample": True, "seed": 1}], ids=str
+)
+def test_beams_and_answers_copy_states(llm: LLM, options: dict[str, Any]) -> None:
+    prompt = tokens(CASE, 20, seed=3)
+    assert ids_of(llm, prompt, 16, **options) == ids_of(llm, prompt, 16, use_cache=False, **options)
+
+
+def test_a_session_goes_on_from_its_file(bundle: Bundle, alone: LLM, tmp_path: Path) -> None:
+    prompt, session, found = tokens(CASE, 20, seed=5), Session(), list[int]()
+    for n in range(3):
+        result = load(bundle).generate("" if n else prompt, max_new_tokens=9, session=session, **GREEDY)
+        assert result.timings.cached_tokens == (20 + 9 * n - 1 if n else 0)
+        found += result.token_ids
+        session.save(tmp_path / "session")
+        session = Session.load(tmp_path / "session")
+    assert tuple(found) == ids_of(alone, prompt, 27)
+
+
+def test_a_stream_that_is_left_does_not_show(llm: LLM, alone: LLM) -> None:
+    prompt = tokens(CASE, 30, seed=11)
+    for left in range(1, 5):
+        with llm.stream(prompt, max_new_tokens=40, **GREEDY) as stream:
+            for _ in range(left):
+                next(stream)
+        assert ids_of(llm, prompt, 20) == ids_of(alone, prompt, 20)
+
+
+def test_a_hybrid_drafts_from_its_checkpoints(bundle: Bundle) -> None:
+    runner, fresh = (runner_of(bundle, kv="int8") for _ in range(2))
+    draft, text, random = DraftModel(runner, 0.5, 64), tokens(CASE, 12, seed=1), np.random.default_rng(0)
+    for _ in range(12):
+        proposed = list(text)
+        for _ in range(int(random.integers(1, 5))):
+            logits = draft.read(proposed, "reader")
+            assert logits is not None
+            np.testing.assert_array_equal(logits, prefilled(fresh, fresh.new_cache(), proposed, 64)[-1])
+            proposed.append(int(random.integers(VOCAB_SIZE)))
+        text = [*proposed[: len(text) + int(random.integers(3))], int(random.integers(VOCAB_SIZE))]
+    assert draft.unread([*text, 5], "reader") < len(text)
