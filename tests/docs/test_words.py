@@ -80,7 +80,7 @@ TERMS = {
     "docs/python.md": """
         continuous batching; asyncio; logits processor; stopping criteria; KV cache; log-probabilities
         """,
-    "docs/layer-state.md": "hybrid; fixed state; KV cache; sliding window; checkpoint; prefix caching; speculative decoding",
+    "docs/layer-state.md": "hybrid; fixed state; KV cache; sliding window; checkpoint; speculative decoding",
     "docs/quantization.md": """
         quantization; int8; int4; calibration; self-sampling; SmoothQuant; GPTQ; KV cache; GGUF; KL divergence;
         perplexity
