@@ -44,7 +44,7 @@ def random_tensors(config: DecoderConfig, biases: bool = True) -> dict[str, Lazy
 
     def values(name: str, shape: tuple[int, ...]) -> Array:
         scale = shape[1] ** -0.5 if len(shape) == 2 and "norm" not in name else 0.3
-        return (rng.standard_normal(shape) * scale + ("norm" in name)).astype(np.float32)
+        return np.asarray(rng.standard_normal(shape) * scale + ("norm" in name), np.float32)
 
     wanted = required | (optional if biases else {})
     return folded(config, {name: LazyTensor.from_array(values(name, shape)) for name, shape in wanted.items()})
