@@ -8,7 +8,7 @@ from pathlib import Path
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME, is_safe_path
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean
-from edgegen.system import expand_user, home_folder
+from edgegen.system import expand_user, home_folder, is_frozen
 
 DEFAULT_MODEL = "stories"
 """The name of the embedded bundle."""
@@ -64,6 +64,11 @@ class BundleStore:
             if (folder / "config.json").is_file():
                 hint = f"it looks like a checkpoint: run `edgegen export {reference}` first"
             raise BundleNotFoundError(f"{folder} is a folder, but no bundle: {hint}.")
+        if name == DEFAULT_MODEL and is_frozen():
+            raise BundleNotFoundError(
+                "this app was frozen without the embedded model: add `--collect-data edgegen` to PyInstaller's "
+                "command, or load a bundle that the app carries by its path."
+            )
         known = [entry.name for entry in self]
         raise BundleNotFoundError(
             f"no bundle named or at {name!r}{did_you_mean(name, known)}; `edgegen list` shows the names, "

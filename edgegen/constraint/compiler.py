@@ -10,6 +10,7 @@ from edgegen.constraint.constraint import Constraint
 from edgegen.constraint.state import ConstraintState
 from edgegen.constraint.vocabulary import ConstraintVocabulary
 from edgegen.errors import ConstraintError
+from edgegen.system import is_frozen
 from edgegen.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ class ConstraintCompiler:
         try:
             from llguidance import LLMatcher
         except ModuleNotFoundError as error:
-            raise ConstraintError(
-                "constrained output needs llguidance, which is not installed: run `pip install llguidance` "
-                "(on Linux its wheels need glibc 2.31)"
-            ) from error
+            lacks = "which is not installed: run `pip install llguidance` (on Linux its wheels need glibc 2.31)"
+            if is_frozen():
+                lacks = "which this app was frozen without: add `--copy-metadata llguidance` to PyInstaller's command"
+            raise ConstraintError(f"constrained output needs llguidance, {lacks}") from error
         try:
             source = constraint.source()
         except RecursionError:

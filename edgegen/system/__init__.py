@@ -5,6 +5,7 @@ Facts come from a :class:`~edgegen.system.source.Source`, which is this machine 
 
 from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.folders import expand_user, home_folder, locked, sync_folder
+from edgegen.system.frozen import is_frozen
 from edgegen.system.memory import (
     available_memory,
     fresh_memory,
@@ -42,6 +43,7 @@ __all__ = [
     "has_vnni",
     "home_folder",
     "installed_memory",
+    "is_frozen",
     "locked",
     "memory_limit",
     "peak_memory",

@@ -174,6 +174,8 @@ def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:
             _check_addresses(tomllib.loads(block.code))
         case "ini", "":
             _check_settings(block.code.split("\n"))
+        case "js", "":
+            _check_javascript(block.code)
         case "json", "manifest":
             Manifest.from_json(block.code)
         case "text", kind:
@@ -235,8 +237,18 @@ def _check_pip(words: list[str]) -> None:
 
 
 def _check_python(words: list[str]) -> None:
-    """``python -m bench.NAME --option``: the module exists and knows the options. A harness may be missing."""
+    """``python -m bench.NAME --option``: the module exists and knows the options. A harness may be missing.
+
+    Examples have tests of their own.
+    """
+    if words[1].startswith("examples/"):
+        assert (ROOT / words[1]).is_file()
+        return
     assert words[1] == "-m"
+    if words[2] == "http.server":
+        assert words[3] == "--directory"
+        assert (ROOT / words[4]).is_dir()
+        return
     if words[2] == "edgegen.evaluation.lm_eval":
         assert find_spec(words[2])
         return
@@ -306,6 +318,36 @@ def _check_install(words: list[str]) -> None:
     assert (ROOT / words[-2]).is_file()
 
 
+def _check_javascript(code: str) -> None:
+    """It uses what examples/browser/bundle.js exports; tests/e2e/test_browser_example.py runs such lines."""
+    exported = set(re.findall(r"^export (?:class|function) (\w+)", _bundle_js(), re.MULTILINE))
+    (imported,) = re.findall(r'^import \{ (.+) \} from "./bundle.js";$', code, re.MULTILINE)
+    assert set(imported.split(", ")) <= exported
+    methods = set(re.findall(r"^  (?:static )?(?:async )?\*?(\w+)\(", _bundle_js(), re.MULTILINE))
+    assert set(re.findall(r"[bB]undle\.(\w+)\(", code)) <= methods
+
+
+def _bundle_js() -> str:
+    return (ROOT / "examples" / "browser" / "bundle.js").read_text("utf-8")
+
+
+def _check_copy(words: list[str]) -> None:
+    assert (ROOT / words[-2]).exists()
+
+
+def _check_npm(words: list[str]) -> None:
+    """``npm ci --prefix FOLDER``: its packages are listed and locked."""
+    assert words[1:3] == ["ci", "--prefix"]
+    listed = json.loads((ROOT / words[3] / "package.json").read_bytes())["dependencies"]
+    locked = json.loads((ROOT / words[3] / "package-lock.json").read_bytes())["packages"]
+    assert {name: locked[f"node_modules/{name}"]["version"] for name in listed} == listed
+
+
+def _check_pyinstaller(words: list[str]) -> None:
+    """A program that tests/packaging/test_frozen.py freezes."""
+    assert words[1:] == ["examples/desktop/frozen_app.py"]
+
+
 def _check_unit(words: list[str]) -> None:
     """``systemctl`` and ``journalctl``: the unit is there, if one is named."""
     names = [word for word in words[2:] if not word.startswith("-")]
@@ -331,11 +373,14 @@ def _check_podman(words: list[str]) -> None:
 NOT_RUN = {
     "curl": _check_curl,
     "edgegen": _check_edgegen,
+    "cp": _check_copy,
     "install": _check_install,
     "journalctl": _check_unit,
     "make": _check_make,
+    "npm": _check_npm,
     "pip": _check_pip,
     "podman": _check_podman,
+    "pyinstaller": _check_pyinstaller,
     "python": _check_python,
     "python3": _check_venv,
     "sudo": _check_sudo,

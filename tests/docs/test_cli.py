@@ -11,7 +11,7 @@ from docs.make_cli import OPTIONS_PAGE, PAGE, options_page, page
 from edgegen.cli import VERBS, app
 from tests.docs.markdown import PAGES, blocks, prose
 
-OTHER_PROGRAM = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(python|pip|sudo|podman|aider|codex|llm) ")
+OTHER_PROGRAM = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(python|pip|npm|sudo|podman|aider|codex|llm) ")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 
 
