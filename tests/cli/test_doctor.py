@@ -9,7 +9,7 @@ import pytest
 
 from edgegen.cli.diagnosis import Diagnosis, OnnxRuntime, diagnose
 from edgegen.cli.doctor import table
-from edgegen.system import Source, physical_cores
+from edgegen.system import Source, cores
 from tests.cli.conftest import Edgegen
 from tests.root import ROOT
 from tests.runtime.system.recorded import Recorded, hybrid_x86, mac, pi_4, pi_5, windows
@@ -121,7 +121,7 @@ def test_it_describes_this_machine(edgegen: Edgegen) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"ONNX Runtime" in done.stdout
     facts = json.loads(edgegen("doctor", "--json").stdout)
-    assert facts["threads"] == physical_cores()
+    assert facts["threads"] == cores().usable
     assert "CPUExecutionProvider" in facts["onnxruntime"]["providers"]
     assert "onnxruntime" in facts["onnxruntime"]["distributions"]
 

@@ -227,7 +227,7 @@ def _tools(tools: object, loaded: Collection[str], problems: list[str]) -> list[
     return [
         definition
         for definition, deferred in zip(definitions, later, strict=True)
-        if not deferred or definition["function"]["name"] in loaded
+        if not deferred or definition["function"].get("name") in loaded
     ]
 
 
@@ -270,7 +270,7 @@ def _tool_choice(
     problems += strange_keys("tool_choice", entry, known)
     if not isinstance(single, bool):
         problems.append("tool_choice.disable_parallel_tool_use: true or false expected")
-    names = [tool["function"]["name"] for tool in tools if "function" in tool]
+    names = [found for tool in tools if isinstance(found := tool.get("function", {}).get("name"), str)]
     if kind == "tool" and (not isinstance(name, str) or name not in names):
         near = did_you_mean(name, names) if isinstance(name, str) else ""
         problems.append(f"tool_choice.name: the name of one of tools expected, found {shortened(name)}{near}")

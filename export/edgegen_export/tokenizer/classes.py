@@ -90,11 +90,15 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
 
 CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     **dict.fromkeys(
-        "gpt2 gpt_neo gptj gpt_bigcode starcoder2 opt dbrx granite granitemoe exaone4".split(), "GPT2Tokenizer"
+        "gpt2 gpt_neo gptj gpt_bigcode starcoder2 opt dbrx granite granitemoe granitemoehybrid exaone4 olmo3".split(),
+        "GPT2Tokenizer",
     ),
     **dict.fromkeys("gpt_neox mpt olmo olmo2 olmoe stablelm mamba mamba2 rwkv".split(), "GPTNeoXTokenizer"),
     **dict.fromkeys(
-        "llama mistral ministral mixtral phi3 phimoe deepseek_v2 deepseek_v3 persimmon jamba jetmoe ernie4_5".split(),
+        (
+            "llama mistral mistral3 ministral mixtral phi3 phimoe deepseek_v2 deepseek_v3 persimmon jamba jetmoe "
+            "ernie4_5 arcee"
+        ).split(),
         "LlamaTokenizer",
     ),
     **dict.fromkeys("gemma gemma2 gemma3 gemma3_text recurrent_gemma".split(), "GemmaTokenizer"),

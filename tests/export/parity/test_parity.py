@@ -159,7 +159,8 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
     params = StoredParameters(tensors, ROUNDED["fp32"], weights, lambda elements: None)
     graph = build_states(config, params, kv).model("weights.data").SerializeToString()
     bundle = write_fake_bundle(tmp_path / "bundle", max_context=config.max_positions)
-    model = replace(bundle.manifest.model, vocab_size=config.vocab_size, hidden_size=config.hidden_size)
+    sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size, "num_layers": config.num_layers}
+    model = replace(bundle.manifest.model, **sizes)
     bundle = replace(bundle, manifest=replace(bundle.manifest, model=model))
     bundle.file("weights.data").write_bytes(weights.data)
     rotary = tuple(rotary_tables(config).values())

@@ -18,7 +18,7 @@ def test_a_models_type_has_the_class_of_transformers() -> None:
     families = {model_type for family in FAMILIES for model_type in family.model_types}
     for model_type in families | CLASS_OF_MODEL_TYPE.keys():
         slow, fast = auto.TOKENIZER_MAPPING_NAMES.get(model_type, (None, None))
-        expected = (slow or fast or "").removesuffix("Fast")
+        expected = (slow or fast or "PreTrainedTokenizer").removesuffix("Fast")
         assert (class_name(NONE, {"model_type": model_type}) or "PreTrainedTokenizer") == expected, model_type
 
 

@@ -448,6 +448,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "only custom tools, with an input_schema"),
     ({"tools": [{"name": "a"}]}, "tools[0].input_schema: a JSON schema expected, found None."),
     ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name must be 1 to 128 letters"),
+    ({"tools": [{"input_schema": {}}], "tool_choice": {"type": "none"}}, "tools[0].name must be 1 to 128 letters"),
+    ({"tools": [{"input_schema": {}, "defer_loading": True}]}, "tools[0].name must be 1 to 128 letters"),
     ({"tools": [{"name": "a", "input_schema": {"type": "array"}}]}, "tools[0].input_schema must be of type 'object'"),
     ({"tools": [WEATHER, WEATHER]}, "tools has 'get_weather' twice."),
     ({"tools": [WEATHER | {"descripton": ""}]}, "has no 'descripton' (did you mean 'description'?)."),
