@@ -101,12 +101,9 @@ class FileOutput:
         if not self._path.parent.is_dir():
             raise UsageError(f"there is no folder {self._path.parent} to write {self._path.name} to: make it first.")
         self._stack = ExitStack()
-        lock = self._beside(".lock")
-        # A lock that has vanished was that of a process which has just ended, and will not keep the next one off.
-        if not self._stack.enter_context(locked(lock)) or not lock.exists():
+        if not self._stack.enter_context(locked(self._path)):
             self._stack.close()
             raise UsageError(f"another process writes {self._path}: wait for it, or give another output.")
-        self._stack.callback(_remove, lock)
         try:
             self._open(dict(fingerprint))
         except BaseException:
@@ -166,7 +163,8 @@ class FileOutput:
     def __exit__(self, *exc: object) -> None:
         with self._stack:
             if self._part.exists() and self._begun() is None:
-                _remove(self._part)
+                with suppress(OSError):  # Windows keeps a file for as long as it is open; then it stays
+                    self._part.unlink()
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
@@ -214,9 +212,3 @@ def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]
         f"{name} was {there.get(name, 'not given')} and is {here.get(name, 'not given')}"
         for name in dict.fromkeys(names)
     ]
-
-
-def _remove(path: Path) -> None:
-    """Windows keeps a file for as long as it is open; then it stays, and does no harm."""
-    with suppress(OSError):
-        path.unlink()

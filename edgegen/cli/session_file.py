@@ -1,11 +1,15 @@
 """Session file that ``edgegen generate --session`` continues from and saves to."""
 
+import os
 from pathlib import Path
 from typing import Self
 
+import click
+
 from edgegen.chat import Message
-from edgegen.errors import UsageError
+from edgegen.errors import SessionError, UsageError
 from edgegen.generation.session import Session
+from edgegen.system import locked
 
 
 class SessionFile:
@@ -17,15 +21,22 @@ class SessionFile:
 
     @classmethod
     def open(cls, path: Path, *, chat: bool, system: str | None) -> Self:
-        """What ``path`` holds, or an empty session if there is no such file.
+        """What ``path`` holds, or an empty session if there is no such file; locked until the command ends.
 
         Raises:
-            SessionError: the file is damaged, or no session.
+            SessionError: the file is damaged, or no session; or its folder cannot be written.
             UsageError: it holds a conversation and ``chat`` was not asked for, or it holds a text and ``chat`` was; a
-                conversation has begun, and there is a ``system`` message; or there is no folder for it.
+                conversation has begun, and there is a ``system`` message; there is no folder for it; or another process
+                has it.
         """
         if not path.parent.is_dir():
             raise UsageError(f"there is no folder {path.parent} to keep the session {path.name} in: make it first.")
+        try:
+            alone = click.get_current_context().with_resource(locked(Path(os.path.realpath(path))))
+        except OSError as error:
+            raise SessionError(f"the session cannot be saved to {path}: {error.strerror or error}.") from error
+        if not alone:
+            raise UsageError(f"another process continues the session {path}: wait for it, or name another file.")
         session = Session.load(path) if path.exists() else Session()
         if session.ids and chat and not session.messages:
             raise UsageError(f"{path} holds a text and no conversation: leave out --chat, or name another file.")

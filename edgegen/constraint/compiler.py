@@ -20,16 +20,26 @@ _KEPT = 64
 
 
 class CompiledConstraint:
-    """A constraint ready for a vocabulary; never changes, and starts any number of sequences."""
+    """A constraint ready for a vocabulary; starts any number of sequences.
+
+    Attributes:
+        failed: whether it got too complex for llguidance in one of them; then it cannot start others.
+    """
 
     def __init__(self, name: str, matcher: "LLMatcher", vocabulary_size: int) -> None:
         self.name = name
         self.vocabulary_size = vocabulary_size
+        self.failed = False
         self._matcher = matcher
 
     def start(self, eos_token_ids: Collection[int]) -> ConstraintState:
         """The state of a sequence that has no tokens yet."""
-        return ConstraintState(self.name, self._matcher, self.vocabulary_size, eos_token_ids)
+        return ConstraintState(
+            self.name, self._matcher, self.vocabulary_size, eos_token_ids, on_failure=self._note_failure
+        )
+
+    def _note_failure(self) -> None:
+        self.failed = True
 
 
 class ConstraintCompiler:
@@ -52,7 +62,9 @@ class ConstraintCompiler:
                 spell bytes.
         """
         with self._lock:
-            compiled = self._compiled.get(constraint) or self._compile(constraint)
+            compiled = self._compiled.get(constraint)
+            if compiled is None or compiled.failed:
+                compiled = self._compile(constraint)
             self._compiled[constraint] = compiled
             self._compiled.move_to_end(constraint)
             if len(self._compiled) > _KEPT:

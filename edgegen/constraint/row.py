@@ -62,8 +62,10 @@ class RowConstraint:
             pairs = zip(wanted, known, strict=False)
             common = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(known)))
             self.state.rollback(len(known) - common)
-        for token_id in wanted[common:]:
-            self.state.accept(token_id)
+        if len(missing := wanted[common:]) == 1:
+            self.state.accept(missing[0])
+        else:
+            self.state.follow(missing)
 
 
 class ConstraintWatch:

@@ -1,6 +1,6 @@
 """ConstraintState: a sequence's position in its grammar, and the tokens that may come next."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,11 +31,18 @@ class ConstraintState:
         vocabulary_size: int,
         eos_token_ids: Collection[int],
         ids: Sequence[int] = (),
+        *,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
             start: the grammar before any token; it is copied.
             ids: tokens accepted before, none of them an end.
+            on_failure: called when the grammar got too complex. Copies of ``start`` share llguidance's work, and its
+                limits, so that none of them can be used any more.
+
+        Raises:
+            ConstraintError: ``ids`` are not the beginning of one of the grammar's texts, or it got too complex.
         """
         self.ids = list(ids)
         self._name = name
@@ -43,9 +50,9 @@ class ConstraintState:
         self._size = vocabulary_size
         self._eos = frozenset(token_id for token_id in eos_token_ids if 0 <= token_id < vocabulary_size)
         self._ended = False
+        self._on_failure = on_failure
         self._matcher = start.deep_copy()
-        if ids and not self._matcher.consume_tokens(list(ids)):
-            raise self._failure()
+        self._consume(self.ids)
 
     @property
     def may_stop(self) -> bool:
@@ -102,6 +109,17 @@ class ConstraintState:
             )
         return allowed
 
+    def follow(self, ids: Sequence[int]) -> None:
+        """Take ``ids``, which were generated before, as the state that generated them did.
+
+        Raises:
+            ConstraintError: as for ``accept``; those before the refused one are taken.
+        """
+        for token_id in ids:
+            if not self._ended:
+                self._matcher.compute_bitmask()  # as in ``_consume``
+            self.accept(token_id)
+
     def accept(self, token_id: int) -> None:
         """Take the next token.
 
@@ -114,6 +132,7 @@ class ConstraintState:
             self._ended = True
         elif self._ended or not 0 <= token_id < self._size or not self._matcher.try_consume_tokens([token_id]):
             self._check()
+            self._on_failure()  # llguidance may have met a limit without saying so
             raise ConstraintError(f"{self._name} does not allow token {token_id} after {len(self.ids)} tokens")
         self.ids.append(token_id)
 
@@ -145,7 +164,15 @@ class ConstraintState:
         self.ids, self._ended = self.ids[:-count], False
         if of_grammar and not self._matcher.rollback(of_grammar):  # some Lark options allow none
             self._matcher = self._start.deep_copy()
-            self._matcher.consume_tokens(self.ids)
+            self._consume(self.ids)
+
+    def _consume(self, ids: Sequence[int]) -> None:
+        """Take ``ids``, none of them an end, from the start."""
+        for token_id in ids:
+            # Without the masks, llguidance builds other expressions, and may meet its limit on them.
+            self._matcher.compute_bitmask()
+            if not self._matcher.consume_token(token_id):
+                raise self._failure()
 
     def _before_end(self, ids: Sequence[int]) -> list[int]:
         for at, token_id in enumerate(ids):
@@ -158,6 +185,7 @@ class ConstraintState:
             raise self._failure()
 
     def _failure(self) -> ConstraintError:
+        self._on_failure()
         reason = self._matcher.get_error().split("\n")[0] or self._matcher.stop_reason()
         if reason == "NoExtensionBias":
             reason = "no text of it goes on from here"

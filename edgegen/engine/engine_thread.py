@@ -1,6 +1,7 @@
 """EngineThread: steps an engine in a thread of its own for as long as requests run or wait."""
 
 import atexit
+import os
 from threading import Lock, Thread, current_thread
 from weakref import WeakSet
 
@@ -10,6 +11,11 @@ from edgegen.errors import UsageError
 
 _PATIENCE = 10.0
 """Seconds that closing, and the end of the program, wait for a step to end."""
+
+_FORKED = (
+    "this process was forked after the model was loaded, and a fork has no threads: load the model again in it, or use "
+    'multiprocessing.get_context("spawn").'
+)
 
 
 class EngineThread:
@@ -25,14 +31,17 @@ class EngineThread:
         self._started: Thread | None = None
         self._driver: Thread | None = None
         self._refusal = ""
+        self._process = os.getpid()
         _ALIVE.add(self)
 
     def submit(self, group: SequenceGroup) -> None:
         """Have ``group`` run; its ``emit`` is called in the engine's thread.
 
         Raises:
-            UsageError: the caller is a function that the engine calls, which would wait for itself; or this is closed.
+            UsageError: the caller is a function that the engine calls, which would wait for itself; or this is closed,
+                or was made before this process was forked.
         """
+        self.refuse_forks()
         self.refuse_own_calls("use it")
         with self._lock:
             if self._engine is None or self._refusal:
@@ -45,13 +54,15 @@ class EngineThread:
     def cancel(self, group: SequenceGroup) -> None:
         """End ``group`` as soon as possible; a run of this group alone is interrupted. May be called in a finalizer."""
         engine = self._engine
-        if engine is None:
+        if engine is None or self._forked:
             group.cancel()
         else:
             engine.cancel(group)
 
     def close(self, reason: str) -> None:
         """Cancel every request, refuse others with ``reason``, wait for the thread to end, and let go of the engine."""
+        if self._forked:  # nothing runs here, and any lock may have been held by a thread that the fork has not
+            return
         with self._lock:
             self._refusal = self._refusal or reason
             engine = self._engine
@@ -72,6 +83,18 @@ class EngineThread:
             raise UsageError(
                 f"a function that is called while a model generates cannot {what}: load a second model for it."
             )
+
+    def refuse_forks(self) -> None:
+        """
+        Raises:
+            UsageError: this process was forked from the one that this was made in.
+        """
+        if self._forked:
+            raise UsageError(_FORKED)
+
+    @property
+    def _forked(self) -> bool:
+        return os.getpid() != self._process
 
     def _run(self, engine: Engine) -> None:
         with self._lock:

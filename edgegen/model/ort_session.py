@@ -4,11 +4,13 @@ A :class:`GraphPair` runs the prefill and the decode graph of one variant. :clas
 which gives the logits of whatever positions it is asked for, for both: one copy of the weights, one thread pool.
 """
 
+import ctypes
 import os
 import re
 import warnings
 from pathlib import Path
 from typing import Any, Protocol, cast
+from weakref import WeakSet
 
 from numpy.typing import NDArray
 
@@ -168,10 +170,12 @@ def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kern
         if kernels and not isinstance(model, bytes) and _register_kernels(options):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             source = rewritten = with_kernels(model.read_bytes())
-        return cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"]), rewritten
+        session = cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error
+    _OPEN.add(session)
+    return session, rewritten
 
 
 def _register_kernels(options: Any) -> bool:
@@ -184,3 +188,18 @@ def _register_kernels(options: Any) -> bool:
         warnings.warn(cannot_load(library, error), stacklevel=2)
         return False
     return True
+
+
+_OPEN = WeakSet[Any]()
+"""The sessions of this process."""
+
+
+def _keep_for_good() -> None:
+    """In a fork: freeing a session waits for its threads, which the fork has not, and ends the process with a fault."""
+    for session in tuple(_OPEN):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+    _OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_for_good)

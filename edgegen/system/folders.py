@@ -3,27 +3,52 @@
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextmanager
 def locked(path: Path) -> Generator[bool]:
-    """Lock the file ``path``; False where another process has it. The system unlocks it when a process is killed."""
-    with path.open("ab") as file:
-        try:
-            if sys.platform == "win32":
-                import msvcrt
+    """Lock ``path`` by a file beside it, ``.lock``, which is gone afterwards; False where another process has the lock.
 
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
+    The system unlocks it when a process is killed.
 
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    Raises:
+        OSError: the file beside it cannot be written.
+    """
+    lock = path.with_name(path.name + ".lock")
+    with lock.open("ab") as file:
+        # A lock that has vanished was that of a process which has just ended, and would not keep the next one off.
+        if not (_lock(file) and _is_at(file, lock)):
             yield False
-        else:
+            return
+        try:
             yield True
+        finally:
+            with suppress(OSError):  # Windows keeps a file for as long as it is open; then it stays, and does no harm
+                lock.unlink()
+
+
+def _lock(file: BinaryIO) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
 
 
 def sync_folder(folder: Path) -> None:

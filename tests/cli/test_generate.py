@@ -510,6 +510,27 @@ class TestSessions:
         assert (nowhere.returncode, nowhere.stdout) == (2, b"")
         assert "make it first" in nowhere.stderr.decode()
 
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+    def test_two_at_once(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        file = tmp_path / "story.session"
+        os.mkfifo(tmp_path / "prompt")
+        command = [*COMMAND, "generate", "-n", "5", "--session", str(file), "-f", str(tmp_path / "prompt")]
+        first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with (tmp_path / "prompt").open("w") as prompt:  # opens once the command reads, and so has the session
+            second = edgegen("generate", "-n", "5", "--session", str(file), "Hello")
+            prompt.write("Once upon a time")
+        assert (first.communicate(timeout=300)[1], first.returncode) == (b"", 0)
+        assert (second.returncode, second.stdout) == (2, b"")
+        assert b"another process continues the session" in second.stderr
+        assert [path.name for path in tmp_path.glob("story*")] == ["story.session"]
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_folder_that_cannot_be_written(self, edgegen: Edgegen, tmp_path: Path) -> None:
+        (tmp_path / "sealed").mkdir(mode=0o500)
+        refused = edgegen("generate", "--session", str(tmp_path / "sealed" / "a.session"), "Hello")
+        assert (refused.returncode, refused.stdout) == (1, b"")
+        assert b"the session cannot be saved to" in refused.stderr
+
 
 class TestSpeculation:
     REPEATING = ("--logit-bias", "65=100", "--temperature", "0", "-n", "30")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.constraint import Choice, Regex
+from edgegen.constraint import Choice, ConstraintCompiler, ConstraintState, JsonSchema, Regex
 from edgegen.errors import ConstraintError, OptionError, UsageError
+from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from edgegen_export.pipeline import export
 from tests.runtime.models import write_checkpoint
@@ -82,3 +83,39 @@ def test_a_constraint_needs_a_tokenizer(tmp_path: Path) -> None:
     bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
     with pytest.raises(UsageError, match="a constraint needs a tokenizer"):
         LLM.load(bundle.path).generate([1, 2], grammar=Choice.of(["a"]))
+
+
+WORDS = {"type": "string", "pattern": r"^(?:\S+\s+){0,29}\S+$", "maxLength": 300}
+"""llguidance meets its limit on expressions when it takes a text of this without computing masks."""
+
+
+def test_a_session_goes_on_in_the_midst_of_a_schema(tmp_path: Path) -> None:
+    options: Any = {"response_format": {"type": "json_schema", "json_schema": {"schema": WORDS}}, "do_sample": False}
+    whole = LLM.load().generate("Once upon", max_new_tokens=64, **options)
+    session = Session()
+    LLM.load().generate("Once upon", session=session, max_new_tokens=60, **options)
+    session.save(tmp_path / "cut")
+
+    resumed = LLM.load().generate("", session=Session.load(tmp_path / "cut"), max_new_tokens=4, **options)
+
+    assert resumed.token_ids == whole.token_ids[60:]
+
+
+def _accept_without_masks(state: ConstraintState, ids: list[int]) -> None:
+    for token_id in ids:
+        state.accept(token_id)
+
+
+def test_a_constraint_that_failed_is_compiled_anew() -> None:
+    llm = LLM.load()
+    assert llm.tokenizer is not None
+    compiler = ConstraintCompiler(llm.tokenizer, llm.bundle.manifest.model.vocab_size)
+    ids = llm.tokenizer.encode('"That was a little girl named Lily who loved', add_special_tokens=False)
+    broken = compiler.compile(schema := JsonSchema.of(WORDS, "compact")).start(())
+    with pytest.raises(ConstraintError):
+        _accept_without_masks(broken, ids)
+
+    anew = compiler.compile(schema).start(())
+
+    anew.follow(ids)
+    assert anew.ids == ids
