@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol, Self
 from edgegen.batch.input import InputLine
 from edgegen.batch.record import Entry
 from edgegen.errors import UsageError, one_or_list
-from edgegen.system import locked, sync_folder
+from edgegen.system import locked, retry_in_use, sync_folder
 
 _HEADER = b'{"edgegen batch": 1, '
 _ANSWERED = re.compile(rb"([0-9a-f]{32})([+-]) (\{.*\}\n)")
@@ -151,11 +151,11 @@ class FileOutput:
                 file.write(entry[3])
             file.flush()
             os.fsync(file.fileno())
-        new.replace(self._path)
+        retry_in_use(lambda: new.replace(self._path))
         with suppress(OSError):
             sync_folder(self._path.parent)
         self._file.close()
-        self._part.unlink()
+        retry_in_use(self._part.unlink)
 
     def __enter__(self) -> Self:
         return self

@@ -1,14 +1,16 @@
 """BundleStore: finds, lists and removes bundles by name, under ``EDGEGEN_HOME`` and in the package itself."""
 
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME, is_safe_path
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean
-from edgegen.system import expand_user, home_folder, is_frozen
+from edgegen.system import expand_user, home_folder, is_frozen, retry_in_use
 
 DEFAULT_MODEL = "stories"
 """The name of the embedded bundle."""
@@ -81,7 +83,7 @@ class BundleStore:
             yield _listed(DEFAULT_MODEL, _EMBEDDED)
         if self.root.is_dir():
             for path in sorted(self.root.iterdir()):
-                if (path / MANIFEST_NAME).is_file():
+                if not path.name.startswith(".") and (path / MANIFEST_NAME).is_file():  # remains of a removal
                     yield _listed(path.name, path)
 
     def require(self, name: str) -> Path:
@@ -102,13 +104,27 @@ class BundleStore:
 
         Raises:
             BundleNotFoundError: no such name in the store.
+            BundleError: it cannot be removed, such as for a program that runs it (Windows); then it is whole.
         """
         path = self.require(name)
-        if path.is_symlink():
-            path.unlink()  # what it leads to is not the store's
-            return path
-        (path / MANIFEST_NAME).unlink()  # first: from here on it is no bundle, whatever happens
-        shutil.rmtree(path)
+        removed = path.with_name(f".{name}.removed-{os.getpid()}")
+        try:
+            if path.is_symlink():
+                path.unlink()  # what it leads to is not the store's
+                return path
+            retry_in_use(lambda: path.rename(removed))  # from here on there is no such bundle, whatever happens
+        except OSError as error:
+            raise BundleError(
+                f"{path} cannot be removed: {error.strerror or error}; end what runs it, and try again."
+            ) from error
+        with suppress(OSError):
+            (removed / MANIFEST_NAME).unlink()
+        try:
+            retry_in_use(lambda: shutil.rmtree(removed))
+        except OSError as error:
+            raise BundleError(
+                f"remains of {name} stay in {removed}: {error.strerror or error}; delete them."
+            ) from error
         return path
 
 

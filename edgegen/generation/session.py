@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Self, cast
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgegen.errors import SessionError, first_line
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
-from edgegen.system import sync_folder
+from edgegen.system import retry_in_use, sync_folder
 
 _FORMAT = "edgegen session 1"
 _STALE = 3600.0
@@ -150,7 +151,7 @@ class Session:
             cast(Any, safetensors).save_file(tensors, temporary, metadata)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.replace(path)
+            retry_in_use(partial(temporary.replace, path))
             with suppress(OSError):
                 sync_folder(path.parent)
         except (OSError, SafetensorError) as error:  # a full disk may be either

@@ -12,7 +12,7 @@ from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.strict_json import decode
-from edgegen.system import LOCAL, Source, cores, home_folder, processor_features
+from edgegen.system import LOCAL, Source, cores, home_folder, processor_features, retry_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TunedOptions:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part")
         partial.write_text(json.dumps(asdict(self)), "utf-8")
-        partial.replace(path)
+        retry_in_use(lambda: partial.replace(path))
         return path
 
     def applied(self, options: EngineOptions, given: set[str], *, keep_kv: bool = False) -> EngineOptions:

@@ -4,7 +4,7 @@ Facts come from a :class:`~edgegen.system.source.Source`, which is this machine 
 """
 
 from edgegen.system.cores import Cores, cores, physical_cores
-from edgegen.system.folders import expand_user, home_folder, locked, sync_folder
+from edgegen.system.folders import expand_user, home_folder, locked, retry_in_use, sync_folder
 from edgegen.system.frozen import is_frozen
 from edgegen.system.memory import (
     available_memory,
@@ -51,6 +51,7 @@ __all__ = [
     "processor",
     "processor_features",
     "proportional_memory",
+    "retry_in_use",
     "second_level_cache",
     "sync_folder",
     "temperature",

@@ -2,10 +2,16 @@
 
 import os
 import sys
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+_T = TypeVar("_T")
+
+_PATIENCE = (0.01, 0.03, 0.1, 0.3, 0.6) if sys.platform == "win32" else ()
+"""Seconds between attempts. Windows refuses to rename or remove what a virus scanner or an indexer has just opened."""
 
 
 @contextmanager
@@ -49,6 +55,20 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     with suppress(OSError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False
+
+
+def retry_in_use(act: Callable[[], _T], waits: Sequence[float] = _PATIENCE) -> _T:
+    """What ``act``, which renames or removes, returns; it is tried again while another program has the file open.
+
+    Raises:
+        OSError: of the last attempt.
+    """
+    for wait in waits:
+        try:
+            return act()
+        except PermissionError:
+            time.sleep(wait)
+    return act()
 
 
 def sync_folder(folder: Path) -> None:

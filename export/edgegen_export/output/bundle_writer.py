@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edgegen.errors import ExportError
-from edgegen.system import sync_folder
+from edgegen.system import retry_in_use, sync_folder
 from edgegen_export.output.resume import KEPT_PREFIX
 
 PAGE = 4096
@@ -128,7 +128,7 @@ class BundleWriter:
         sync_folder(self.folder)
         version = self.target / self.version
         try:
-            self.folder.rename(version)
+            retry_in_use(lambda: self.folder.rename(version))
         except OSError:
             if version.exists():
                 raise ExportError(f"another export has written {self.target} meanwhile; that one is kept.") from None
@@ -137,7 +137,7 @@ class BundleWriter:
         sync_folder(self.target)
         self._committed = True  # before it is so: interrupted in between, an orphan is better than a hole
         try:
-            (version / _NEW_MANIFEST).replace(self.target / MANIFEST_NAME)
+            retry_in_use(lambda: (version / _NEW_MANIFEST).replace(self.target / MANIFEST_NAME))
         except OSError:
             self._committed = False
             raise

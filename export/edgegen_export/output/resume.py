@@ -23,7 +23,6 @@ from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.threads import in_threads
 
 KEPT_PREFIX = ".unfinished-"
-_LOCK = "lock"
 _KEPT_S = 7 * 24 * 3600
 
 
@@ -56,25 +55,30 @@ class ResumeFolder:
         """The folder for what belongs to ``key``, and whether an earlier export has left something there."""
         self._remove(older_than=_KEPT_S)
         folder = self._target / (KEPT_PREFIX + key)
-        folder.mkdir(exist_ok=True)
-        if not self._lock.enter_context(locked(folder / _LOCK)):
+        if not self._lock.enter_context(locked(folder)):
             return self._scratch, False
+        folder.mkdir(exist_ok=True)
         self._claimed = folder
         return folder, _holds_work(folder)
 
     def _remove(self, older_than: float) -> None:
         """Folders of that age in seconds, but for those that another process works in."""
-        for folder in self._target.glob(KEPT_PREFIX + "*"):
+        for folder in _kept(self._target):
             if time.time() - folder.stat().st_mtime >= older_than:
-                with locked(folder / _LOCK) as free:
+                with locked(folder) as free:
                     if free:
                         shutil.rmtree(folder, ignore_errors=True)
 
 
 def kept_bytes(target: Path) -> int:
     """Bytes that interrupted exports have left beside ``target``, which the next one needs no room for."""
-    found = (path.stat() for folder in target.glob(KEPT_PREFIX + "*") for path in folder.iterdir())
+    found = (path.stat() for folder in _kept(target) for path in folder.iterdir())
     return sum(stat.st_size for stat in found)
+
+
+def _kept(target: Path) -> list[Path]:
+    """The folders, without the locks that lie beside them: Windows removes no folder with an open file."""
+    return [path for path in target.glob(KEPT_PREFIX + "*") if path.is_dir()]
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -83,7 +87,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _holds_work(folder: Path) -> bool:
-    return any(path.name != _LOCK for path in folder.iterdir())
+    return any(folder.iterdir())
 
 
 def fingerprint(tensors: Mapping[str, LazyTensor], facts: object, on_progress: Callable[[int, int], None]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from edgegen.bundle.manifest import MatrixFormat
+from edgegen.system import retry_in_use
 from edgegen_export.quantize.blockwise import Blocks
 
 _FILE = re.compile(r"(.+)\.\d+-\d+(?:-zeros)?\.npz")
@@ -23,7 +24,7 @@ class BlockStore:
         zeros = np.empty(0, np.uint8) if blocks.zeros is None else blocks.zeros
         partial, shape = path.with_suffix(".partial.npz"), np.array([blocks.bits, blocks.columns])
         np.savez(partial, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape, lost=blocks.lost)
-        partial.replace(path)
+        retry_in_use(lambda: partial.replace(path))
 
     def get(self, module: str, form: MatrixFormat) -> Blocks | None:
         """The matrix, or None where there is none."""

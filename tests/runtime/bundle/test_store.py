@@ -1,11 +1,13 @@
 """BundleStore: names and paths."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.errors import BundleNotFoundError, UsageError
+from edgegen.errors import BundleError, BundleNotFoundError, UsageError
 from tests.runtime.models import write_fake_bundle
 
 
@@ -95,6 +97,29 @@ class TestRemoving:
         (store.root / "other" / "edgegen.json").write_text("{}")
         store.remove("other")
         assert not (store.root / "other").exists()
+
+    def test_of_one_in_use_leaves_it_whole(self, store: BundleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object) -> None:
+            raise PermissionError(13, "The process cannot access the file")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", refuse)
+            with pytest.raises(
+                BundleError, match="other cannot be removed: The process cannot access the file; end what"
+            ):
+                store.remove("other")
+        store.resolve("other")
+        Bundle.open(store.root / "other").verify()
+
+    def test_remains_are_told_and_are_no_bundle(self, store: BundleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object) -> None:
+            raise PermissionError(13, "The process cannot access the file")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shutil, "rmtree", refuse)
+            with pytest.raises(BundleError, match=r"remains of other stay in .*\.other\.removed-\d+: The process"):
+                store.remove("other")
+        assert names(store) == ["gpt2-fp32", "gpt2-int8"]
 
     def test_of_an_unknown_name_suggests_the_nearest(self, store: BundleStore) -> None:
         with pytest.raises(BundleNotFoundError, match="did you mean 'other'"):
