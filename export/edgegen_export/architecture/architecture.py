@@ -87,7 +87,7 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         matrices |= _mlp(mlp, d, experts.width, gated=True, count=experts.count)
         if experts.shared_width:
             matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=True)
-            matrices[f"layers.{i}.shared_gate"] = (1, d)
+            matrices |= {f"layers.{i}.shared_gate": (1, d)} if experts.shared_gated else {}
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
 

@@ -91,8 +91,9 @@ class Experts:
     """Mixture of experts: each token uses the ``per_token`` gated MLPs of ``count`` that the router scores highest,
     weighted by the router's softmax; ``normalized``: the softmax is over the chosen experts only.
 
-    ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, times the
-    sigmoid of a gate of its own; 0 without one. ``dense``: the layers that have a plain MLP instead.
+    ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, 0 without
+    one; ``shared_gated``: its result times the sigmoid of a gate of its own. ``dense``: the layers that have a plain
+    MLP instead.
     """
 
     count: int
@@ -101,6 +102,7 @@ class Experts:
     width: int
     glu: SwiGLU = SwiGLU()
     shared_width: int = 0
+    shared_gated: bool = False
     dense: frozenset[int] = frozenset()
 
 

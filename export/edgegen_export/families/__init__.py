@@ -19,7 +19,7 @@ from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
 from edgegen_export.families.granite4 import GRANITE4
 from edgegen_export.families.granite_swa import GRANITE_SWA
-from edgegen_export.families.granitemoe import GRANITE_MOE
+from edgegen_export.families.granitemoe import GRANITE_MOE, GRANITE_MOE_SHARED, GRANITE_MOE_SWA
 from edgegen_export.families.helium import HELIUM
 from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.hyperclovax import HYPERCLOVAX
@@ -79,6 +79,8 @@ FAMILIES: tuple[Architecture, ...] = (
     OLMOE,
     GRANITE,
     GRANITE_MOE,
+    GRANITE_MOE_SHARED,
+    GRANITE_MOE_SWA,
     GRANITE_SWA,
     COHERE,
     COHERE2,

@@ -45,7 +45,7 @@ _REASONS: dict[str, str] = {
     _SPEAKS: "moshi musicgen musicgen_melody",
     _EXPERTS: """
         afmoe aria_text beam cohere2_moe dbrx doge dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe
-        granitemoe_swa granitemoeshared hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash
+        hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash
         minimax_m2 phimoe solar_open
     """,
     _SHARED: "gemma3n_text gemma4_text gemma4_unified_text",

@@ -51,8 +51,8 @@ def expert_mlp(
 ) -> Stream:
     """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, the router's.
 
-    A shared expert adds ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is small, and its choice
-    matters much.
+    A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is
+    small, and its choice matters much.
     """
     module = f"layers.{layer}.mlp"
     router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
@@ -81,9 +81,11 @@ def expert_mlp(
         chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
         result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
     if experts.shared_width:
-        shared = mlp(g, params, config, layer, x, name="shared")
-        opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
-        result = g.op.Add(result, g.op.Mul(shared.delta, g.op.Sigmoid(linear(g, opening, x))))
+        shared = mlp(g, params, config, layer, x, name="shared").delta
+        if experts.shared_gated:
+            opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
+            shared = g.op.Mul(shared, g.op.Sigmoid(linear(g, opening, x)))
+        result = g.op.Add(result, shared)
     return Stream(NONE, result)
 
 

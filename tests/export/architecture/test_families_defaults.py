@@ -21,7 +21,7 @@ ELSEWHERE = {"gemma3", "mistral3", "granitemoehybrid"}
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py. A
 Granite 4 is recurrent by default: tests/families/test_cases.py."""
 
-LATER = {"granite_swa", "hyperclovax", "internlm3", "ministral3"}
+LATER = {"granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "ministral3"}
 """Those that transformers 4 does not know."""
 
 ALL = {model_type: family for family in FAMILIES for model_type in family.model_types if model_type not in ELSEWHERE}
