@@ -90,7 +90,10 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
 
 CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     **dict.fromkeys(
-        "gpt2 gpt_neo gptj gpt_bigcode starcoder2 opt dbrx granite granitemoe granitemoehybrid exaone4 olmo3".split(),
+        (
+            "gpt2 gpt_neo gptj gpt_bigcode starcoder2 opt dbrx granite granitemoe granitemoehybrid granitemoeshared "
+            "exaone4 olmo3"
+        ).split(),
         "GPT2Tokenizer",
     ),
     **dict.fromkeys("gpt_neox mpt olmo olmo2 olmoe stablelm mamba mamba2 rwkv".split(), "GPTNeoXTokenizer"),
