@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import MOST_BYTES
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, UsageError, VerificationError
 from edgegen.llm import LLM
@@ -278,6 +279,21 @@ class TestOpening:
     def test_a_folder_without_a_manifest_is_no_bundle(self, bundle: Bundle, tmp_path: Path, path: str) -> None:
         with pytest.raises(BundleNotFoundError, match=r"is not a bundle: it has no edgegen\.json"):
             Bundle.open(tmp_path / path)
+
+    def test_a_manifest_of_any_size_is_not_read(self, bundle: Bundle) -> None:
+        manifest = bundle.path / "edgegen.json"
+        manifest.write_bytes(manifest.read_bytes().rstrip() + b" " * MOST_BYTES)
+        with pytest.raises(ManifestError, match=r"edgegen\.json is larger than 4,194,304 bytes"):
+            Bundle.open(bundle.path)
+
+    def test_unknown_keys_of_any_number_are_counted(self, bundle: Bundle) -> None:
+        manifest = bundle.path / "edgegen.json"
+        more = {f"nam{n}": n for n in range(100_000)}
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | more))
+        with pytest.raises(ManifestError) as caught:
+            Bundle.open(bundle.path)
+        assert "nam0: unknown key (did you mean 'name'?)" in str(caught.value)
+        assert str(caught.value).endswith("and 99900 more")
 
     def test_knows_where_things_are_and_how_large(self, bundle: Bundle) -> None:
         assert bundle.file("weights.data") == bundle.path / "v1" / "weights.data"
