@@ -118,6 +118,8 @@ class Bundle:
         return VerifiedFiles(self.path, self.content, self.manifest.files)
 
     def _refuse(self, problems: list[str]) -> None:
+        if not (self.path / MANIFEST_NAME).resolve().is_relative_to(self.path.resolve()):
+            problems = [f"{MANIFEST_NAME}: leads out of the bundle", *problems]
         if problems:
             raise VerificationError(
                 f"the bundle {self.path} is damaged: {one_or_list(problems)}\nExport it again with --force."

@@ -133,6 +133,26 @@ def test_a_folder_of_the_files_that_is_a_link_out_is_found(bundle: Bundle, tmp_p
         bundle.verify()
 
 
+def test_a_manifest_that_leads_out_of_the_bundle_is_told(bundle: Bundle, tmp_path: Path) -> None:
+    shutil.move(bundle.path / "edgegen.json", tmp_path / "outside.json")
+    (bundle.path / "edgegen.json").symlink_to(tmp_path / "outside.json")
+    for check in (bundle.verify, bundle.verify_once):
+        with pytest.raises(VerificationError, match=r"edgegen\.json: leads out of the bundle"):
+            check()
+
+
+def test_files_that_the_manifest_does_not_list_are_left_alone(bundle: Bundle) -> None:
+    (bundle.content / "more.py").write_text("raise SystemExit")
+    (bundle.path / "v7").mkdir()
+    bundle.verify()
+
+
+def test_a_hard_link_is_a_file_like_others(bundle: Bundle, tmp_path: Path) -> None:
+    weights = bundle.file("weights.data")
+    os.link(weights, tmp_path / "another")
+    bundle.verify()
+
+
 def test_a_link_to_the_bundle_is_the_bundle(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(bundle.path)
     Bundle.open(tmp_path / "link").verify()
