@@ -26,7 +26,7 @@ errors into exit codes (``UsageError`` 2, any other 1).
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 LISTED = 100
 """How many problems one message lists."""
@@ -122,6 +122,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     comparable = names and len(word) <= LONGEST_WORD  # what a client sends may be of any length
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if comparable else []
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def suggestions(words: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    """:func:`did_you_mean` of each word; empty behind the first ``LISTED``, which no message shows."""
+    names = list(known)
+    return (did_you_mean(word, names) if n < LISTED else "" for n, word in enumerate(words))
 
 
 def first_line(error: BaseException) -> str:

@@ -473,7 +473,7 @@ class LLM:
                 shown, lambda part: template.encode(part, tokenizer), self.max_context, chosen.max_new_tokens
             )
         else:
-            ids = template.encode(shown, tokenizer)
+            ids = template.encode(shown, tokenizer, self.max_context)
         if form is not None and form.reasoning is not None and shown.generation_prompt:
             end = tokenizer.decode(ids[-_PROMPT_END:], skip_special_tokens=False)
             form = replace(form, in_reasoning=form.reasoning.left_open(end))

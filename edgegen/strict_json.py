@@ -10,7 +10,7 @@ from reprlib import repr as shortened
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from edgegen.errors import did_you_mean, first_line
+from edgegen.errors import first_line, suggestions
 
 OPTIONAL = {"optional": True}
 """Metadata of a field that may be absent; a default alone does not make it so."""
@@ -49,7 +49,9 @@ def _decode_object(kind: type, value: Any, path: str, problems: list[str]) -> An
     prefix = f"{path}." if path else ""
     types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
-    problems += [f"{prefix}{key}: unknown key{did_you_mean(key, known)}" for key in raw if key not in known]
+    unknown = [key for key in raw if key not in known]
+    nearest = suggestions(unknown, known)
+    problems += [f"{prefix}{key}: unknown key{near}" for key, near in zip(unknown, nearest, strict=True)]
     required = [f.name for f in fields(kind) if not f.metadata.get("optional")]
     missing = [key for key in required if key not in raw]
     problems += [f"{prefix}{key}: missing" for key in missing]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant, KVDtype, Manifest
+from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
 
@@ -30,11 +30,15 @@ class Bundle:
         """
         manifest_path = path / MANIFEST_NAME
         try:
-            text = manifest_path.read_text("utf-8")
+            with manifest_path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
+            text = content.decode("utf-8")
         except (FileNotFoundError, NotADirectoryError):
             raise BundleNotFoundError(f"{path} is not a bundle: it has no {MANIFEST_NAME}.") from None
         except UnicodeDecodeError:
             raise ManifestError(f"{manifest_path} is not UTF-8 text.") from None
+        if len(content) > MOST_BYTES:
+            raise ManifestError(f"{manifest_path} is larger than {MOST_BYTES:,} bytes: it is not what an export wrote.")
         manifest = Manifest.from_json(text, str(manifest_path))
         return cls(path, manifest, path / manifest.folder)
 
@@ -114,6 +118,8 @@ class Bundle:
         return VerifiedFiles(self.path, self.content, self.manifest.files)
 
     def _refuse(self, problems: list[str]) -> None:
+        if not (self.path / MANIFEST_NAME).resolve().is_relative_to(self.path.resolve()):
+            problems = [f"{MANIFEST_NAME}: leads out of the bundle", *problems]
         if problems:
             raise VerificationError(
                 f"the bundle {self.path} is damaged: {one_or_list(problems)}\nExport it again with --force."

@@ -14,6 +14,8 @@ from edgegen.strict_json import OPTIONAL, decode
 
 MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 2
+MOST_BYTES = 1 << 22
+"""Of a manifest; one of a hundred layers has some 100 kB."""
 
 Phase = Literal["prefill", "decode"]
 EMBEDDINGS = ("embed", "embed_in", "head_in", "head")

@@ -133,16 +133,19 @@ class ChatTemplate:
         program = self._program(conversation)
         return program.render(program.adapt(conversation))
 
-    def encode(self, conversation: Conversation, tokenizer: Tokenizer) -> list[int]:
+    def encode(self, conversation: Conversation, tokenizer: Tokenizer, most: int | None = None) -> list[int]:
         """The ids of the conversation; no text of a message is a control token in them.
 
         Raises:
             ConversationError, ChatTemplateError: as :meth:`render`.
+            PromptTooLongError: they would surely be more than ``most``.
         """
         program = self._program(conversation)
         control = program.control_text(tokenizer)
         veiled = control.veil(program.adapt(conversation))
         text, under_veils = veiled.lift(program.render(veiled.conversation))
+        if most is not None:
+            tokenizer.refuse_longer(text, most)
         ids = control.encode(text, under_veils)
         return tokenizer.frame(ids) if self.is_fallback else ids  # a transcript is a text like any other
 

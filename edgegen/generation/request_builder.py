@@ -87,7 +87,16 @@ class RequestBuilder:
             UsageError: as :meth:`build`; or there is no prompt, and the last answer ended by itself.
         """
         session.check(self._model)
+        self._refuse_longer(prompt)
         return self.build(self.encoder.encode_behind(session, prompt), options, session)
+
+    def _refuse_longer(self, prompt: Prompt) -> None:
+        """
+        Raises:
+            PromptTooLongError: the prompt surely does not fit the model's context.
+        """
+        if isinstance(prompt, str) and self._tokenizer is not None:
+            self._tokenizer.refuse_longer(prompt, self._max_context)
 
     def build(
         self,
@@ -111,6 +120,7 @@ class RequestBuilder:
         """
         if session is not None:
             session.check(self._model)
+        self._refuse_longer(prompt)
         ids = self.encoder.encode(prompt)
         negative = self._negative(ids, options)
         # The last token generated is never fed back, so it needs no room.

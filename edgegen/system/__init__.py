@@ -7,6 +7,7 @@ from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.folders import expand_user, home_folder, locked, retry_in_use, sync_folder
 from edgegen.system.frozen import is_frozen
 from edgegen.system.memory import (
+    address_space_limit,
     available_memory,
     fresh_memory,
     installed_memory,
@@ -33,6 +34,7 @@ __all__ = [
     "Cores",
     "Local",
     "Source",
+    "address_space_limit",
     "available_memory",
     "computer",
     "cores",

@@ -46,6 +46,15 @@ def memory_limit(source: Source = LOCAL) -> int | None:
     return min(limits, default=None)
 
 
+def address_space_limit(source: Source = LOCAL) -> int | None:
+    """Bytes that this process may map (``ulimit -v``), on Linux; None without a limit."""
+    for line in (source.read("/proc/self/limits") or "").splitlines():
+        if line.startswith("Max address space"):
+            words = line.removeprefix("Max address space").split()
+            return int(words[0]) if words and words[0].isdecimal() else None
+    return None
+
+
 _NO_LIMIT = 1 << 60
 """What cgroup v1 says without a limit is a little below 2 ** 63."""
 

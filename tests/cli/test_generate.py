@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from edgegen.model.kernels import describe_kernels
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
 from tests.cli.conftest import COMMAND, Edgegen, feed
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 EIGHT = ("-n", "8", "--seed", "3")
 
@@ -516,7 +517,18 @@ class TestSessions:
         os.mkfifo(tmp_path / "prompt")
         command = [*COMMAND, "generate", "-n", "5", "--session", str(file), "-f", str(tmp_path / "prompt")]
         first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        with (tmp_path / "prompt").open("w") as prompt:  # opens once the command reads, and so has the session
+        writes = [-1]
+
+        def is_read() -> bool:
+            """Whether the command reads, and so has the session; it must not have ended."""
+            assert first.poll() is None
+            with suppress(OSError):
+                if writes[0] < 0:
+                    writes[0] = os.open(tmp_path / "prompt", os.O_WRONLY | os.O_NONBLOCK)
+            return writes[0] >= 0
+
+        assert until(is_read)
+        with os.fdopen(writes[0], "w") as prompt:
             second = edgegen("generate", "-n", "5", "--session", str(file), "Hello")
             prompt.write("Once upon a time")
         assert (first.communicate(timeout=300)[1], first.returncode) == (b"", 0)

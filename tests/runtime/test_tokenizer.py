@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgegen.errors import BundleError
+from edgegen.errors import BundleError, PromptTooLongError
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 from tests.byte_level import LETTER_OF_BYTE
 
@@ -22,6 +22,14 @@ TEXTS = (
     "e\u0301 \ufffd \t <0x41>",
     "",
 )
+
+
+MANY = st.one_of(
+    st.text(max_size=60),
+    st.text("e\u0301\u0323\u0302\u1100\u1161\u11a8 \n", max_size=60),  # which compose
+    st.builds(str.__mul__, st.text(max_size=3) | st.sampled_from(["=", " ", "\u00c3\u00c2", "-"]), st.integers(0, 400)),
+)
+"""Texts of which one token may stand for much."""
 
 
 def special(token_id: int, content: str) -> dict[str, Any]:
@@ -217,6 +225,24 @@ class TestTokenizer:
         assert tokenizer.decode(ids) == "the é 好"
         assert tokenizer.decode(ids, skip_special_tokens=False) == "<s> the é 好"
 
+    @settings(deadline=None)
+    @given(text=MANY)
+    def test_a_text_has_no_fewer_tokens_than_are_said(self, kind: Tokenizer, text: str) -> None:
+        assert kind.least_tokens(text) <= len(kind.encode(text, add_special_tokens=False))
+
+    def test_a_long_text_is_refused_before_it_is_tokenized(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tokenizer = load(byte_level(), tmp_path)
+        longest = len("<|end|>")
+        tokenizer.refuse_longer("z" * 700_000, 100_000)
+        tokenizer.refuse_longer(" " * 1_000_000, 10)
+        monkeypatch.setattr(Tokenizer, "_encoding", None)
+        least = -(-700_001 // longest)
+        said = f"has 700001 characters, at least {least} tokens, but this model's context is 100000: shorten"
+        with pytest.raises(PromptTooLongError, match=said):
+            tokenizer.refuse_longer("z" * 700_001, 100_000)
+
     @pytest.mark.parametrize("text", TEXTS)
     @pytest.mark.parametrize("name", ["byte-level", "byte fallback", "byte fallback, first space kept"])
     def test_every_text_survives(self, name: str, text: str, tmp_path: Path) -> None:
@@ -340,6 +366,14 @@ class TestRealTokenizers:
     @given(draw=st.data(), skip=st.booleans())
     def test_gives_what_decode_gives(self, real: Tokenizer, draw: st.DataObject, skip: bool) -> None:
         check_stream(real, some_ids(draw, real), some_ids(draw, real), skip=skip)
+
+    @settings(deadline=None)
+    @given(text=MANY)
+    def test_a_text_has_no_fewer_tokens_than_are_said(self, real: Tokenizer, text: str) -> None:
+        assert real.least_tokens(text) <= len(real.encode(text, add_special_tokens=False))
+
+    def test_the_fewest_tokens_of_a_text_are_known(self, real: Tokenizer) -> None:
+        assert real.least_tokens("x" * 1_000_000) > 1_000
 
     @settings(deadline=None)
     @given(text=st.text(max_size=40))

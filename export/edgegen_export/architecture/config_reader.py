@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
+from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list, suggestions
 from edgegen_export.checkpoint import read_packing
 
 T = TypeVar("T")
@@ -258,15 +258,17 @@ class ConfigReader:
 
     def _found(self) -> list[str]:
         """All problems, those of inner objects included, and the unknown keys."""
-        unknown = sorted(self._stated - self._read)
+        unknown = [
+            key
+            for key in sorted(self._stated - self._read)
+            if self._config[key] is not None and not key.startswith("_")
+        ]
         return [
             *dict.fromkeys(self._problems),
             *(f"{key}.{problem}" for key, inner in self._inner.items() for problem in inner._found()),
             *(
-                f"{key} = {self._config[key]!r}: not understood, and it may change the result"
-                f"{did_you_mean(key, self._read)}"
-                for key in unknown
-                if self._config[key] is not None and not key.startswith("_")
+                f"{key} = {self._config[key]!r}: not understood, and it may change the result{near}"
+                for key, near in zip(unknown, suggestions(unknown, self._read), strict=True)
             ),
         ]
 

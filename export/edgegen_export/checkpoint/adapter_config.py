@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list
+from edgegen.errors import OptionError, UnsupportedModelError, one_or_list, suggestions
+from edgegen.stop_regex import StopRegex, StopRegexMatcher
 
 INPUT_EMBEDDING = ""
 """The key of ``token_indices`` that stands for the input embedding, whatever it is called."""
@@ -41,6 +42,10 @@ _REFUSED = {
 }
 # Base weights as they were: B·A alone is the change.
 _PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
+_PLAIN_NAME = re.compile(r"(?:[\w-]|\\?\.)*")
+"""Of a regular expression that repeats nothing."""
+_MOST_PATTERNS = 10_000
+
 # These took a part of the base weights into A and B; on the original base that part would count twice.
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
@@ -105,10 +110,10 @@ def read_lora_config(raw: Mapping[str, Any], where: str) -> LoraConfig:
         keeps_ties=read.flag("ensure_weight_tying"),
     )
     known = _READ | _NEUTRAL | _REFUSED.keys()
+    strange = [key for key in sorted(raw.keys() - known) if raw[key] and not key.startswith("_")]
     read.problems += [
-        f"{key} = {raw[key]!r}: not understood, and it may change the result{did_you_mean(key, known)}"
-        for key in sorted(raw.keys() - known)
-        if raw[key] and not key.startswith("_")
+        f"{key} = {raw[key]!r}: not understood, and it may change the result{near}"
+        for key, near in zip(strange, suggestions(strange, known), strict=True)
     ]
     if read.problems:
         raise UnsupportedModelError(f"{where} asks for what cannot be merged at export: {one_or_list(read.problems)}")
@@ -131,7 +136,19 @@ def _check_init(init: object, problems: list[str]) -> None:
 
 def _matched(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
     """PEFT's rule: the first key that is the end of the name, whole parts of it, as a regular expression."""
-    return next((value for key, value in pattern.items() if re.match(rf"(.*\.)?({key})$", module)), default)
+    return next((value for key, value in pattern.items() if _is_end(key, module)), default)
+
+
+def _is_end(key: str, module: str) -> bool:
+    """In time that is linear in the name: a stranger's expression may make ``re`` take forever."""
+    if _PLAIN_NAME.fullmatch(key):
+        return re.match(rf"(.*\.)?({key})$", module) is not None
+    matcher = StopRegexMatcher(StopRegex.of(_whole_name(key)))
+    return (matcher.push(module) or matcher.finish()) is not None
+
+
+def _whole_name(key: str) -> str:
+    return rf"\A(?:.*\.)?(?:{key})\Z"
 
 
 class _Reader:
@@ -171,12 +188,20 @@ class _Reader:
         if not value:
             return {}
         entries = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+        if len(entries) > _MOST_PATTERNS:
+            self.problems.append(f"{key}: at most {_MOST_PATTERNS} names expected, found {len(entries)}")
+            return {}
         wrong = not entries or not all((_is_rank if whole else _is_number)(v) for v in entries.values())
         for name in entries:
             try:
                 re.compile(name)
+                if not _PLAIN_NAME.fullmatch(name):
+                    StopRegex.of(_whole_name(name))
             except re.error as error:
                 self.problems.append(f"{key}: {name!r} is not a regular expression: {error}")
+                return {}
+            except OptionError as error:
+                self.problems.append(f"{key}: {name!r} cannot be used: {error}")
                 return {}
         if wrong:
             self.problems.append(f"{key}: an object of names and numbers expected, found {value!r}")

@@ -125,8 +125,9 @@ def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} occurs twice")
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"{twice!r} occurs twice")
     return unique
 
 

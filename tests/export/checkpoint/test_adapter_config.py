@@ -60,6 +60,14 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.parametrize("key", ["(a+)+b", "(a|a)*b", "(a*)*(a*)*b", ".*.*.*.*.*.*.*.*b"])
+def test_an_expression_of_a_stranger_takes_no_longer_than_others(key: str) -> None:
+    """``re`` would take longer than anybody waits."""
+    config = read(rank_pattern={key: 7})
+    assert config.rank_of("model." + "a" * 200) == 2
+    assert config.rank_of("model." + "a" * 200 + "b") == 7
+
+
 @pytest.mark.parametrize("keys", PATTERNS, ids=str)
 def test_patterns_match_as_in_peft(keys: list[str]) -> None:
     get_pattern_key = import_peft().utils.other.get_pattern_key
@@ -121,6 +129,10 @@ def test_a_config_of_no_method_is_refused() -> None:
         ("rank_pattern", ["q_proj"], "names and numbers"),
         ("alpha_pattern", {"q_proj": None}, "names and numbers"),
         ("alpha_pattern", {"q_proj(": 4}, "'q_proj(' is not a regular expression"),
+        ("alpha_pattern", {"(?=a)b": 4}, "'(?=a)b' cannot be used"),
+        ("rank_pattern", {r"(q)\1": 4}, r"cannot be used"),
+        ("rank_pattern", {"(a{999}){999}": 4}, "cannot be used"),
+        ("rank_pattern", {str(n): 4 for n in range(10_001)}, "at most 10000 names expected, found 10001"),
         ("modules_to_save", "lm_head", "a list of names"),
         ("modules_to_save", [3], "a list of names"),
         ("trainable_token_indices", [-1], "token ids expected"),

@@ -162,6 +162,11 @@ def test_every_fault_of_a_file_is_listed(tmp_path: Path) -> None:
     assert message.count("\n  - ") == 3
 
 
+def test_a_name_that_occurs_twice_is_found_among_many(tmp_path: Path) -> None:
+    names = b"".join(b'"%d":1,' % n for n in range(200_000))
+    assert "'last' occurs twice" in fault(write(tmp_path / "x.safetensors", b'{%s"last":1,"last":1}' % names))
+
+
 def test_unreadable_files_are_checkpoint_errors(tmp_path: Path) -> None:
     assert "cannot be read" in fault(tmp_path / "absent.safetensors")
     (tmp_path / "folder.safetensors").mkdir()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import MOST_BYTES
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, UsageError, VerificationError
 from edgegen.llm import LLM
@@ -130,6 +131,26 @@ def test_a_folder_of_the_files_that_is_a_link_out_is_found(bundle: Bundle, tmp_p
     bundle.content.symlink_to(tmp_path / "outside")
     with pytest.raises(VerificationError, match="leads out of the bundle"):
         bundle.verify()
+
+
+def test_a_manifest_that_leads_out_of_the_bundle_is_told(bundle: Bundle, tmp_path: Path) -> None:
+    shutil.move(bundle.path / "edgegen.json", tmp_path / "outside.json")
+    (bundle.path / "edgegen.json").symlink_to(tmp_path / "outside.json")
+    for check in (bundle.verify, bundle.verify_once):
+        with pytest.raises(VerificationError, match=r"edgegen\.json: leads out of the bundle"):
+            check()
+
+
+def test_files_that_the_manifest_does_not_list_are_left_alone(bundle: Bundle) -> None:
+    (bundle.content / "more.py").write_text("raise SystemExit")
+    (bundle.path / "v7").mkdir()
+    bundle.verify()
+
+
+def test_a_hard_link_is_a_file_like_others(bundle: Bundle, tmp_path: Path) -> None:
+    weights = bundle.file("weights.data")
+    os.link(weights, tmp_path / "another")
+    bundle.verify()
 
 
 def test_a_link_to_the_bundle_is_the_bundle(bundle: Bundle, tmp_path: Path) -> None:
@@ -278,6 +299,21 @@ class TestOpening:
     def test_a_folder_without_a_manifest_is_no_bundle(self, bundle: Bundle, tmp_path: Path, path: str) -> None:
         with pytest.raises(BundleNotFoundError, match=r"is not a bundle: it has no edgegen\.json"):
             Bundle.open(tmp_path / path)
+
+    def test_a_manifest_of_any_size_is_not_read(self, bundle: Bundle) -> None:
+        manifest = bundle.path / "edgegen.json"
+        manifest.write_bytes(manifest.read_bytes().rstrip() + b" " * MOST_BYTES)
+        with pytest.raises(ManifestError, match=r"edgegen\.json is larger than 4,194,304 bytes"):
+            Bundle.open(bundle.path)
+
+    def test_unknown_keys_of_any_number_are_counted(self, bundle: Bundle) -> None:
+        manifest = bundle.path / "edgegen.json"
+        more = {f"nam{n}": n for n in range(100_000)}
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | more))
+        with pytest.raises(ManifestError) as caught:
+            Bundle.open(bundle.path)
+        assert "nam0: unknown key (did you mean 'name'?)" in str(caught.value)
+        assert str(caught.value).endswith("and 99900 more")
 
     def test_knows_where_things_are_and_how_large(self, bundle: Bundle) -> None:
         assert bundle.file("weights.data") == bundle.path / "v1" / "weights.data"

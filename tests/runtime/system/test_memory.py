@@ -2,7 +2,15 @@
 
 import pytest
 
-from edgegen.system import Source, available_memory, installed_memory, memory_limit, peak_memory, proportional_memory
+from edgegen.system import (
+    Source,
+    address_space_limit,
+    available_memory,
+    installed_memory,
+    memory_limit,
+    peak_memory,
+    proportional_memory,
+)
 from tests.runtime.system.recorded import Recorded, mac, pi_5, windows
 
 MEMINFO = {"/proc/meminfo": "MemTotal: 9000000 kB\nMemFree: 1 kB\nMemAvailable:    4000000 kB\n"}
@@ -81,3 +89,17 @@ def test_what_a_process_takes_on_each_system() -> None:
     assert (peak_memory(linux), proportional_memory(linux)) == (204_800 * 1024, 102_400 * 1024)
     assert proportional_memory(Recorded()) is None
     assert peak_memory(Recorded("win32")) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ("Max address space         unlimited            unlimited            bytes\n", None),
+        ("Limit\nMax address space         204800000            unlimited            bytes\n", 204_800_000),
+        ("Max open files 5 5 files\n", None),
+        ("Max address space", None),
+    ],
+)
+def test_the_limit_of_the_address_space(limits: str, expected: int | None) -> None:
+    assert address_space_limit(Recorded(files={"/proc/self/limits": limits})) == expected
+    assert address_space_limit(Recorded()) is None

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from edgegen.errors import CheckpointError, did_you_mean, one_or_list
+from edgegen.errors import CheckpointError, one_or_list, suggestions
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.layouts import Heads
 
@@ -138,10 +138,11 @@ class MetadataReader:
             self.refuse("attention.sliding_window", (0,), "sliding windows are not known of this architecture")
         self.refuse("attention.causal", (True,), "only causal models generate text")
         unknown = {key.removeprefix(self._prefix) for key in self._gguf.metadata if key.startswith(self._prefix)}
+        strange = sorted(unknown - self._read)
         problems = list(dict.fromkeys(self._problems)) + [  # what is read twice is wrong once
             f"{self._prefix}{key} = {_shown(self._gguf.metadata[self._prefix + key])}: not understood, and it may "
-            f"change the result{did_you_mean(key, self._read)}"
-            for key in sorted(unknown - self._read)
+            f"change the result{near}"
+            for key, near in zip(strange, suggestions(strange, self._read), strict=True)
         ]
         if problems:
             raise CheckpointError(f"{self._gguf.path} cannot be exported: {one_or_list(problems)}")
