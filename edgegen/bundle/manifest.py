@@ -24,6 +24,9 @@ EMBEDDINGS = ("embed", "embed_in", "head_in", "head")
 CacheKind = Literal["in_place", "concat"]
 KVDtype = Literal["float32", "int8"]
 
+_LARGEST = 1 << 50
+"""Of any size: bytes of a file, parameters, tokens."""
+
 _ITEMSIZE: dict[KVDtype, int] = {"float32": 4, "int8": 1}
 
 
@@ -357,6 +360,7 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
     }
     if manifest.tokenizer is not None:
         named["tokenizer"] = manifest.tokenizer
+    problems += _sizes(manifest)
     for i, variant in enumerate(manifest.variants):
         for key in ("prefill", "decode", "weights"):
             named[f"variants[{i}].{key}"] = getattr(variant, key)
@@ -372,6 +376,23 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
             problems.append(f"variants[{i}].hidden_states: null expected for a cache of kind 'concat'")
     problems += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
     return problems
+
+
+def _sizes(manifest: Manifest) -> list[str]:
+    """Sizes that no model has, of which arrays would be made."""
+    sizes = {
+        f"model.{key}": getattr(manifest.model, key)
+        for key in ("parameters", "num_layers", "hidden_size", "vocab_size", "max_context")
+    }
+    for i, variant in enumerate(manifest.variants):
+        for j, layer in enumerate(variant.kv.layers):
+            where = f"variants[{i}].kv.layers[{j}]"
+            sizes |= {f"{where}.kv_heads": layer.kv_heads, f"{where}.head_dim": layer.head_dim}
+        windows = ((name, kv_class.window) for name, kv_class in variant.kv.classes.items())
+        sizes |= {f"variants[{i}].kv.classes.{name}.window": size for name, size in windows if size is not None}
+    return [
+        f"{key}: from 1 to {_LARGEST} expected, found {size}" for key, size in sizes.items() if not 0 < size <= _LARGEST
+    ]
 
 
 def _cache_problems(kv: KVSpec) -> list[str]:

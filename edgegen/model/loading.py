@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import GraphVariant
+from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
+from edgegen.errors import ManifestError, one_or_list
+from edgegen.model.graph_tensors import tensor_problems
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.ort_session import GraphPair, OneSession, require_version
 from edgegen.options.engine import EngineOptions
@@ -128,10 +130,17 @@ def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
 
 
 def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
-    """The graphs of ``variant``, their weights loaded."""
+    """The graphs of ``variant``, their weights loaded.
+
+    Raises:
+        ManifestError: the manifest describes other tensors than the graph has.
+    """
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     graph, kernels = bundle.file(variant.prefill), options.kernels == "auto"
-    return OneSession(graph, options.threads, keep_spinning=options.draft is None, kernels=kernels)
+    session = OneSession(graph, options.threads, keep_spinning=options.draft is None, kernels=kernels)
+    if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):
+        raise ManifestError(f"{bundle.path / MANIFEST_NAME} is not that of {graph.name}: {one_or_list(problems)}")
+    return session
 
 
 def default_kv_budget() -> int | None:

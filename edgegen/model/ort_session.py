@@ -106,6 +106,16 @@ class OneSession:
         self._session, self._rewritten = _open(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
 
     @property
+    def inputs(self) -> dict[str, Any]:
+        """Type and shape of the graph's inputs by name."""
+        return {tensor.name: (tensor.type, tensor.shape) for tensor in self._session.get_inputs()}
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """Type and shape of the graph's outputs by name."""
+        return {tensor.name: (tensor.type, tensor.shape) for tensor in self._session.get_outputs()}
+
+    @property
     def runs_in_fixed_order(self) -> bool:
         return self._rewritten is not None and not inexact_operators(self._rewritten)
 

@@ -1,0 +1,77 @@
+"""The tensors of a graph, compared with what the manifest says of them, before anything is fed to it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from edgegen.bundle.manifest import GraphVariant, Model
+
+Tensors = Mapping[str, tuple[str, Sequence[int | str | None]]]
+"""ONNX Runtime's type and the shape by the tensor's name; a size that is free has a name, or none."""
+
+_TYPES = {"float32": "tensor(float)", "int8": "tensor(int8)"}
+
+
+def tensor_problems(variant: GraphVariant, model: Model, inputs: Tensors, outputs: Tensors) -> list[str]:
+    """What the manifest says of the prefill graph's tensors that is not so."""
+    wanted_inputs, wanted_outputs = dict(_inputs(variant)), dict(_outputs(variant, model))
+    return [
+        problem
+        for kind, wanted, there in (("input", wanted_inputs, inputs), ("output", wanted_outputs, outputs))
+        for name, sizes in wanted.items()
+        if (problem := _problem(kind, name, sizes, there.get(name)))
+    ] + _wrong_types(variant, inputs)
+
+
+def _wrong_types(variant: GraphVariant, inputs: Tensors) -> list[str]:
+    wanted = _TYPES[variant.kv.dtype]
+    found = {layer.past_key: inputs[layer.past_key][0] for layer in variant.kv.layers if layer.past_key in inputs}
+    return [
+        f"its input {name!r} is a {there}, and the manifest says {wanted}"
+        for name, there in found.items()
+        if there != wanted
+    ]
+
+
+Sizes = tuple[int | None, ...]
+"""The sizes that must be so, from the last axis back; None is any."""
+
+
+def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
+    contract, kv = variant.contract, variant.kv
+    for name in (contract.input_ids, contract.position_ids, contract.logits_indices):
+        yield name, ()
+    for kv_class in kv.classes.values():
+        for name in (kv_class.seqlens, kv_class.total):
+            if name is not None:
+                yield name, ()
+    for layer in kv.layers:
+        for name in (layer.past_key, layer.past_value):
+            yield name, (layer.head_dim, None, layer.kv_heads)
+    for state in kv.fixed:
+        yield state.past, state.shape[::-1]
+    for table in variant.rotary:
+        for name in (table.cos, table.sin):
+            yield name, (len(table.inverse_frequencies),)
+
+
+def _outputs(variant: GraphVariant, model: Model) -> Iterator[tuple[str, Sizes]]:
+    yield variant.contract.logits, (model.vocab_size,)
+    for layer in variant.kv.layers:
+        for name in (layer.present_key, layer.present_value):
+            yield name, (layer.head_dim, None, layer.kv_heads)
+    for state in variant.kv.fixed:
+        yield state.present, state.shape[::-1]
+    if variant.hidden_states is not None:
+        yield variant.hidden_states.name, (variant.hidden_states.size,)
+
+
+def _problem(kind: str, name: str, sizes: Sizes, tensor: tuple[str, Sequence[int | str | None]] | None) -> str | None:
+    if tensor is None:
+        return f"it has no {kind} {name!r}"
+    shape = tensor[1]
+    pairs = zip(sizes, reversed(shape), strict=False)
+    if len(sizes) > len(shape) or any(
+        size is not None and isinstance(there, int) and size != there for size, there in pairs
+    ):
+        said = ["…" if size is None else str(size) for size in reversed(sizes)]
+        return f"its {kind} {name!r} is {list(shape)}, and the manifest says {', '.join(['…', *said])}"
+    return None
