@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
-from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Mamba2, Norm, QKNorm
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Same, Shape, TensorLayout
 from edgegen_export.checkpoint import BaseNames, LazyTensor
@@ -77,7 +77,10 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         if layer.conv:
             matrices |= {f"{conv}.{name}": (d, d) for name in ("b", "c", "v", "out")}
             kernels[f"{conv}.kernel"] = (d, 1, layer.conv.width)
-        else:
+        if layer.mamba:
+            matrices |= _mamba2(f"layers.{i}.mamba", d, layer.mamba)
+            kernels[f"layers.{i}.mamba.kernel"] = (layer.mamba.convolved, 1, layer.mamba.width)
+        if layer.attends:
             matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
         experts = config.experts_of(i)
         if experts is None:
@@ -96,6 +99,9 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         required["positions.weight"] = (config.positions.rows, d)
     if config.activation == "xielu":
         required |= {name: shape for i in range(config.num_layers) for name, shape in xielu_tensors(i).items()}
+    for i, layer in enumerate(config.layers):
+        if layer.mamba:
+            required |= dict.fromkeys(mamba2_numbers(i), (layer.mamba.heads,))
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
@@ -113,6 +119,25 @@ def xielu_tensors(layer: int) -> dict[str, Shape]:
     return {f"{module}.alpha_p": (1,), f"{module}.alpha_n": (1,), f"{module}.beta": ()}
 
 
+def mamba2_numbers(layer: int) -> tuple[str, str, str]:
+    """The trained numbers of a Mamba-2 mixer, one per head: added to dt, the rate's logarithm, the skip."""
+    module = f"layers.{layer}.mamba"
+    return f"{module}.dt_offset", f"{module}.rate", f"{module}.skip"
+
+
+def mamba2_inputs(layer: int) -> tuple[str, ...]:
+    """The matrices of a Mamba-2 mixer that take what the layer takes."""
+    return tuple(f"layers.{layer}.mamba.{name}" for name in ("z", "x", "b", "c", "dt"))
+
+
+def _mamba2(module: str, hidden: int, mixer: Mamba2) -> dict[str, Shape]:
+    """The matrices of a Mamba-2 mixer."""
+    shared = mixer.groups * mixer.state
+    rows = {"z": mixer.inner, "x": mixer.inner, "b": shared, "c": shared, "dt": mixer.heads}
+    taking = {f"{module}.{name}": (count, hidden) for name, count in rows.items()}
+    return {**taking, f"{module}.out": (hidden, mixer.inner)}
+
+
 def _mlp(module: str, hidden: int, width: int, *, gated: bool, count: int = 1) -> dict[str, Shape]:
     """The matrices of ``count`` MLPs, those of all experts concatenated."""
     wide, down = (count * width, hidden), (count * hidden, width)
@@ -125,6 +150,9 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
     names += ["final_norm"] if config.final_norm else []
     norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
+    for i, layer in enumerate(config.layers):
+        if layer.mamba:
+            norms[f"layers.{i}.mamba.norm"] = (Norm("rms", layer.mamba.eps), (layer.mamba.inner,))
     if config.qk_norm:
         for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):
             shape = _qk_shape(config.qk_norm, heads, config.head_dim)

@@ -115,18 +115,51 @@ class ShortConv:
 
 
 @dataclass(frozen=True, slots=True)
+class Mamba2:
+    """A state space mixer (Dao and Gu 2024, arXiv:2405.21060): ``h = exp(-rate · dt) · h + dt · B ⊗ x``, ``y = C · h +
+    skip · x`` in each of ``heads`` heads of ``head_dim`` channels, whose state h is [state, head_dim].
+
+    x, B, C pass a convolution over the last ``width`` tokens and SiLU; dt is a softplus, one number per head. Heads
+    share B and C in ``groups``. ``eps``: of the RMS norm of ``y · silu(z)`` in as many groups.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    width: int
+    eps: float
+
+    @property
+    def inner(self) -> int:
+        """Channels of x, y and z."""
+        return self.heads * self.head_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: those of x, B and C."""
+        return self.inner + 2 * self.groups * self.state
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """The attention settings of one layer, or the convolution that it has instead.
+    """The attention settings of one layer, or the convolution or Mamba-2 mixer that it has instead.
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
-    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``: instead of
-    attention, None where there is attention.
+    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``: instead
+    of attention, None where there is attention.
     """
 
     scale: float
     window: int | None = None
     rope: Rope | None = None
     conv: ShortConv | None = None
+    mamba: Mamba2 | None = None
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention."""
+        return self.conv is None and self.mamba is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +211,7 @@ class DecoderConfig:
     @property
     def attention_layers(self) -> list[int]:
         """The layers that have attention."""
-        return [i for i, layer in enumerate(self.layers) if layer.conv is None]
+        return [i for i, layer in enumerate(self.layers) if layer.attends]
 
     def experts_of(self, layer: int) -> Experts | None:
         """The experts of a layer; None where it has a plain MLP."""

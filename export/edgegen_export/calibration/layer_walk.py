@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
+from edgegen_export.architecture.architecture import mamba2_inputs
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.checkpoint import LazyTensor
@@ -61,6 +62,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     matrices: list[Modules] = [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
     if config.layers[layer].conv:
         matrices = [tuple(f"{conv}.{name}" for name in "bcv"), (f"{conv}.out",)]
+    if config.layers[layer].mamba:
+        matrices = [mamba2_inputs(layer), (f"layers.{layer}.mamba.out",)]
     experts = config.experts_of(layer)
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"

@@ -12,6 +12,7 @@ from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
+from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import expert_mlp, mlp
 from edgegen_export.graph.parameters import Parameters
@@ -50,7 +51,7 @@ def decoder_block(
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
 
-    Where the layer has a convolution instead of attention, ``attn`` is that.
+    Where the layer has a convolution or a Mamba-2 mixer instead of attention, ``attn`` is that.
     """
     name = f"layers.{layer}"
 
@@ -58,6 +59,9 @@ def decoder_block(
         if config.layers[layer].conv:
             with g.scope("conv"):
                 return short_conv(g, params, layer, x, *fixed_states(kv, layer))
+        if mixer := config.layers[layer].mamba:
+            with g.scope("mamba"):
+                return mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
         with g.scope("attn"):
             return attention(g, params, config, layer, x, kv_layer(kv, layer), step)
 
