@@ -85,6 +85,7 @@ class LLM:
             draft=draft,
             bit_exact=options.deterministic and runner.chunk_invariance != "any",
             model=f"{bundle.digest} {variant.name}",
+            runs_again=bool(variant.kv.fixed),
         )
         engine = Engine(
             runner,

@@ -136,9 +136,11 @@ class CacheSlots:
         if self._prefixes is None or len(ids) < _LEAST:
             return 0, None
         cached = self._finished | {other.kv.slot: self._reusable(other, other.kv.cached) for other in self.rows}
-        in_slots = [(self._cache.reach(slot, prefix.shared_with(ids)), slot) for slot, prefix in cached.items()]
+        shared = {slot: prefix.shared_with(ids) for slot, prefix in cached.items()}
+        in_slots = [(self._cache.reach(slot, most), slot) for slot, most in shared.items()]
         length, slot = max(in_slots, default=(0, 0))
         saved, snapshot = self._prefixes.find(ids, self._cache.snapshot_reach)
+        row.kv.parts_at = max([self._prefixes.longest(ids), *shared.values()])
         if max(length, saved) < _LEAST:
             return 0, None
         return (length, slot) if length >= saved else (saved, snapshot)

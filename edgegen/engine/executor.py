@@ -23,6 +23,12 @@ Demand = Callable[[], tuple[int, int]]
 _EXPECTED_NEW_TOKENS = 256
 """Room made in the cache at first for the answer, where no budget says how much there is; longer ones make it grow."""
 
+_CHECKPOINT_EVERY = 256
+"""Tokens of an answer after which there is a checkpoint, so that a failed run does not cost all of them."""
+
+_MOST_CARRIED = 8
+"""Tokens that are run again together with the next ones; more are a run of their own, and a checkpoint."""
+
 
 class BatchExecutor:
     """Runs prefill chunks, decode batches and proposals. Sequences that have ended leave at :meth:`retire`."""
@@ -108,45 +114,66 @@ class BatchExecutor:
     def prefill(self, row: Sequence) -> Logits:
         """The next chunk of a prompt; logits [vocab]."""
         self._settle(row)
-        stop = chunk_end(row.kv.cached, row.params.prompt_length, self._prefill_chunk)
+        parts = row.kv.parts_at if row.kv.parts_at > row.kv.cached + 1 else 0
+        stop = chunk_end(row.kv.cached, parts or row.params.prompt_length, self._prefill_chunk)
         single = row.kv.cached == stop - 1 > 0  # an answer that is continued: a decode step like any other
         if single and row.params.on_hidden is None:
             return self.decode([row])[0]
         ids = row.ids[row.kv.cached : stop]
+        self._cache.checkpoint(row.kv.slot)  # the end of the text before
         logits = self._runner.prefill(self._cache, row.kv.slot, ids, row.params.on_hidden)
         row.kv.cached = stop
-        self._cache.checkpoint(row.kv.slot)
+        self._cache.checkpoint(row.kv.slot, sought=stop == parts or row.prefilled)
         return logits
 
     def decode(self, rows: Ids[Sequence]) -> Logits:
         """One token of each of ``rows``, which are in consecutive slots; logits [rows, vocab]."""
-        states = [row.kv for row in rows]
-        next_ids = np.array([[row.ids[row.kv.cached]] for row in rows], np.int64)
+        next_ids = [row.ids[row.kv.cached] for row in rows]
+        if len(rows) == 1:
+            logits = self.feed(rows[0], next_ids, checkpoint=False)
+        else:
+            for row in rows:
+                self._settle(row)
+            logits = self._runner.decode(self._cache, np.array(next_ids, np.int64)[:, None], rows[0].kv.slot)[:, -1]
         for row in rows:
-            self._settle(row)
-        logits = self._runner.decode(self._cache, next_ids, states[0].slot)[:, -1]
-        for kv in states:
-            kv.cached += 1
+            row.kv.cached += 1
+            if row.kv.cached % _CHECKPOINT_EVERY == 0:
+                self._cache.checkpoint(row.kv.slot)
         return logits
 
-    def feed(self, row: Sequence, ids: Ids[int]) -> Logits:
-        """Several tokens of ``row``; logits [tokens, vocab]. How many of them stay, :meth:`accept` says."""
-        self._settle(row)
-        return self._runner.decode(self._cache, np.array([ids], np.int64), row.kv.slot)[0]
+    def feed(self, row: Sequence, ids: Ids[int], *, checkpoint: bool = True) -> Logits:
+        """Several tokens of ``row``; logits [tokens, vocab]. How many of them stay, :meth:`accept` says.
+
+        ``checkpoint``: the row will have to come back if some do not stay.
+        """
+        again = tuple(self._go_back(row))
+        if len(again) > _MOST_CARRIED:
+            self._runner.prefill(self._cache, row.kv.slot, again)
+            again = ()
+        if checkpoint and not again:
+            self._cache.checkpoint(row.kv.slot)
+        return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), row.kv.slot)[0, len(again) :]
 
     def _settle(self, row: Sequence) -> None:
-        """Let the slot of ``row`` hold what is cached of it and no more.
+        """Let the slot of ``row`` hold what is cached of it and no more."""
+        if again := self._go_back(row):
+            self._runner.prefill(self._cache, row.kv.slot, again)
 
-        Rejected proposals are forgotten, and what a run that failed or was interrupted has left. Where the cache cannot
-        go back to just there, it goes back farther, and the tokens between are run again.
+    def _go_back(self, row: Sequence) -> Ids[int]:
+        """Forget what the slot of ``row`` holds beyond what is cached of it: rejected proposals, and what a run that
+        failed or was interrupted has left.
+
+        Where the cache cannot go back to just there, it goes back farther. The ids between are run again but for the
+        last ones, which are returned.
         """
         slot, cached = row.kv.slot, row.kv.cached
         start = self._cache.reach(slot, cached)
         self._cache.truncate(slot, start)
-        while start < cached:
-            stop = min(start + self._prefill_chunk, cached)
-            self._runner.prefill(self._cache, slot, row.ids[start:stop])
-            start = stop
+        while cached - start > self._prefill_chunk:
+            self._runner.prefill(self._cache, slot, row.ids[start : start + self._prefill_chunk])
+            start += self._prefill_chunk
+            self._cache.checkpoint(slot)
+        return row.ids[start:cached]
 
     def _prefill(self, work: Prefill, demand: Demand) -> Mapping[Sequence, Logits]:
         row = work.row

@@ -64,6 +64,10 @@ class PrefixCache:
                 longest, where = length, snapshot
         return longest, where
 
+    def longest(self, ids: NDArray[np.int64]) -> int:
+        """The length of the longest prefix of ``ids`` that an entry has, reusable or not."""
+        return max((prefix.shared_with(ids) for prefix, _ in self._entries), default=0)
+
     def use(self, snapshot: KVSnapshot, length: int) -> None:
         """A sequence reuses ``length`` positions of ``snapshot``; one that continues it replaces it."""
         entry = next(entry for entry in self._entries if entry[1] is snapshot)

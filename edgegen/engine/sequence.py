@@ -65,12 +65,15 @@ class KVState:
         cached: how many of the sequence's ids are in the KV cache.
         slot: the slot of the cache while the sequence runs, else negative.
         reused: how many ids of the prompt were taken from a cached prefix.
+        parts_at: how many ids the prompt shares with a cached text, if more than it could reuse: a checkpoint is made
+            there, for the next prompt.
         kept: the KV cache saved at the end, if ``SequenceParams.keep``.
     """
 
     cached: int = 0
     slot: int = -1
     reused: int = 0
+    parts_at: int = 0
     kept: KVSnapshot | None = None
 
 

@@ -55,6 +55,7 @@ class RequestBuilder:
         *,
         bit_exact: bool = False,
         model: str = "",
+        runs_again: bool = False,
     ) -> None:
         """
         Args:
@@ -62,6 +63,7 @@ class RequestBuilder:
             draft: the draft model of speculative decoding, if there is one.
             bit_exact: from a session, reuse only what a new prefill would compute with the same bits.
             model: what tells sessions of this model from those of others.
+            runs_again: whether tokens accepted before a rejected one are run again (speculative decoding).
         """
         self.encoder = encoder
         self.bit_exact = bit_exact
@@ -71,6 +73,7 @@ class RequestBuilder:
         self._eos_token_ids = tuple(eos_token_ids)
         self._draft = draft
         self._model = model
+        self._runs_again = runs_again
 
     def check(self, session: Session) -> None:
         """
@@ -224,7 +227,7 @@ class RequestBuilder:
         proposers = list[Proposer]()
         if options.prompt_lookup_num_tokens is not None:
             size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
-            proposers.append(NGramProposer(options.prompt_lookup_num_tokens, size))
+            proposers.append(NGramProposer(options.prompt_lookup_num_tokens, size, runs_again=self._runs_again))
         if self._draft is not None:
             draft = DraftProposer(
                 self._draft,
@@ -233,6 +236,7 @@ class RequestBuilder:
                 prompt_length=len(ids),
                 vocab_size=self._vocab_size,
                 longest=options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS,
+                runs_again=self._runs_again,
             )
             proposers.append(draft)
         return proposers

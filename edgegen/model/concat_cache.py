@@ -87,7 +87,7 @@ class ConcatCache:
         """``length``: every position is kept."""
         return length
 
-    def checkpoint(self, slot: int) -> None:
+    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
         """Nothing to do: every position is kept."""
 
     def compact(self, leaver: int, live: int) -> int:

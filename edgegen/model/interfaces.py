@@ -67,8 +67,11 @@ class Cache(Protocol):
         """The most positions of ``snapshot``, ``length`` of them or fewer, that can be gone on from."""
         ...
 
-    def checkpoint(self, slot: int) -> None:
-        """Remember what cannot be told from positions, so that ``slot`` can come back to where it is now."""
+    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
+        """Remember what cannot be told from positions, so that ``slot`` can come back to where it is now.
+
+        ``sought``: other texts are likely to go on from here; of many checkpoints, such stay longest.
+        """
         ...
 
     def compact(self, leaver: int, live: int) -> int:

@@ -243,14 +243,14 @@ class KVCache:
         """The most positions of ``snapshot``, ``length`` of them or fewer, with which a slot can be filled."""
         return self._reach(snapshot.bases, sorted(snapshot.states, reverse=True), length)
 
-    def checkpoint(self, slot: int) -> None:
+    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
         """Remember the fixed states of ``slot``, if there are any, so that it can come back to where it is."""
-        self._fixed.checkpoint(slot)
+        self._fixed.checkpoint(slot, sought=sought)
 
     @contextmanager
     def running(self, first: int, rows: int, tokens: int) -> Generator[None]:
         """A run that appends ``tokens`` to each of ``rows`` slots: its end counts them, its failure leaves nothing."""
-        self.copied_bytes += self._fixed.begin(first, rows)
+        self._fixed.begin(first, rows)
         yield
         held = [length + tokens for length in self.lengths[first : first + rows].tolist()]
         for row, length in enumerate(held, first):

@@ -1,8 +1,8 @@
 """AdaptiveLength: how many tokens speculative decoding proposes, so that rejected proposals cost next to nothing.
 
-An account in decode steps. A proposed token costs a part of a step, an accepted one saves a step, and every token of
-the answer adds a little, so that proposals are tried again. No clock is used: the same answer is always chunked in the
-same way, so the last bits of a float32 KV cache are the same.
+An account in decode steps. A proposed token costs a part of a step, an accepted one saves a step, a rejection may cost
+the accepted ones again, and every token of the answer adds a little, so that proposals are tried again. No clock is
+used: the same answer is always chunked in the same way, so the last bits of a float32 KV cache are the same.
 """
 
 TOKEN_COST = 0.25
@@ -29,9 +29,16 @@ class AdaptiveLength:
         balance: decode steps earned and not spent.
     """
 
-    def __init__(self, longest: int, draft_cost: float = 0.0) -> None:
-        """``longest``: most tokens of a proposal; ``draft_cost``: decode steps that it takes to draft one."""
+    def __init__(self, longest: int, draft_cost: float = 0.0, *, runs_again: bool = False) -> None:
+        """
+        Args:
+            longest: most tokens of a proposal.
+            draft_cost: decode steps that it takes to draft one.
+            runs_again: whether the tokens accepted before a rejected one are run again, as a model with fixed states
+                has to.
+        """
         self.balance = 0.0
+        self._again = TOKEN_COST if runs_again else 0.0
         self._cost = TOKEN_COST + draft_cost
         self._longest = longest
         self._length = min(FIRST, longest)
@@ -42,12 +49,12 @@ class AdaptiveLength:
         if self._seen:
             self._add(ALLOWANCE * max(0, tokens - self._seen))
         self._seen = tokens
-        return max(0, min(self._length, int((self.balance + DEBT) / self._cost)))
+        return max(0, min(self._length, int((self.balance + DEBT) / (self._cost + self._again))))
 
     def settle(self, proposed: int, accepted: int) -> None:
         """Of ``proposed`` tokens, the first ``accepted`` were accepted; if all were, the next proposal is longer."""
-        self._add(accepted - self._cost * proposed)
         whole = accepted == proposed
+        self._add(accepted - self._cost * proposed - (0 if whole else self._again * (accepted + 1)))
         self._length = min(self._longest, 2 * self._length) if whole else max(1, self._length // 2)
 
     def pay(self, steps: float) -> None:

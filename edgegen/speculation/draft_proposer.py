@@ -28,14 +28,16 @@ class DraftProposer:
         prompt_length: int,
         vocab_size: int,
         longest: int,
+        runs_again: bool = False,
     ) -> None:
-        """``vocab_size``: that of the target model's logits; ``longest``: most tokens of a proposal."""
+        """``vocab_size``: that of the target model's logits; ``longest``: most tokens of a proposal; ``runs_again``: as
+        in :class:`AdaptiveLength`, of the target."""
         self._model = model
         self._pipeline = pipeline
         self._sampler = sampler
         self._prompt_length = prompt_length
         self._vocab_size = vocab_size
-        self._pace = AdaptiveLength(longest, model.cost)
+        self._pace = AdaptiveLength(longest, model.cost, runs_again=runs_again)
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
         """Tokens of the draft model; none beyond its context, and none while it still prefills the prompt.

@@ -25,9 +25,10 @@ class NGramProposer:
 
     always_accepted = False
 
-    def __init__(self, longest: int, max_ngram_size: int) -> None:
-        """``longest``: most tokens of a proposal; ``max_ngram_size``: most tokens to look for."""
-        self._pace = AdaptiveLength(longest)
+    def __init__(self, longest: int, max_ngram_size: int, *, runs_again: bool = False) -> None:
+        """``longest``: most tokens of a proposal; ``max_ngram_size``: most tokens to look for; ``runs_again``: as in
+        :class:`AdaptiveLength`."""
+        self._pace = AdaptiveLength(longest, runs_again=runs_again)
         self._index = NGramIndex(range(max_ngram_size, LEAST_NGRAM_SIZE - 1, -1))
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:

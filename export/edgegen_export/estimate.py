@@ -118,7 +118,7 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
-    kv = 8 * config.num_layers * config.num_kv_heads * config.head_dim
+    kv = 8 * len(config.attention_layers) * config.num_kv_heads * config.head_dim
     parity = kv * WINDOW * WINDOWS + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity

@@ -122,13 +122,47 @@ def test_a_chat_whose_template_drops_the_answers_thinking_goes_on_from_the_end_o
     assert row.generated == answer_to(row.ids[:350], 40)
 
 
-def test_prompts_that_part_share_the_chunks_before() -> None:
-    engine, system = hybrid_engine(chunk=64), random_ids(250)
-    for n in range(3):
+@pytest.mark.parametrize("prefix_budget", [None, 1 << 20], ids=["slots", "snapshots"])
+def test_where_two_prompts_part_a_third_goes_on(prefix_budget: int | None) -> None:
+    engine, system = hybrid_engine(chunk=64, prefix_budget=prefix_budget, max_batch_size=1), random_ids(250)
+    for n, reused in enumerate([0, 192, 250, 250]):
         row = sequence([*system, *random_ids(40, seed=n)], 10)
         finish(engine, SequenceGroup([row]))
-        assert row.kv.reused == (192 if n else 0)
+        assert row.kv.reused == reused
         assert row.generated == answer_to(row.ids[:290], 10)
+
+
+def test_a_prompt_that_is_asked_again_and_again_is_computed_twice() -> None:
+    engine, ids = hybrid_engine(), random_ids(250)
+    for reused in (0, 192, 248, 248):
+        row = sequence(ids, 10)
+        finish(engine, SequenceGroup([row]))
+        assert row.kv.reused == reused
+        assert row.generated == answer_to(ids, 10)
+
+
+def test_rejected_proposals_are_run_again_with_the_next_ones() -> None:
+    """Few rejections cost a run of their own."""
+    graphs, ids = HybridGraphs(digest_of), random_ids(100)
+    row = sequence(ids, 60, Proposals(digest_of, 4, 2))
+    finish(hybrid_engine(graphs), SequenceGroup([row]))
+    again = len(graphs.runs) - 2 - row.speculation.runs  # two of the prompt
+    assert row.generated == answer_to(ids, 60)
+    assert row.speculation.accepted < row.speculation.proposed
+    assert again <= row.speculation.runs // 3
+
+
+def test_a_batch_that_fails_late_is_computed_again_from_the_last_checkpoint() -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    graphs = HybridGraphs(digest_of)
+    graphs.before_run = at_run(400, fail)
+    rows = [sequence(random_ids(length, seed=length), 600) for length in (70, 90)]
+    finish(hybrid_engine(graphs), *(SequenceGroup([row]) for row in rows))
+    assert [row.generated for row in rows] == [answer_to(row.ids[: row.params.prompt_length], 600) for row in rows]
+    prefilled = sum(tokens for phase, tokens in graphs.runs if phase == "prefill")
+    assert 70 + 90 < prefilled <= 70 + 90 + 2 * 256
 
 
 @settings(deadline=None, max_examples=40)

@@ -6,7 +6,7 @@ import pytest
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.errors import UsageError
-from edgegen.model.fixed_states import CHECKPOINTS, FixedStates
+from edgegen.model.fixed_states import CHECKPOINTS, FEWEST, ROOM, FixedStates
 from edgegen.model.kv_cache import KVCache
 
 SPECS = (FixedState(0, "p0", "n0", (2, 3)), FixedState(2, "p2", "n2", (4,)))
@@ -42,10 +42,12 @@ def test_a_new_slot_is_zero_and_can_go_nowhere() -> None:
     assert [buffer.array.shape for buffer in one.buffers(0, 2)] == [(2, 2, 3), (2, 4)]
 
 
-def test_a_run_can_be_undone_but_not_two() -> None:
+def test_a_slot_can_go_back_to_its_checkpoints_alone() -> None:
     one = states()
     for length in (5, 6, 7):
         run(one, 0, length)
+        if length == 6:
+            one.checkpoint(0)
     assert list(one.positions(0)) == [7, 6]
     one.go_back(0, 6)
     assert value(one, 0) == 6
@@ -56,6 +58,7 @@ def test_a_run_can_be_undone_but_not_two() -> None:
 def test_what_an_interrupted_run_has_written_is_void() -> None:
     one = states()
     run(one, 0, 5)
+    one.checkpoint(0)
     one.begin(0, 1)
     write(one, 0, np.nan)
     assert list(one.positions(0)) == [5]
@@ -68,14 +71,30 @@ def test_many_checkpoints_are_thinned_out_and_stay_spread() -> None:
     for length in range(1, 101):
         run(one, 0, length)
         one.checkpoint(0)
-    kept = [at for at in one.positions(0) if at < 99]
-    assert len(kept) < CHECKPOINTS
+    kept = list(one.positions(0))
+    assert len(kept) == CHECKPOINTS
     assert min(kept) < 70
     assert max(kept) > 95
     for at in sorted(kept, reverse=True):
         one.go_back(0, at)
         assert value(one, 0) == at
     assert list(one.positions(0)) == [min(kept)]
+
+
+def test_what_other_texts_will_go_on_from_stays_longest() -> None:
+    one = states()
+    for length in range(1, 101):
+        run(one, 0, length)
+        one.checkpoint(0, sought=length in (3, 40))
+    one.checkpoint(0)  # once more: it stays what it was
+    assert {3, 40} < set(one.positions(0))
+    assert len(list(one.positions(0))) == CHECKPOINTS
+
+
+def test_of_large_states_there_are_fewer_checkpoints() -> None:
+    for nbytes, most in ((ROOM // 8, 8), (ROOM // 4, 4), (ROOM, FEWEST)):
+        one = FixedStates((FixedState(0, "p", "n", (nbytes // 4,)),))
+        assert one.bytes_per_slot == (1 + most) * nbytes
 
 
 def test_a_checkpoint_stays_what_it_was() -> None:
@@ -105,23 +124,24 @@ def test_more_slots_keep_what_there_was() -> None:
     run(one, 0, 8)
     run(one, 0, 9)
     one.resize(3)
-    assert (value(one, 0), list(one.positions(0)), value(one, 2)) == (9, [9, 8, 5], 0)
+    assert (value(one, 0), list(one.positions(0)), value(one, 2)) == (9, [9, 5], 0)
 
 
 def test_bytes_are_those_of_states_and_checkpoints() -> None:
     one, row = states(2), 4 * (6 + 4)
-    assert one.nbytes == 2 * 2 * row
+    assert one.nbytes == 2 * row
     run(one, 0, 5)
     one.checkpoint(0)
     one.fork(0, 1)  # which shares the checkpoint
-    assert one.nbytes == 2 * 2 * row + row
-    assert one.bytes_per_slot == (2 + CHECKPOINTS) * row
+    assert one.nbytes == 2 * row + row
+    assert one.bytes_per_slot == (1 + CHECKPOINTS) * row
 
 
 def test_without_states_there_is_nothing_to_do() -> None:
     none = FixedStates(())
     none.resize(3)
-    assert none.begin(0, 2) == none.nbytes == none.bytes_per_slot == 0
+    none.begin(0, 2)
+    assert none.nbytes == none.bytes_per_slot == 0
     assert (none.save(0), none.buffers(0, 3)) == ({}, [])
 
 
@@ -134,7 +154,7 @@ def test_a_cache_says_how_far_back_a_slot_can_go() -> None:
             pass
         if cache.lengths[0] == 10:
             cache.checkpoint(0)
-    assert [cache.reach(0, length) for length in (21, 20, 19, 10, 9, 0)] == [21, 20, 10, 10, 0, 0]
+    assert [cache.reach(0, length) for length in (21, 20, 19, 10, 9, 0)] == [21, 10, 10, 10, 0, 0]
     snapshot = cache.save(0)
     assert [cache.snapshot_reach(snapshot, length) for length in (21, 20, 10, 9)] == [21, 10, 10, 0]
     with pytest.raises(UsageError, match=r"cannot go back to 15 of its 21 positions: .*; go back to 10"):

@@ -11,12 +11,14 @@ from edgegen.speculation.adaptive_length import ALLOWANCE, CREDIT, DEBT, FIRST, 
     longest=st.integers(1, 32),
     draft_cost=st.floats(0, 2),
     steps=st.lists(st.tuples(st.integers(0, 32), st.integers(0, 32)), max_size=200),
+    again=st.booleans(),
 )
 def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
-    longest: int, draft_cost: float, steps: list[tuple[int, int]]
+    longest: int, draft_cost: float, steps: list[tuple[int, int]], again: bool
 ) -> None:
     """Each step proposes at most what it may, and has any part of it come true."""
-    account, tokens, spent, saved = AdaptiveLength(longest, draft_cost), 100, 0.0, 0
+    account = AdaptiveLength(longest, draft_cost, runs_again=again)
+    tokens, spent, saved = 100, 0.0, 0
     for wanted, right in steps:
         may = account.affordable(tokens)
         assert 0 <= may <= longest
@@ -26,6 +28,7 @@ def test_no_more_is_lost_than_the_debt_and_a_share_of_the_text(
             account.settle(proposed, accepted)
         tokens += accepted + 1
         spent += proposed * (TOKEN_COST + draft_cost)
+        spent += TOKEN_COST * (accepted + 1) if again and accepted < proposed else 0
         saved += accepted
         assert -DEBT - 1e-9 <= account.balance <= CREDIT
         assert spent - saved <= DEBT + ALLOWANCE * (tokens - 100) + 1e-6
