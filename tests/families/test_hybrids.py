@@ -1,4 +1,4 @@
-"""A hybrid bundle (LFM2, int8 KV cache) answers as if it were alone and never interrupted, whatever happens to it."""
+"""Hybrid bundles (int8 KV cache) answer as if they were alone and never interrupted, whatever happens to them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +21,28 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-LFM2 = next(case for case in CASES if str(case) == "lfm2: base")
-CASE = replace(LFM2, config={**LFM2.config, "vocab_size": VOCAB_SIZE})
+FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
+BASES = {case.family: case for case in CASES if case.name == "base" and case.family in FAMILIES}
+KEPT = {
+    "lfm2": ([("fixed",), ("growing",)] * 2, 2 * 2 * 64 * 4),
+    "qwen3_5_text": ([("fixed", "fixed")] * 3 + [("growing",)], 3 * 4 * (3 * 128 + 4 * 16 * 16)),
+    "granitemoehybrid": ([("fixed", "fixed"), ("growing",), ("fixed", "fixed")], 2 * 4 * (3 * 160 + 4 * 16 * 32)),
+}
+"""What each layer keeps, and the bytes of a row, by hand."""
+CASE = replace(BASES["lfm2"], config={**BASES["lfm2"].config, "vocab_size": VOCAB_SIZE})
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
 
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("hybrid")
-    checkpoint = checkpoint_of(CASE, folder / "checkpoint")
+def bundle(family: str, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder, case = tmp_path_factory.mktemp("hybrid"), BASES[family]
+    case = replace(case, config={**case.config, "vocab_size": VOCAB_SIZE})
+    checkpoint = checkpoint_of(case, folder / "checkpoint")
     byte_tokenizer(checkpoint / "tokenizer.json")
     return export(str(checkpoint), folder / "bundle")[0]
 
@@ -52,10 +65,11 @@ def ids_of(llm: LLM, prompt: list[int], count: int, **options: Any) -> tuple[int
     return llm.generate(prompt, max_new_tokens=count, **(GREEDY | options)).token_ids
 
 
-def test_the_manifest_says_what_layers_keep(bundle: Bundle) -> None:
-    kinds = [(state.layer, state.kind) for state in bundle.variant.kv.states]
-    assert kinds == [(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")]
-    assert bundle.variant.kv.bytes_per_row == 2 * 2 * 64 * 4
+def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None:
+    layers, bytes_per_row = KEPT[family]
+    states = bundle.variant.kv.states
+    assert [tuple(one.kind for one in states if one.layer == i) for i in range(len(layers))] == layers
+    assert bundle.variant.kv.bytes_per_row == bytes_per_row
 
 
 def test_bits_of_the_convolutions_depend_on_nothing(bundle: Bundle) -> None:

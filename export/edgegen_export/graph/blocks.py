@@ -11,6 +11,7 @@ from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
@@ -51,7 +52,7 @@ def decoder_block(
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
 
-    Where the layer has a convolution or a Mamba-2 mixer instead of attention, ``attn`` is that.
+    Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that.
     """
     name = f"layers.{layer}"
 
@@ -62,6 +63,9 @@ def decoder_block(
         if mixer := config.layers[layer].mamba:
             with g.scope("mamba"):
                 return mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
+        if net := config.layers[layer].delta:
+            with g.scope("delta"):
+                return gated_delta_net(g, params, config, net, layer, x, fixed_states(kv, layer))
         with g.scope("attn"):
             return attention(g, params, config, layer, x, kv_layer(kv, layer), step)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import mamba2_inputs
+from edgegen_export.architecture.architecture import layer_inputs, layer_output
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
@@ -42,17 +42,15 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     if config.layers[layer].conv:  # what it takes is multiplied with c
         pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
     elif config.layers[layer].mamba:
-        pairs.append(Pair(f"layers.{layer}.mamba.norm", (f"layers.{layer}.mamba.out",)))
+        pairs.append(Pair(f"layers.{layer}.mamba.norm", (layer_output(config, layer),)))
+    elif config.layers[layer].delta:
+        pairs.append(Pair(f"layers.{layer}.delta.norm", (layer_output(config, layer),)))
     elif config.clip_qkv is None:  # attention is linear in its values
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
     experts = config.experts_of(layer)
     if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
-    from_attention = tuple(f"{attn}.{name}" for name in "qkv")
-    if config.layers[layer].conv:
-        from_attention = tuple(f"{conv}.{name}" for name in "bcv")
-    if config.layers[layer].mamba:
-        from_attention = mamba2_inputs(layer)
+    from_attention = layer_inputs(config, layer)
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
     attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
     match config.block:
