@@ -151,7 +151,7 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     names += ["final_norm"] if config.final_norm else []
     norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
     for i, layer in enumerate(config.layers):
-        if layer.mamba:
+        if layer.mamba and layer.mamba.eps is not None:
             norms[f"layers.{i}.mamba.norm"] = (Norm("rms", layer.mamba.eps), (layer.mamba.inner,))
     if config.qk_norm:
         for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):

@@ -59,11 +59,13 @@ class LayerMatrix:
 def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
     attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
-    matrices: list[Modules] = [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
+    matrices: list[Modules] = []
     if config.layers[layer].conv:
-        matrices = [tuple(f"{conv}.{name}" for name in "bcv"), (f"{conv}.out",)]
+        matrices += [tuple(f"{conv}.{name}" for name in "bcv"), (f"{conv}.out",)]
     if config.layers[layer].mamba:
-        matrices = [mamba2_inputs(layer), (f"layers.{layer}.mamba.out",)]
+        matrices += [mamba2_inputs(layer), (f"layers.{layer}.mamba.out",)]
+    if config.layers[layer].attends:
+        matrices += [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
     experts = config.experts_of(layer)
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"

@@ -39,20 +39,21 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
     attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
     pairs: list[Pair] = []
-    if config.layers[layer].conv:  # what it takes is multiplied with c
+    kind, mamba = config.layers[layer], f"layers.{layer}.mamba"
+    if kind.conv:  # what it takes is multiplied with c
         pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
-    elif config.layers[layer].mamba:
-        pairs.append(Pair(f"layers.{layer}.mamba.norm", (f"layers.{layer}.mamba.out",)))
-    elif config.clip_qkv is None:  # attention is linear in its values
+    if kind.mamba and kind.mamba.eps is not None:
+        pairs.append(Pair(f"{mamba}.norm", (f"{mamba}.out",)))
+    if kind.attends and config.clip_qkv is None:  # attention is linear in its values
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
     experts = config.experts_of(layer)
     if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
-    from_attention = tuple(f"{attn}.{name}" for name in "qkv")
-    if config.layers[layer].conv:
-        from_attention = tuple(f"{conv}.{name}" for name in "bcv")
-    if config.layers[layer].mamba:
-        from_attention = mamba2_inputs(layer)
+    from_attention = tuple(f"{attn}.{name}" for name in "qkv") if kind.attends else ()
+    if kind.conv:
+        from_attention += tuple(f"{conv}.{name}" for name in "bcv")
+    if kind.mamba:
+        from_attention += mamba2_inputs(layer)
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
     attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
     match config.block:
