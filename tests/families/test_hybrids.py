@@ -1,4 +1,4 @@
-"""A hybrid bundle (of each family, int8 KV cache) answers as if it were alone and never interrupted, whatever happens to it."""
+"""A hybrid bundle, int8 KV cache, answers as if it were alone and never interrupted, whatever happens to it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1")
+FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "nemotron_h")
 CASES_OF = {
     case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE})
     for case in CASES
@@ -37,6 +37,10 @@ KEPT = {
     "falcon_h1": (
         [(0, "fixed"), (0, "fixed"), (0, "growing"), (1, "fixed"), (1, "fixed"), (1, "growing")],
         2 * (3 * (96 + 2 * 16) + 4 * 16 * 24) * 4,
+    ),
+    "nemotron_h": (
+        [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
+        2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
     ),
 }
 """By layer, what is kept; and the bytes of a row."""

@@ -82,6 +82,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             kernels[f"layers.{i}.mamba.kernel"] = (layer.mamba.convolved, 1, layer.mamba.width)
         if layer.attends:
             matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
+        if not config.has_mlp(i):
+            continue
         experts = config.experts_of(i)
         if experts is None:
             matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)

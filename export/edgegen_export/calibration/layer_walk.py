@@ -66,6 +66,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
         matrices += [mamba2_inputs(layer), (f"layers.{layer}.mamba.out",)]
     if config.layers[layer].attends:
         matrices += [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
+    if not config.has_mlp(layer):
+        return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"
