@@ -186,7 +186,7 @@ class FamilyLoader:
 def _minimum_onnxruntime(config: DecoderConfig) -> str:
     if config.experts:
         return MINIMUM_FOR_EXPERTS
-    if any(layer.mamba for layer in config.layers):
+    if any(layer.mamba or layer.delta for layer in config.layers):
         return MINIMUM_FOR_LINEAR_ATTENTION
     return MINIMUM_FOR_WINDOWS if any(layer.window for layer in config.layers) else MINIMUM_ONNXRUNTIME
 

@@ -1,4 +1,4 @@
-"""A hybrid bundle, int8 KV cache, answers as if it were alone and never interrupted, whatever happens to it."""
+"""Hybrid bundles (int8 KV cache) answer as if they were alone and never interrupted, whatever happens to them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "nemotron_h")
+FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "nemotron_h")
 CASES_OF = {
     case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE})
     for case in CASES
@@ -37,6 +37,10 @@ KEPT = {
     "falcon_h1": (
         [(0, "fixed"), (0, "fixed"), (0, "growing"), (1, "fixed"), (1, "fixed"), (1, "growing")],
         2 * (3 * (96 + 2 * 16) + 4 * 16 * 24) * 4,
+    ),
+    "qwen3_5_text": (
+        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
+        3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4,
     ),
     "nemotron_h": (
         [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
@@ -87,10 +91,11 @@ def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None
 def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
-    A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token.
+    A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; Sigmoid gives a value
+    the same bits wherever it stands.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    of_mixers = set[bytes]() if family == "lfm2" else {b"LinearAttention", b"LogSoftmax"}
+    of_mixers = set[bytes]() if family == "lfm2" else {b"LinearAttention", b"LogSoftmax", b"Sigmoid"}
     assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *of_mixers}
 
 

@@ -153,12 +153,45 @@ class Mamba2:
 
 
 @dataclass(frozen=True, slots=True)
+class GatedDeltaNet:
+    """Linear attention with the gated delta rule (Yang et al. 2024, arXiv:2412.06464). The state of a value head,
+    [key_dim, value_dim], decays by ``exp(-rate · dt)``; what it has for the key is moved towards the value by beta.
+
+    q, k and v pass a convolution over the last ``width`` tokens and SiLU, and each head of q and k is scaled to length
+    one. dt is a softplus, beta a sigmoid, each one number per value head. Value heads share the ``key_heads`` in order.
+    What q reads passes an RMS norm by head with ``eps``, and is multiplied with ``silu(z)``.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    width: int
+    eps: float
+
+    @property
+    def keys(self) -> int:
+        """Channels of q, and of k."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Channels of v, and of z."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: those of q, k and v."""
+        return 2 * self.keys + self.values
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """The attention settings of one layer, or the convolution or Mamba-2 mixer that it has instead.
+    """The attention settings of one layer, or the convolution, Mamba-2 mixer or gated delta net that it has instead.
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
-    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``: instead
-    of attention, or beside it, None where there is attention only; ``mlp_only``: with neither.
+    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``,
+    ``delta``: instead of attention, or beside it, None where there is attention only; ``mlp_only``: with none of them.
     """
 
     scale: float
@@ -166,12 +199,15 @@ class Layer:
     rope: Rope | None = None
     conv: ShortConv | None = None
     mamba: Mamba2 | None = None
+    delta: GatedDeltaNet | None = None
     mlp_only: bool = False
 
     @property
     def attends(self) -> bool:
         """Whether it has attention."""
-        return not self.mlp_only and self.conv is None and (self.mamba is None or self.mamba.beside_attention)
+        if self.mlp_only or self.conv or self.delta:
+            return False
+        return self.mamba is None or self.mamba.beside_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +228,7 @@ class DecoderConfig:
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
     ``experts``: layers have several MLPs, all gated with SiLU, but for those that are listed as dense.
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
+    ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
     single matrices in ``multipliers``.
@@ -220,6 +257,7 @@ class DecoderConfig:
     final_norm: bool = True
     clip_qkv: float | None = None
     sinks: bool = False
+    gated_attention: bool = False
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     embedding_multiplier: float = 1.0

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import decoder_norms, mamba2_numbers, xielu_tensors
+from edgegen_export.architecture.architecture import decoder_norms, delta_numbers, mamba2_numbers, xielu_tensors
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
 
 def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
     """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight,
-    xIELU the numbers that it multiplies with, and a Mamba-2 mixer its rates and a skip for each channel.
+    xIELU the numbers that it multiplies with, a Mamba-2 mixer its rates and a skip for each channel, a gated delta net
+    its rates and a norm's weight for each channel.
 
     The embedding's multiplier goes into the embedding. A tied head is multiplied with it, which the final norm undoes;
     the logits' multiplier goes into the final norm too.
@@ -39,6 +40,12 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
             result[rate] = LazyTensor.from_array(np.exp(result[rate].read()))
             result[skip] = LazyTensor.from_array(np.repeat(result[skip].read(), layer.mamba.head_dim))
 
+        if layer.delta:
+            _, rate = delta_numbers(i)
+            result[rate] = LazyTensor.from_array(np.exp(result[rate].read()))
+            weight = f"layers.{i}.delta.norm.weight"
+            result[weight] = LazyTensor.from_array(np.tile(result[weight].read(), layer.delta.value_heads))
+
     def multiply(names: list[str], factor: float) -> None:
         for name in names:
             if name in result:
@@ -49,7 +56,7 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     last = (
         ("attn_post_norm", "mlp_post_norm")
         if normed
-        else ("attn.o", "conv.out", "mamba.out", "mlp.down", "shared.down")
+        else ("attn.o", "conv.out", "mamba.out", "delta.out", "mlp.down", "shared.down")
     )
     for i in range(config.num_layers):
         for module in (f"layers.{i}.{name}" for name in last):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
-from edgegen_export.architecture.architecture import mamba2_inputs
+from edgegen_export.architecture.architecture import attention_inputs, mixer_matrices
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.checkpoint import LazyTensor
@@ -58,14 +58,9 @@ class LayerMatrix:
 
 def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
-    attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
-    matrices: list[Modules] = []
-    if config.layers[layer].conv:
-        matrices += [tuple(f"{conv}.{name}" for name in "bcv"), (f"{conv}.out",)]
-    if config.layers[layer].mamba:
-        matrices += [mamba2_inputs(layer), (f"layers.{layer}.mamba.out",)]
-    if config.layers[layer].attends:
-        matrices += [tuple(f"{attn}.{name}" for name in "qkv"), (f"{attn}.o",)]
+    mlp = f"layers.{layer}.mlp"
+    mixers = mixer_matrices(config, layer).items()
+    matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
     if not config.has_mlp(layer):
         return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)
@@ -264,7 +259,7 @@ def _keys_for_int8(
     attn, dim, rope = f"layers.{layer}.attn", config.head_dim, config.layers[layer].rope
     if rope is None or config.qk_norm or config.clip_qkv is not None:
         return {}
-    x = np.concatenate(inputs[fused_name([f"{attn}.{name}" for name in "qkv"])].samples)
+    x = np.concatenate(inputs[fused_name(attention_inputs(config, layer))].samples)
     heads, made = {"q": config.num_heads, "k": config.num_kv_heads}, dict[str, Floats]()
     for name, count in heads.items():
         bias = tensors.get(f"{attn}.{name}.bias")

@@ -40,6 +40,7 @@ from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
+from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
@@ -99,6 +100,8 @@ FAMILIES: tuple[Architecture, ...] = (
     APERTUS,
     SEED_OSS,
     LFM2,
+    QWEN3_5,
+    QWEN3_5_WITH_VISION,
     FALCON_H1,
     BAMBA,
     NEMOTRON_H,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
+from edgegen_export.architecture.architecture import attention_inputs
 from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, QKNorm
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
@@ -57,8 +58,13 @@ def attention(
     Returns the output projection without its bias, which the stream adds.
     """
     module, own = f"layers.{layer}.attn", config.layers[layer]
-    qkv = tuple(f"{module}.{name}" for name in "qkv")
-    packed = linear(g, params.matrix(*qkv), x, params.bias(*qkv))
+    inputs_of_layer = attention_inputs(config, layer)
+    packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
+    gate = NONE
+    if config.gated_attention:
+        width = config.num_heads * config.head_dim
+        widths = g.axes(width + 2 * config.num_kv_heads * config.head_dim, width)
+        packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
     if config.clip_qkv is not None:
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
@@ -97,6 +103,8 @@ def attention(
     )
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
+    if gate:
+        attended = g.op.Mul(attended, g.op.Sigmoid(gate))
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 

@@ -11,6 +11,7 @@ from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
@@ -52,8 +53,8 @@ def decoder_block(
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
     - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
 
-    Where the layer has a convolution or a Mamba-2 mixer instead of attention, ``attn`` is that; where it has a mixer
-    beside attention, their sum.
+    Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that;
+    where it has a mixer beside attention, their sum.
     """
     name = f"layers.{layer}"
 
@@ -67,6 +68,9 @@ def decoder_block(
                 mixed = mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
             if not mixer.beside_attention:
                 return mixed
+        if net := config.layers[layer].delta:
+            with g.scope("delta"):
+                return gated_delta_net(g, params, net, layer, x, fixed_states(kv, layer))
         with g.scope("attn"):
             attended = attention(g, params, config, layer, x, kv_layer(kv, layer), step)
         return _both(g, NONE, mixed, attended) if mixed else attended

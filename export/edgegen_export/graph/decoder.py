@@ -55,10 +55,12 @@ def _fixed(config: DecoderConfig, i: int, layer: Layer) -> list[FixedState]:
     """The fixed states of layer ``i``."""
     if layer.conv:
         return [FixedState(i, f"past_state.{i}", f"present_state.{i}", (layer.conv.width - 1, config.hidden_size))]
+    shapes: dict[str, tuple[int, ...]] = {}
+    if net := layer.delta:
+        shapes = {"conv": (net.width - 1, net.convolved), "delta": (net.value_heads, net.key_dim, net.value_dim)}
     if mixer := layer.mamba:
         shapes = {"conv": (mixer.width - 1, mixer.convolved), "ssm": (mixer.heads, mixer.state, mixer.head_dim)}
-        return [FixedState(i, f"past_{name}.{i}", f"present_{name}.{i}", shape) for name, shape in shapes.items()]
-    return []
+    return [FixedState(i, f"past_{name}.{i}", f"present_{name}.{i}", shape) for name, shape in shapes.items()]
 
 
 def _class_name(window: int | None) -> str:

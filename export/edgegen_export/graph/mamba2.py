@@ -32,12 +32,12 @@ def mamba2(
     conv, ssm = states
     dt_offset, rate, skip = (g.weight(params.vector(name)) for name in mamba2_numbers(layer))
     wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
-    z, mixed, dt = _split(g, wide, mixer.inner, mixer.convolved, mixer.heads)
-    mixed = _silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
+    z, mixed, dt = split(g, wide, mixer.inner, mixer.convolved, mixer.heads)
+    mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
     shared = mixer.groups * mixer.state
-    values, keys, queries = _split(g, mixed, mixer.inner, shared, shared)
+    values, keys, queries = split(g, mixed, mixer.inner, shared, shared)
 
-    step = _negative_softplus(g, g.op.Add(dt, dt_offset))  # [b, t, h]
+    step = negative_softplus(g, g.op.Add(dt, dt_offset))  # [b, t, h]
     by_head = g.op.Reshape(values, g.axes(0, 0, mixer.heads, mixer.head_dim))
     written = g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(step, g.axes(-1))), g.axes(0, 0, mixer.inner))
     shape = ["batch", *ssm.shape]
@@ -55,7 +55,7 @@ def mamba2(
     )
     g.output(ssm.present, present, "float32", shape)
     y = g.op.Sub(g.op.Mul(values, skip), y)
-    gate = _silu(g, z)
+    gate = silu(g, z)
     y = y if mixer.gate_last else g.op.Mul(y, gate)
     if mixer.eps is not None:
         y = _normalized(g, params, mixer, Norm("rms", mixer.eps), f"{module}.norm", y)
@@ -63,15 +63,18 @@ def mamba2(
     return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
 
 
-def _split(g: GraphBuilder, x: Value, *sizes: int) -> tuple[Value, ...]:
+def split(g: GraphBuilder, x: Value, *sizes: int) -> tuple[Value, ...]:
+    """``x`` [b, t, c] in parts of so many channels."""
     return g.node("Split", [x, g.axes(*sizes)], len(sizes), attributes={"axis": 2})
 
 
-def _silu(g: GraphBuilder, x: Value) -> Value:
+def silu(g: GraphBuilder, x: Value) -> Value:
+    """``x · sigmoid(x)``."""
     return g.ms.QuickGelu(x, alpha=1.0)
 
 
-def _negative_softplus(g: GraphBuilder, x: Value) -> Value:
+def negative_softplus(g: GraphBuilder, x: Value) -> Value:
+    """``-log(1 + exp(x))``."""
     pairs = g.op.Pad(g.op.Unsqueeze(x, g.axes(-1)), g.axes(0, 0, 0, 0, 0, 0, 0, 1))
     return g.op.Gather(g.op.LogSoftmax(pairs, axis=-1), g.constant(np.array(1, np.int64)), axis=-1)
 
