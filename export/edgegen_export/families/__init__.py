@@ -3,6 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.families.apertus import APERTUS
 from edgegen_export.families.arcee import ARCEE
+from edgegen_export.families.bamba import BAMBA
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.ernie4_5 import ERNIE4_5
@@ -102,5 +103,6 @@ FAMILIES: tuple[Architecture, ...] = (
     QWEN3_5,
     QWEN3_5_WITH_VISION,
     FALCON_H1,
+    BAMBA,
     NEMOTRON_H,
 )

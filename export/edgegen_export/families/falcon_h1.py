@@ -5,8 +5,9 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig, Mamba2, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.mamba2 import mixer_tensors, read_mixer
+from edgegen_export.families.bamba import BAMBA_TENSORS
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.mamba2 import read_mixer
 
 
 def read_falcon_h1(read: ConfigReader) -> DecoderConfig:
@@ -58,12 +59,7 @@ FALCON_H1 = Architecture(
     model_types=("falcon_h1",),
     classes=("FalconH1ForCausalLM",),
     read=read_falcon_h1,
-    tensors={
-        **{ours: theirs.replace(".mlp.", ".feed_forward.") for ours, theirs in LLAMA_TENSORS.items()},
-        "layers.{i}.mlp_norm.weight": "layers.{i}.pre_ff_layernorm.weight",
-        "final_norm.weight": "final_layernorm.weight",
-        **mixer_tensors("layers.{i}.mamba"),
-    },
+    tensors=BAMBA_TENSORS,
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 128000,

@@ -13,7 +13,7 @@ from edgegen_export.families.experts import with_experts
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.granitemoe import tensors as tensors_with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
-from edgegen_export.families.mamba2 import mixer_tensors, with_mixers
+from edgegen_export.families.mamba2 import mixer_tensors, recurrent_layers, with_mixers
 from edgegen_export.families.shared import rotating
 
 
@@ -24,7 +24,8 @@ def read_granite4(read: ConfigReader) -> DecoderConfig:
     read.ignore("init_method")
     rotates = read.choice("position_embedding_type", {"rope": True, "nope": False}, "nope")
     config = config if rotates else rotating(config, None, [True] * config.num_layers)
-    return with_mixers(read, _with_experts(read, config))
+    recurrent = recurrent_layers(read, config.num_layers)
+    return with_mixers(read, _with_experts(read, config), recurrent, "layer_types")
 
 
 def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:

@@ -1,5 +1,6 @@
 """Mamba-2 mixers: the config keys and tensor names that families with them share."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import TensorMap
@@ -20,16 +21,19 @@ KEYS = "chunk_size conv_bias d_conv d_head d_state expand n_groups n_heads proj_
 """All keys, but for ``mamba_`` before each."""
 
 
-def with_mixers(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
-    """``config`` with Mamba-2 mixers instead of attention in the layers that ``layer_types`` names, or all."""
-    recurrent = read.per_layer("layer_types", RECURRENT, config.num_layers)
-    if recurrent is None:
-        recurrent = (not read.has("layer_types"),) * config.num_layers
+def recurrent_layers(read: ConfigReader, layers: int) -> tuple[bool, ...]:
+    """Which layers have a mixer instead of attention, by ``layer_types``; all without it."""
+    recurrent = read.per_layer("layer_types", RECURRENT, layers)
+    return (not read.has("layer_types"),) * layers if recurrent is None else recurrent
+
+
+def with_mixers(read: ConfigReader, config: DecoderConfig, recurrent: Sequence[bool], key: str) -> DecoderConfig:
+    """``config`` with Mamba-2 mixers instead of attention in the layers that ``recurrent`` says, read under ``key``."""
     if not any(recurrent):
         read.ignore(*(f"mamba_{key}" for key in KEYS), "time_step_limit", *_TIME_STEPS)
         return config
     if all(recurrent):
-        read.problem("layer_types: at least one layer must have attention")
+        read.problem(f"{key}: at least one layer must have attention")
     mixer = Layer(scale=1.0, mamba=read_mixer(read, config))
     return replace(config, layers=tuple(mixer if it else own for own, it in zip(config.layers, recurrent, strict=True)))
 

@@ -23,6 +23,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "falcon_h1": {"mamba_rms_norm": True, "mamba_n_groups": 2, "ssm_multipliers": [1.0, 0.5, 0.5, 0.25, 2.0]},
     "nemotron_h": {"layers_block_type": ["mamba", "mlp", "attention"]},
+    "bamba": {"num_hidden_layers": 3, "attn_layer_indices": [1]},
 }
 
 
@@ -76,6 +77,12 @@ def test_a_granite_has_one_or_the_other() -> None:
         ("nemotron_h", {"layers_block_type": ["mamba", "moe", "attention"]}, "layers with experts are not supported"),
         ("nemotron_h", {"layers_block_type": ["mamba"]}, "layers_block_type: at least one layer must have attention"),
         ("nemotron_h", {"layers_block_type": ["mumba", "attention"]}, "layers_block_type: 2 entries out of"),
+        ("bamba", {"attn_layer_indices": None}, "attn_layer_indices: at least one layer must have attention"),
+        (
+            "bamba",
+            {"attn_layer_indices": [1, 3]},
+            "attn_layer_indices: numbers of the 3 layers expected, found \\[3\\]",
+        ),
         ("nemotron_h", {"n_groups": 3}, "n_groups = 3: must divide mamba_num_heads = 128"),
         ("nemotron_h", {"num_nextn_predict_layers": 1}, "layers that predict several tokens are not supported"),
         (
@@ -98,7 +105,14 @@ def test_what_a_mixer_cannot_be_is_refused(model_type: str, changes: dict[str, A
 KEYS = [
     *("hidden_size", "num_attention_heads", "head_dim", "layer_types", "layers_block_type", "hybrid_override_pattern"),
     *(f"mamba_{key}" for key in ("n_heads", "n_groups", "d_head", "d_state", "d_conv", "d_ssm", "expand", "rms_norm")),
-    *("num_local_experts", "time_step_limit", "ssm_multipliers", "mlp_multipliers", "ssm_in_multiplier"),
+    *(
+        "num_local_experts",
+        "time_step_limit",
+        "ssm_multipliers",
+        "mlp_multipliers",
+        "attn_layer_indices",
+        "ssm_in_multiplier",
+    ),
     *("mamba_num_heads", "mamba_head_dim", "n_groups", "conv_kernel", "ssm_state_size", "mlp_hidden_act"),
 ]
 

@@ -74,6 +74,8 @@ class DecoderFormula:
                 return x + factor * (attention(y) + mlp(y))
             case "parallel_two_norms":
                 return x + factor * (attention(norm(x, "attn_norm")) + mlp(norm(x, "mlp_norm")))
+            case "single":
+                return x + factor * (mlp if layer.mlp_only else attention)(norm(x, "norm"))
 
     def linear(self, name: str, x: Array) -> Array:
         return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)

@@ -117,6 +117,7 @@ CONFIGS: dict[str, DecoderConfig] = {
     "narrow embedding, no last norm": replace(
         OLD, embedding_size=24, block="norm_after_sum", final_norm=False, tied_head=True, activation="relu"
     ),
+    "single with an MLP": replace(ROTATED, block="single", layers=(*layers(None), Layer(1.0, mlp_only=True))),
     **{f"{block} with rms": replace(ROTATED, block=block) for block in BLOCKS},
     **{f"{block} with layer norm": replace(OLD, block=block) for block in BLOCKS},
 }
