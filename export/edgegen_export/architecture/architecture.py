@@ -158,25 +158,30 @@ def delta_numbers(layer: int) -> tuple[str, str]:
     return f"{module}.dt_offset", f"{module}.rate"
 
 
-def layer_inputs(config: DecoderConfig, layer: int) -> tuple[str, ...]:
-    """The matrices of a layer, but for its MLP's, that take what the layer takes."""
-    own = config.layers[layer]
+def attention_inputs(config: DecoderConfig, layer: int) -> tuple[str, ...]:
+    """The matrices of attention that take what the layer takes."""
+    return tuple(f"layers.{layer}.attn.{name}" for name in ("q", "k", "v", *(["gate"] * config.gated_attention)))
+
+
+def delta_inputs(layer: int) -> tuple[str, ...]:
+    """The matrices of a gated delta net that take what the layer takes."""
+    return tuple(f"layers.{layer}.delta.{name}" for name in ("q", "k", "v", "z", "dt", "beta"))
+
+
+def mixer_matrices(config: DecoderConfig, layer: int) -> dict[str, tuple[str, ...]]:
+    """All matrices of a layer but its MLP's: by those that give what is added to the residual stream, those that take
+    what the layer takes."""
+    own, name = config.layers[layer], f"layers.{layer}"
+    found: dict[str, tuple[str, ...]] = {}
     if own.conv:
-        return tuple(f"layers.{layer}.conv.{name}" for name in "bcv")
+        found[f"{name}.conv.out"] = tuple(f"{name}.conv.{one}" for one in "bcv")
     if own.mamba:
-        return mamba2_inputs(layer)
+        found[f"{name}.mamba.out"] = mamba2_inputs(layer)
     if own.delta:
-        return tuple(f"layers.{layer}.delta.{name}" for name in ("q", "k", "v", "z", "dt", "beta"))
-    return tuple(
-        f"layers.{layer}.attn.{name}" for name in ("q", "k", "v", *(["gate"] if config.gated_attention else []))
-    )
-
-
-def layer_output(config: DecoderConfig, layer: int) -> str:
-    """The matrix of a layer, but for its MLP's, that gives what is added to the residual stream."""
-    own = config.layers[layer]
-    kinds = {"conv.out": own.conv, "mamba.out": own.mamba, "delta.out": own.delta}
-    return next((f"layers.{layer}.{name}" for name, has in kinds.items() if has), f"layers.{layer}.attn.o")
+        found[f"{name}.delta.out"] = delta_inputs(layer)
+    if own.attends:
+        found[f"{name}.attn.o"] = attention_inputs(config, layer)
+    return found
 
 
 def _delta(module: str, hidden: int, net: GatedDeltaNet) -> dict[str, Shape]:
@@ -200,7 +205,7 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     names += ["final_norm"] if config.final_norm else []
     norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
     for i, layer in enumerate(config.layers):
-        if layer.mamba:
+        if layer.mamba and layer.mamba.eps is not None:
             norms[f"layers.{i}.mamba.norm"] = (Norm("rms", layer.mamba.eps), (layer.mamba.inner,))
         if layer.delta:
             norms[f"layers.{i}.delta.norm"] = (Norm("rms", layer.delta.eps), (layer.delta.value_dim,))

@@ -120,7 +120,8 @@ class Mamba2:
     skip · x`` in each of ``heads`` heads of ``head_dim`` channels, whose state h is [state, head_dim].
 
     x, B, C pass a convolution over the last ``width`` tokens and SiLU; dt is a softplus, one number per head. Heads
-    share B and C in ``groups``. ``eps``: of the RMS norm of ``y · silu(z)`` in as many groups.
+    share B and C in ``groups``. ``eps``: of the RMS norm of ``y · silu(z)`` in as many groups, None without one;
+    ``gate_last``: of y instead, then times ``silu(z)``. ``beside_attention``: the layer has both, and adds them up.
     """
 
     heads: int
@@ -128,7 +129,9 @@ class Mamba2:
     groups: int
     state: int
     width: int
-    eps: float
+    eps: float | None
+    gate_last: bool = False
+    beside_attention: bool = False
 
     @property
     def inner(self) -> int:
@@ -180,7 +183,7 @@ class Layer:
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
     position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``,
-    ``delta``: instead of attention, None where there is attention.
+    ``delta``: instead of attention, or beside it, None where there is attention only.
     """
 
     scale: float
@@ -193,7 +196,16 @@ class Layer:
     @property
     def attends(self) -> bool:
         """Whether it has attention."""
-        return self.conv is None and self.mamba is None and self.delta is None
+        return not (self.conv or self.delta) and (self.mamba is None or self.mamba.beside_attention)
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplier:
+    """What the matrix ``module`` of every layer takes and gives (with its bias) is multiplied with."""
+
+    module: str
+    takes: float = 1.0
+    gives: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +219,8 @@ class DecoderConfig:
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
-    Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
+    Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
+    single matrices in ``multipliers``.
     """
 
     layers: tuple[Layer, ...]
@@ -239,6 +252,7 @@ class DecoderConfig:
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     logit_multiplier: float = 1.0
+    multipliers: tuple[Multiplier, ...] = ()
 
     @property
     def num_layers(self) -> int:

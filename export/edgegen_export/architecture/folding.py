@@ -61,6 +61,9 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     for i in range(config.num_layers):
         for module in (f"layers.{i}.{name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
+        for each in config.multipliers:
+            multiply([f"layers.{i}.{each.module}.weight"], each.takes * each.gives)
+            multiply([f"layers.{i}.{each.module}.bias"], each.gives)
     multiply(["embed.weight"], config.embedding_multiplier)
     logits = final_multiplier(config)
     assert config.final_norm or logits == 1.0, "there is nothing to fold the logits' multiplier into"

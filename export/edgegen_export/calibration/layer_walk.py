@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
-from edgegen_export.architecture.architecture import layer_inputs, layer_output
+from edgegen_export.architecture.architecture import attention_inputs, mixer_matrices
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.checkpoint import LazyTensor
@@ -59,7 +59,8 @@ class LayerMatrix:
 def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
     mlp = f"layers.{layer}.mlp"
-    matrices: list[Modules] = [layer_inputs(config, layer), (layer_output(config, layer),)]
+    mixers = mixer_matrices(config, layer).items()
+    matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
     experts = config.experts_of(layer)
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"
@@ -256,7 +257,7 @@ def _keys_for_int8(
     attn, dim, rope = f"layers.{layer}.attn", config.head_dim, config.layers[layer].rope
     if rope is None or config.qk_norm or config.clip_qkv is not None:
         return {}
-    x = np.concatenate(inputs[fused_name(layer_inputs(config, layer))].samples)
+    x = np.concatenate(inputs[fused_name(attention_inputs(config, layer))].samples)
     heads, made = {"q": config.num_heads, "k": config.num_kv_heads}, dict[str, Floats]()
     for name, count in heads.items():
         bias = tensors.get(f"{attn}.{name}.bias")

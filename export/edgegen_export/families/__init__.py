@@ -8,6 +8,7 @@ from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.ernie4_5 import ERNIE4_5
 from edgegen_export.families.exaone4 import EXAONE4
 from edgegen_export.families.falcon import FALCON
+from edgegen_export.families.falcon_h1 import FALCON_H1
 from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
 from edgegen_export.families.glm import GLM, GLM4
 from edgegen_export.families.gpt2 import GPT2
@@ -100,5 +101,6 @@ FAMILIES: tuple[Architecture, ...] = (
     LFM2,
     QWEN3_5,
     QWEN3_5_WITH_VISION,
+    FALCON_H1,
     QWEN3_NEXT,
 )

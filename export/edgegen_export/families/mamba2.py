@@ -14,6 +14,8 @@ RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear
 _NO_LIMITS = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 """As transformers 4 and 5 write it."""
 
+_TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "limit", "max", "min", "rank"))
+
 KEYS = "chunk_size conv_bias d_conv d_head d_state expand n_groups n_heads proj_bias".split()
 """All keys, but for ``mamba_`` before each."""
 
@@ -24,31 +26,34 @@ def with_mixers(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     if recurrent is None:
         recurrent = (not read.has("layer_types"),) * config.num_layers
     if not any(recurrent):
-        read.ignore(*(f"mamba_{key}" for key in KEYS), "time_step_limit", "time_step_min", "time_step_max")
+        read.ignore(*(f"mamba_{key}" for key in KEYS), *_TIME_STEPS)
         return config
     if all(recurrent):
         read.problem("layer_types: at least one layer must have attention")
-    mixer = Layer(scale=1.0, mamba=_mixer(read, config))
+    mixer = Layer(scale=1.0, mamba=read_mixer(read, config))
     return replace(config, layers=tuple(mixer if it else own for own, it in zip(config.layers, recurrent, strict=True)))
 
 
-def _mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
+def read_mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
+    """The mixer of ``config``'s layers; it has a norm."""
     heads, groups = read.count("mamba_n_heads"), read.positive("mamba_n_groups")
-    inner = read.positive("mamba_expand") * config.hidden_size
-    sound = read.sound("mamba_n_heads", "mamba_n_groups", "mamba_expand", "hidden_size")
+    stated = "mamba_d_ssm" if read.has("mamba_d_ssm") else "mamba_expand"
+    inner = read.positive(stated) * (config.hidden_size if stated == "mamba_expand" else 1)
+    read.ignore("mamba_expand")
+    sound = read.sound("mamba_n_heads", "mamba_n_groups", stated, "hidden_size")
     if sound and inner % heads:
-        read.problem(f"mamba_n_heads = {heads}: must divide mamba_expand times hidden_size, {inner}")
+        read.problem(f"mamba_n_heads = {heads}: must divide the {inner} channels of a mixer")
     if sound and heads % groups:
         read.problem(f"mamba_n_groups = {groups}: must divide mamba_n_heads = {heads}")
     size = inner // heads
-    read.refuse("mamba_d_head", ("auto", size), f"mamba_expand, hidden_size and mamba_n_heads make it {size}")
+    read.refuse("mamba_d_head", ("auto", size), f"mamba_n_heads share {inner} channels, {size} each")
     width = read.positive("mamba_d_conv")
     if width < 2 and read.sound("mamba_d_conv"):
         read.problem("mamba_d_conv = 1: a convolution over a single token keeps no state; at least 2 expected")
     if config.activation != "silu":
         read.problem("hidden_act: recurrent layers are supported with silu only")
     read.refuse("time_step_limit", _NO_LIMITS, "limits of time steps are not supported")
-    read.ignore("mamba_chunk_size", "time_step_min", "time_step_max")  # of the training
+    read.ignore("mamba_chunk_size", *_TIME_STEPS)  # of the training
     read.ignore("mamba_conv_bias", "mamba_proj_bias")  # the checkpoint's tensors show them
     return Mamba2(heads, max(1, size), groups, read.positive("mamba_d_state"), max(2, width), config.norm.eps)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
-from edgegen_export.architecture.architecture import layer_inputs
+from edgegen_export.architecture.architecture import attention_inputs
 from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, QKNorm
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
@@ -58,7 +58,7 @@ def attention(
     Returns the output projection without its bias, which the stream adds.
     """
     module, own = f"layers.{layer}.attn", config.layers[layer]
-    inputs_of_layer = layer_inputs(config, layer)
+    inputs_of_layer = attention_inputs(config, layer)
     packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
     gate = NONE
     if config.gated_attention:

@@ -10,7 +10,7 @@ import numpy as np
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.attention import StepInputs, attention
-from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.mamba2 import mamba2
@@ -52,7 +52,8 @@ def decoder_block(
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
 
-    Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that.
+    Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that;
+    where it has a mixer beside attention, their sum.
     """
     name = f"layers.{layer}"
 
@@ -60,14 +61,18 @@ def decoder_block(
         if config.layers[layer].conv:
             with g.scope("conv"):
                 return short_conv(g, params, layer, x, *fixed_states(kv, layer))
-        if mixer := config.layers[layer].mamba:
+        mixer, mixed = config.layers[layer].mamba, None
+        if mixer:
             with g.scope("mamba"):
-                return mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
+                mixed = mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
+            if not mixer.beside_attention:
+                return mixed
         if net := config.layers[layer].delta:
             with g.scope("delta"):
-                return gated_delta_net(g, params, config, net, layer, x, fixed_states(kv, layer))
+                return gated_delta_net(g, params, net, layer, x, fixed_states(kv, layer))
         with g.scope("attn"):
-            return attention(g, params, config, layer, x, kv_layer(kv, layer), step)
+            attended = attention(g, params, config, layer, x, kv_layer(kv, layer), step)
+        return _both(g, NONE, mixed, attended) if mixed else attended
 
     def think(x: Value) -> Stream:
         with g.scope("mlp"):
@@ -114,12 +119,12 @@ def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part:
     return normalized(g, params, config.norm, x, module)
 
 
-def _both(g: GraphBuilder, residual: Value, attended: Stream, thought: Stream) -> Stream:
+def _both(g: GraphBuilder, residual: Value, first: Stream, second: Stream) -> Stream:
     """The stream with the outputs of both sublayers."""
-    delta = g.op.Add(attended.delta, thought.delta)
-    if attended.bias:
-        delta = g.op.Add(delta, g.weight(attended.bias))
-    return Stream(residual, delta, thought.bias)
+    delta = g.op.Add(first.delta, second.delta)
+    if first.bias:
+        delta = g.op.Add(delta, g.weight(first.bias))
+    return Stream(residual, delta, second.bias)
 
 
 def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:

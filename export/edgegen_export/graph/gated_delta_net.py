@@ -8,8 +8,8 @@ Shapes: b rows (batch), t new tokens per row, h value heads, k and v channels of
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen_export.architecture.architecture import delta_numbers, layer_inputs
-from edgegen_export.architecture.config import DecoderConfig, GatedDeltaNet, Norm
+from edgegen_export.architecture.architecture import delta_inputs, delta_numbers
+from edgegen_export.architecture.config import GatedDeltaNet, Norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.mamba2 import negative_softplus, silu, split
 from edgegen_export.graph.matrices import linear
@@ -24,7 +24,6 @@ _TINY = 1e-6
 def gated_delta_net(
     g: GraphBuilder,
     params: Parameters,
-    config: DecoderConfig,
     net: GatedDeltaNet,
     layer: int,
     x: Value,
@@ -35,7 +34,7 @@ def gated_delta_net(
     ``states``: the last inputs of the convolution [b, w - 1, channels], and the recurrence's [b, h, k, v]. Returns the
     output projection without its bias, which the stream adds.
     """
-    module, inputs = f"layers.{layer}.delta", layer_inputs(config, layer)
+    module, inputs = f"layers.{layer}.delta", delta_inputs(layer)
     conv, delta = states
     dt_offset, rate = (g.weight(params.vector(name)) for name in delta_numbers(layer))
     wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))

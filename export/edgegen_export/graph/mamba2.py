@@ -1,4 +1,4 @@
-"""The Mamba-2 mixer of a decoder graph, which some layers have instead of attention, over two fixed states.
+"""The Mamba-2 mixer of a decoder graph, instead of attention or beside it in a layer, over two fixed states.
 
 The recurrence is ONNX Runtime's ``LinearAttention`` in its gated mode, with C as queries, B as keys and dt · x as
 values: its bits are the same however a text is cut. Those of stock ``Softplus`` are not, where threads share its
@@ -22,7 +22,8 @@ from edgegen_export.graph.stream import Stream, norm_operator
 def mamba2(
     g: GraphBuilder, params: Parameters, mixer: Mamba2, layer: int, x: Value, states: tuple[FixedState, ...]
 ) -> Stream:
-    """``out(norm(y · silu(z)))``, y what :class:`Mamba2` says of z, x, B, C and dt, projected from x [b, t, d].
+    """``out(norm(y · silu(z)))`` or ``out(norm(y) · silu(z))``, y what :class:`Mamba2` says of z, x, B, C and dt, which
+    are projected from x [b, t, d].
 
     ``states``: the last inputs of the convolution [b, w - 1, channels], and h [b, h, state, p], negated. Returns the
     output projection without its bias, which the stream adds.
@@ -54,7 +55,11 @@ def mamba2(
     )
     g.output(ssm.present, present, "float32", shape)
     y = g.op.Sub(g.op.Mul(values, skip), y)
-    y = _normalized(g, params, mixer, f"{module}.norm", g.op.Mul(y, silu(g, z)))
+    gate = silu(g, z)
+    y = y if mixer.gate_last else g.op.Mul(y, gate)
+    if mixer.eps is not None:
+        y = _normalized(g, params, mixer, Norm("rms", mixer.eps), f"{module}.norm", y)
+    y = g.op.Mul(y, gate) if mixer.gate_last else y
     return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
 
 
@@ -74,9 +79,9 @@ def negative_softplus(g: GraphBuilder, x: Value) -> Value:
     return g.op.Gather(g.op.LogSoftmax(pairs, axis=-1), g.constant(np.array(1, np.int64)), axis=-1)
 
 
-def _normalized(g: GraphBuilder, params: Parameters, mixer: Mamba2, module: str, x: Value) -> Value:
-    """The RMS norm of x [b, t, i], in each group by itself."""
-    norm, weight = Norm("rms", mixer.eps), g.weight(params.vector(f"{module}.weight"))
+def _normalized(g: GraphBuilder, params: Parameters, mixer: Mamba2, norm: Norm, module: str, x: Value) -> Value:
+    """x [b, t, i] normalized, in each group by itself."""
+    weight = g.weight(params.vector(f"{module}.weight"))
     if mixer.groups == 1:
         return norm_operator(g, norm, x, weight)
     size = mixer.inner // mixer.groups

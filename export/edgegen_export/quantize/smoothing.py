@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import layer_inputs, layer_output
+from edgegen_export.architecture.architecture import mixer_matrices
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
@@ -37,20 +37,21 @@ class Pair:
 
 def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
-    attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
+    attn, mlp, conv, mamba, delta = (f"layers.{layer}.{name}" for name in ("attn", "mlp", "conv", "mamba", "delta"))
     pairs: list[Pair] = []
-    if config.layers[layer].conv:  # what it takes is multiplied with c
+    kind = config.layers[layer]
+    if kind.conv:  # what it takes is multiplied with c
         pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
-    elif config.layers[layer].mamba:
-        pairs.append(Pair(f"layers.{layer}.mamba.norm", (layer_output(config, layer),)))
-    elif config.layers[layer].delta:
-        pairs.append(Pair(f"layers.{layer}.delta.norm", (layer_output(config, layer),)))
-    elif config.clip_qkv is None:  # attention is linear in its values
+    if kind.mamba and kind.mamba.eps is not None:
+        pairs.append(Pair(f"{mamba}.norm", (f"{mamba}.out",)))
+    if kind.delta:
+        pairs.append(Pair(f"{delta}.norm", (f"{delta}.out",)))
+    if kind.attends and config.clip_qkv is None:  # attention is linear in its values
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
     experts = config.experts_of(layer)
     if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
-    from_attention = layer_inputs(config, layer)
+    from_attention = tuple(name for inputs in mixer_matrices(config, layer).values() for name in inputs)
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
     attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
     match config.block:
