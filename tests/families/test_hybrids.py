@@ -21,7 +21,7 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "qwen3_5_text")
+FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "nemotron_h")
 CASES_OF = {
     case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE})
     for case in CASES
@@ -41,6 +41,10 @@ KEPT = {
     "qwen3_5_text": (
         [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
         3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4,
+    ),
+    "nemotron_h": (
+        [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
+        2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
     ),
 }
 """By layer, what is kept; and the bytes of a row."""

@@ -32,6 +32,7 @@ from tests.runtime.server.serving import serving
 
 STREAMS = 8
 PAUSE = 30.0
+SEEDS = 1000
 WORDS = "once upon a time there was little girl named lily who loved to play with her dog in park and mom said".split()
 
 
@@ -70,7 +71,7 @@ class Client:
 
     def leave(self, random: Random) -> None:
         """Connect, send some of a request, perhaps read some of its answer, and go away."""
-        body = self.request(random.randrange(1000))
+        body = self.request(random.randrange(SEEDS))
         head = f"POST /v1/completions HTTP/1.1\r\nHost: {self._place}\r\nContent-Type: application/json\r\n"
         whole = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         sent = whole if random.random() < 0.6 else whole[: random.randrange(len(whole))]
@@ -103,8 +104,9 @@ def soak(minutes: float, disconnects: int) -> None:
     with serving("--max-batch-size", str(STREAMS)) as (process, address):
         client, stop, asked, wrong = Client(address), threading.Event(), Counter[str](), list[str]()
         right = {seed: client.stream(seed) for seed in range(60)}
-        with ThreadPoolExecutor(2 * STREAMS) as together:  # so many of the server's own threads stay
-            list(together.map(client.stream, range(2 * STREAMS)))
+        longest = sorted(range(SEEDS), key=lambda seed: len(client.request(seed)))[-2 * STREAMS :]
+        with ThreadPoolExecutor(2 * STREAMS) as together:  # the KV cache and the pool of threads are as large as ever
+            list(together.map(client.stream, longest * 2))
         before, seconds = idle_sizes(process), minutes * 60
 
         def read(number: int) -> None:
@@ -132,7 +134,8 @@ def soak(minutes: float, disconnects: int) -> None:
             time.sleep(min(PAUSE, seconds - passed))
             samples.append((time.monotonic() - begin, sizes(process)))
             at, now = samples[-1]
-            print(f"{at:5.0f} s  {dict(asked)}  {now['memory'] / 1e6:.1f} MB, {now['fd']} descriptors", flush=True)
+            held = f"{now['memory'] / 1e6:.1f} MB, {now['fd']} descriptors, {now['task']} threads"
+            print(f"{at:5.0f} s  {dict(asked)}  {held}", flush=True)
         stop.set()
         for thread in threads:
             thread.join()

@@ -94,6 +94,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         if layer.attends:
             matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
             matrices |= {f"{attn}.gate": (q, d)} if config.gated_attention else {}
+        if not config.has_mlp(i):
+            continue
         experts = config.experts_of(i)
         if experts is None:
             matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)

@@ -9,7 +9,14 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu", "xielu"]
 """``relu2``: relu(x)². ``xielu`` has trained numbers in every layer (Huang and Schlag 2024, arXiv:2411.13010)."""
 
 Block = Literal[
-    "sequential", "sandwich", "post_norm", "norm_after_sum", "normed_residual", "parallel", "parallel_two_norms"
+    "sequential",
+    "sandwich",
+    "post_norm",
+    "norm_after_sum",
+    "normed_residual",
+    "parallel",
+    "parallel_two_norms",
+    "single",
 ]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
@@ -21,6 +28,7 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "normed_residual": ("attn_norm", "mlp_norm"),
     "parallel": ("attn_norm",),
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
+    "single": ("norm",),
 }
 """The norms of a layer, by kind of block."""
 
@@ -183,7 +191,7 @@ class Layer:
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
     position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``,
-    ``delta``: instead of attention, or beside it, None where there is attention only.
+    ``delta``: instead of attention, or beside it, None where there is attention only; ``mlp_only``: with none of them.
     """
 
     scale: float
@@ -192,11 +200,14 @@ class Layer:
     conv: ShortConv | None = None
     mamba: Mamba2 | None = None
     delta: GatedDeltaNet | None = None
+    mlp_only: bool = False
 
     @property
     def attends(self) -> bool:
         """Whether it has attention."""
-        return not (self.conv or self.delta) and (self.mamba is None or self.mamba.beside_attention)
+        if self.mlp_only or self.conv or self.delta:
+            return False
+        return self.mamba is None or self.mamba.beside_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +273,10 @@ class DecoderConfig:
     def attention_layers(self) -> list[int]:
         """The layers that have attention."""
         return [i for i, layer in enumerate(self.layers) if layer.attends]
+
+    def has_mlp(self, layer: int) -> bool:
+        """Whether a layer has an MLP, or experts: all have but those of a ``single`` block with something else."""
+        return self.block != "single" or self.layers[layer].mlp_only
 
     def experts_of(self, layer: int) -> Experts | None:
         """The experts of a layer; None where it has a plain MLP."""

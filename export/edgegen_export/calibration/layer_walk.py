@@ -61,6 +61,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     mlp = f"layers.{layer}.mlp"
     mixers = mixer_matrices(config, layer).items()
     matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
+    if not config.has_mlp(layer):
+        return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"

@@ -31,6 +31,7 @@ from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
 from edgegen_export.families.nemotron import NEMOTRON
+from edgegen_export.families.nemotron_h import NEMOTRON_H
 from edgegen_export.families.olmo import OLMO, OLMO2
 from edgegen_export.families.olmo3 import OLMO3
 from edgegen_export.families.olmoe import OLMOE
@@ -101,6 +102,7 @@ FAMILIES: tuple[Architecture, ...] = (
     LFM2,
     QWEN3_5,
     QWEN3_5_WITH_VISION,
-    FALCON_H1,
     QWEN3_NEXT,
+    FALCON_H1,
+    NEMOTRON_H,
 )

@@ -14,7 +14,7 @@ RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear
 _NO_LIMITS = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 """As transformers 4 and 5 write it."""
 
-_TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "limit", "max", "min", "rank"))
+_TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "max", "min", "rank"))
 
 KEYS = "chunk_size conv_bias d_conv d_head d_state expand n_groups n_heads proj_bias".split()
 """All keys, but for ``mamba_`` before each."""
@@ -26,7 +26,7 @@ def with_mixers(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     if recurrent is None:
         recurrent = (not read.has("layer_types"),) * config.num_layers
     if not any(recurrent):
-        read.ignore(*(f"mamba_{key}" for key in KEYS), *_TIME_STEPS)
+        read.ignore(*(f"mamba_{key}" for key in KEYS), "time_step_limit", *_TIME_STEPS)
         return config
     if all(recurrent):
         read.problem("layer_types: at least one layer must have attention")
@@ -40,22 +40,27 @@ def read_mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
     stated = "mamba_d_ssm" if read.has("mamba_d_ssm") else "mamba_expand"
     inner = read.positive(stated) * (config.hidden_size if stated == "mamba_expand" else 1)
     read.ignore("mamba_expand")
-    sound = read.sound("mamba_n_heads", "mamba_n_groups", stated, "hidden_size")
-    if sound and inner % heads:
+    if read.sound("mamba_n_heads", stated, "hidden_size") and inner % heads:
         read.problem(f"mamba_n_heads = {heads}: must divide the {inner} channels of a mixer")
-    if sound and heads % groups:
-        read.problem(f"mamba_n_groups = {groups}: must divide mamba_n_heads = {heads}")
-    size = inner // heads
+    size = max(1, inner // heads)
     read.refuse("mamba_d_head", ("auto", size), f"mamba_n_heads share {inner} channels, {size} each")
-    width = read.positive("mamba_d_conv")
-    if width < 2 and read.sound("mamba_d_conv"):
-        read.problem("mamba_d_conv = 1: a convolution over a single token keeps no state; at least 2 expected")
     if config.activation != "silu":
         read.problem("hidden_act: recurrent layers are supported with silu only")
-    read.refuse("time_step_limit", _NO_LIMITS, "limits of time steps are not supported")
-    read.ignore("mamba_chunk_size", *_TIME_STEPS)  # of the training
+    read.ignore("mamba_chunk_size")  # of the training
     read.ignore("mamba_conv_bias", "mamba_proj_bias")  # the checkpoint's tensors show them
-    return Mamba2(heads, max(1, size), groups, read.positive("mamba_d_state"), max(2, width), config.norm.eps)
+    mixer = Mamba2(heads, size, groups, read.positive("mamba_d_state"), read.positive("mamba_d_conv"), config.norm.eps)
+    return sound_mixer(read, mixer, heads="mamba_n_heads", groups="mamba_n_groups", width="mamba_d_conv")
+
+
+def sound_mixer(read: ConfigReader, mixer: Mamba2, *, heads: str, groups: str, width: str) -> Mamba2:
+    """``mixer`` with what was read under these keys, after problems with them are recorded."""
+    if read.sound(heads, groups) and mixer.heads % mixer.groups:
+        read.problem(f"{groups} = {mixer.groups}: must divide {heads} = {mixer.heads}")
+    if mixer.width < 2 and read.sound(width):
+        read.problem(f"{width} = 1: a convolution over a single token keeps no state; at least 2 expected")
+    read.refuse("time_step_limit", _NO_LIMITS, "limits of time steps are not supported")
+    read.ignore(*_TIME_STEPS)  # of the training
+    return replace(mixer, width=max(2, mixer.width))
 
 
 def mixer_tensors(module: str) -> TensorMap:

@@ -21,7 +21,7 @@ _NO_FAMILY = "edgegen has no family for it"
 
 _REASONS: dict[str, str] = {
     _STATE: "mamba mamba2 falcon_mamba rwkv xlstm",
-    _HYBRID: "jamba zamba zamba2 bamba recurrent_gemma nemotron_h",
+    _HYBRID: "jamba zamba zamba2 bamba recurrent_gemma",
     _LINEAR: """
         bailing_hybrid kimi_linear minimax olmo_hybrid qwen3_5_moe qwen3_5_moe_text qwen4_exp qwen4_exp_text
     """,

@@ -51,6 +51,7 @@ def decoder_block(
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
+    - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
 
     Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that;
     where it has a mixer beside attention, their sum.
@@ -111,6 +112,9 @@ def decoder_block(
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 y = normalized(g, params, config.norm, residual, f"{name}.mlp_norm")
                 return _both(g, residual, attend(x), think(y))
+            case "single":
+                x, residual = norm(g, params, config, stream, f"{name}.norm")
+                return replace(think(x) if config.has_mlp(layer) else attend(x), residual=residual)
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:

@@ -49,7 +49,9 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     if kind.attends and config.clip_qkv is None:  # attention is linear in its values
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
     experts = config.experts_of(layer)
-    if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
+    if (
+        config.has_mlp(layer) and not experts and (config.gated or config.activation == "relu")
+    ):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
     from_attention = tuple(name for inputs in mixer_matrices(config, layer).values() for name in inputs)
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
@@ -62,6 +64,8 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
         case "parallel":
             if not experts:
                 pairs.append(Pair(attn_norm, from_attention + from_mlp))
+        case "single":
+            pairs.append(Pair(f"layers.{layer}.norm", from_mlp if config.has_mlp(layer) else from_attention))
         case "post_norm" | "norm_after_sum" | "normed_residual":
             pass  # what the matrices take is the residual stream itself
     return tuple(pairs)

@@ -17,9 +17,10 @@ from tests.export.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
 from tests.oracle import import_transformers
 from tests.second_oracle import SECOND, config_json
 
-ELSEWHERE = {"gemma3", "mistral3", "qwen3_5", "granitemoehybrid"}
+ELSEWHERE = {"gemma3", "mistral3", "qwen3_5", "granitemoehybrid", "nemotron_h"}
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
-test_qwen3_5.py. A Granite 4 is recurrent by default: tests/families/test_cases.py."""
+test_qwen3_5.py. By default, every layer of Granite 4 is a mixer and Nemotron-H has experts, which is refused:
+test_mixer_configs.py."""
 
 LATER = {"granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "ministral3", "qwen3_5_text"}
 """Those that transformers 4 does not know."""
