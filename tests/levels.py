@@ -28,6 +28,7 @@ FILES = {
     "export/test_process.py": "e2e",
     "families/test_batches.py": "parity",
     "families/test_cases.py": "parity",
+    "families/test_denormal_states.py": "parity",
     "families/test_exactness.py": "parity",
     "families/test_families.py": "parity",
     "families/test_groups.py": "parity",

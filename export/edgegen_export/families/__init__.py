@@ -42,6 +42,7 @@ from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
 from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
+from edgegen_export.families.qwen3_next import QWEN3_NEXT
 from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.stablelm import STABLELM
@@ -102,6 +103,7 @@ FAMILIES: tuple[Architecture, ...] = (
     LFM2,
     QWEN3_5,
     QWEN3_5_WITH_VISION,
+    QWEN3_NEXT,
     FALCON_H1,
     BAMBA,
     NEMOTRON_H,

@@ -64,7 +64,7 @@ def _net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
     return GatedDeltaNet(keys, values, key_dim, value_dim, max(2, width), config.norm.eps)
 
 
-def _tensors(config: DecoderConfig) -> TensorMap:
+def tensors(config: DecoderConfig) -> TensorMap:
     ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
     queries = ("layers.{i}.attn.q", "layers.{i}.attn.gate")
     projections = {"z": "in_proj_z", "dt": "in_proj_a", "beta": "in_proj_b", "kernel": "conv1d", "out": "out_proj"}
@@ -111,7 +111,7 @@ QWEN3_5 = Architecture(
     model_types=("qwen3_5_text",),
     classes=("Qwen3_5ForCausalLM",),
     read=read_qwen3_5,
-    tensors=_tensors,
+    tensors=tensors,
     defaults=DEFAULTS,
     prefixes=LLAMA_PREFIXES,
     ignored=IGNORED,
@@ -121,7 +121,7 @@ QWEN3_5_WITH_VISION = Architecture(
     model_types=("qwen3_5",),
     classes=("Qwen3_5ForConditionalGeneration",),
     read=read_qwen3_5_with_vision,
-    tensors=_tensors,
+    tensors=tensors,
     prefixes=("", "model.language_model.", "language_model.model.", "model."),
     ignored=(r"(model\.)?visual\..*", *IGNORED),
 )
