@@ -65,8 +65,7 @@ class Architecture:
 
 def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """Our tensors of ``config``: (required, optional) names and shapes. Presence decides whether a bias exists."""
-    d, q = config.hidden_size, config.num_heads * config.head_dim
-    kv = config.num_kv_heads * config.head_dim
+    d = config.hidden_size
     embedding = config.embedding_size or d
     matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
     if embedding != d:
@@ -78,7 +77,9 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             matrices |= {f"{conv}.{name}": (d, d) for name in ("b", "c", "v", "out")}
             kernels[f"{conv}.kernel"] = (d, 1, layer.conv.width)
         else:
-            matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
+            q, kv = (n * config.head_dim_of(i) for n in (config.num_heads, config.kv_heads_of(i)))
+            matrices |= {name: (q if name.endswith("q") else kv, d) for name in config.attention_inputs(i)}
+            matrices[f"{attn}.o"] = (d, q)
         experts = config.experts_of(i)
         if experts is None:
             matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)
@@ -99,6 +100,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
+    if config.layer_scale:
+        required |= {f"layers.{i}.scale": (1,) for i in range(config.num_layers)}
     if config.sinks:
         required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in config.attention_layers}
     biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
@@ -124,11 +127,12 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     names = ["embed_norm"] if config.embedding_norm else []
     names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
     names += ["final_norm"] if config.final_norm else []
-    norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
+    norms: dict[str, tuple[Norm, Shape]] = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
     if config.qk_norm:
-        for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):
-            shape = _qk_shape(config.qk_norm, heads, config.head_dim)
-            norms |= {f"layers.{i}.attn.{name}": (config.qk_norm.norm, shape) for i in config.attention_layers}
+        for i in config.attention_layers:
+            for name, heads in (("q_norm", config.num_heads), ("k_norm", config.kv_heads_of(i))):
+                shape = _qk_shape(config.qk_norm, heads, config.head_dim_of(i))
+                norms[f"layers.{i}.attn.{name}"] = (config.qk_norm.norm, shape)
     return norms
 
 

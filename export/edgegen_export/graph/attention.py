@@ -4,12 +4,12 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
-from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, QKNorm
+from edgegen_export.architecture.config import Alibi, DecoderConfig, QKNorm
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
 from edgegen_export.graph.matrices import linear
@@ -57,14 +57,14 @@ def attention(
     Returns the output projection without its bias, which the stream adds.
     """
     module, own = f"layers.{layer}.attn", config.layers[layer]
-    qkv = tuple(f"{module}.{name}" for name in "qkv")
+    qkv = config.attention_inputs(layer)
     packed = linear(g, params.matrix(*qkv), x, params.bias(*qkv))
     if config.clip_qkv is not None:
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
-    fused_rotation = _rotates_inside(config, own)
-    if config.qk_norm or step.query_scale or (own.rope and not fused_rotation):
-        query, key, value = _prepared(g, params, config, module, own, packed, step)
+    fused_rotation = _rotates_inside(config, layer)
+    if config.qk_norm or config.value_norm or own.value_is_key or step.query_scale or (own.rope and not fused_rotation):
+        query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
         query, key, value = packed, NONE, NONE
     cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
@@ -87,7 +87,7 @@ def attention(
         domain="com.microsoft",
         attributes={
             "num_heads": config.num_heads,
-            "kv_num_heads": config.num_kv_heads,
+            "kv_num_heads": cache.kv_heads,
             "scale": own.scale,
             **({"local_window_size": own.window} if own.window else {}),
             **({"softcap": config.attention_softcap} if config.attention_softcap else {}),
@@ -106,9 +106,9 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
     return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
-def _rotates_inside(config: DecoderConfig, layer: Layer) -> bool:
-    rope, normed_later = layer.rope, config.qk_norm is not None and config.qk_norm.after_rotation
-    fits = rope is not None and config.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+def _rotates_inside(config: DecoderConfig, layer: int) -> bool:
+    rope, normed_later = config.layers[layer].rope, config.qk_norm is not None and config.qk_norm.after_rotation
+    fits = rope is not None and config.head_dim_of(layer) % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
     return fits and not normed_later
 
 
@@ -116,28 +116,33 @@ def _prepared(
     g: GraphBuilder,
     params: Parameters,
     config: DecoderConfig,
-    module: str,
-    layer: Layer,
+    layer: int,
     packed: Value,
     step: StepInputs,
 ) -> tuple[Value, Value, Value]:
-    """Query, key and value, each [b, t, heads · head_dim], with QK norm and query scale, and with RoPE if the attention
-    operator cannot apply it."""
-    heads = {"q": config.num_heads, "k": config.num_kv_heads}
-    widths = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
-    query, key, value = g.node("Split", [packed, g.axes(*widths)], 3, attributes={"axis": 2})
+    """Query, key and value, each [b, t, heads · head_dim], with their norms and query scale, and with RoPE if the
+    attention operator cannot apply it."""
+    module, own, head_dim = f"layers.{layer}.attn", config.layers[layer], config.head_dim_of(layer)
+    heads = {"q": config.num_heads, "k": config.kv_heads_of(layer)}
+    widths = [n * head_dim for n in (heads["q"], heads["k"], heads["k"])][: len(config.attention_inputs(layer))]
+    query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
+    value = others[0] if others else key
+    if config.value_norm:
+        split = g.op.Reshape(value, g.axes(0, 0, heads["k"], head_dim))
+        plain = norm_operator(g, replace(config.norm, kind="rms"), split, g.constant(np.ones(head_dim, np.float32)))
+        value = g.op.Reshape(plain, g.axes(0, 0, heads["k"] * head_dim))
 
     def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
         if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:
             return x
-        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], config.head_dim)
+        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
 
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
-        if layer.rope and not _rotates_inside(config, layer):
-            cos, sin = step.rotary[layer.rope]
-            partial = {"rotary_embedding_dim": layer.rope.dim} if layer.rope.dim != config.head_dim else {}
-            interleaved = int(layer.rope.interleaved)
+        if own.rope and not _rotates_inside(config, layer):
+            cos, sin = step.rotary[own.rope]
+            partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != head_dim else {}
+            interleaved = int(own.rope.interleaved)
             x = g.ms.RotaryEmbedding(
                 x, step.positions, cos, sin, num_heads=heads[name], interleaved=interleaved, **partial
             )

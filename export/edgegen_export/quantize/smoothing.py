@@ -40,12 +40,14 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     pairs: list[Pair] = []
     if config.layers[layer].conv:  # what it takes is multiplied with c
         pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
-    elif config.clip_qkv is None:  # attention is linear in its values
-        pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
+    elif config.clip_qkv is None and not (config.value_norm or config.layers[layer].value_is_key):
+        # Attention is linear in its values.
+        group = config.num_heads // config.kv_heads_of(layer)
+        pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), group, config.head_dim_of(layer)))
     experts = config.experts_of(layer)
     if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
-    from_attention = tuple(f"{attn}.{name}" for name in "qkv")
+    from_attention = config.attention_inputs(layer)
     if config.layers[layer].conv:
         from_attention = tuple(f"{conv}.{name}" for name in "bcv")
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)

@@ -17,9 +17,10 @@ from tests.export.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
 from tests.oracle import import_transformers
 from tests.second_oracle import SECOND, config_json
 
-ELSEWHERE = {"gemma3", "mistral3", "granitemoehybrid"}
-"""Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py. A
-Granite 4 is recurrent by default: tests/families/test_cases.py."""
+ELSEWHERE = {"gemma3", "gemma4", "mistral3", "granitemoehybrid", "gemma4_text"}
+"""Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
+test_gemma4.py. A Granite 4 is recurrent by default, and a Gemma 4 has embeddings of each layer:
+tests/families/test_cases.py."""
 
 LATER = {"granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "ministral3"}
 """Those that transformers 4 does not know."""
