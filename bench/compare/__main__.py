@@ -20,13 +20,13 @@ from bench.compare.comparison import Comparison, Workshop
 from bench.compare.contestants import CONTESTANTS, DEFAULT, Contestant, chosen
 from bench.compare.environments import InstallError
 from bench.compare.report import Report, Settings, rewrite
-from bench.compare.shapes import SHAPES
+from bench.compare.shapes import DENSE, SHAPES
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Compare edgegen with other runtimes on random-weight checkpoints.")
     parser.add_argument("--work", type=Path, required=True, help="folder for environments, checkpoints, conversions")
-    parser.add_argument("--shapes", default=",".join(SHAPES), help=f"of {','.join(SHAPES)}")
+    parser.add_argument("--shapes", default=",".join(DENSE), help=f"of {','.join(SHAPES)}")
     parser.add_argument("--peers", default=",".join(DEFAULT), help=f"of {','.join(CONTESTANTS)}")
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="a peer's own Python")
     parser.add_argument("--reuse", action="store_true", help="keep what an earlier run left in WORK")

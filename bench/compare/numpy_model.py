@@ -1,17 +1,19 @@
-"""GPT-2 and Llama in float32 NumPy: the expected logits that every runtime is checked against."""
+"""GPT-2, Llama and LFM2 in float32 NumPy: the expected logits that every runtime is checked against."""
 
 from abc import ABC, abstractmethod
 from math import pi, sqrt
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from bench.compare.checkpoints import Shape
-from bench.compare.shapes import LlamaShape, read_shape
+from bench.compare.shapes import Lfm2Shape, LlamaShape, read_shape
 
 Array = NDArray[np.float32]
+S = TypeVar("S", LlamaShape, Lfm2Shape)
 
 
 class NumpyModel(ABC):
@@ -23,7 +25,13 @@ class NumpyModel(ABC):
     @staticmethod
     def of(folder: Path) -> "NumpyModel":
         shape = read_shape(folder)
-        return GPT2(folder, shape) if isinstance(shape, Shape) else Llama(folder, shape)
+        match shape:
+            case Shape():
+                return GPT2(folder, shape)
+            case LlamaShape():
+                return Llama(folder, shape)
+            case Lfm2Shape():
+                return Lfm2(folder, shape)
 
     @abstractmethod
     def logits(self, ids: NDArray[np.int64]) -> Array:
@@ -57,26 +65,12 @@ class GPT2(NumpyModel):
         return scaled * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
 
 
-class Llama(NumpyModel):
-    """Llama and Qwen2: matrices [out, in], biases where the checkpoint has them."""
+class RotaryModel(NumpyModel, Generic[S]):
+    """What models with rotary positions and RMS norms share."""
 
-    def __init__(self, folder: Path, shape: LlamaShape) -> None:
+    def __init__(self, folder: Path, shape: S) -> None:
         super().__init__(folder)
         self._shape = shape
-
-    def logits(self, ids: NDArray[np.int64]) -> Array:
-        x = self._tensors["model.embed_tokens.weight"][ids]  # [t, width]
-        for i in range(self._shape.layers):
-            layer = f"model.layers.{i}"
-            normed = self._norm(x, f"{layer}.input_layernorm")
-            q, k, v = (self._heads(normed, f"{layer}.self_attn.{name}_proj") for name in "qkv")
-            group = self._shape.heads // self._shape.kv_heads
-            attended = _attend(self._rotate(q), self._rotate(k).repeat(group, 0), v.repeat(group, 0))
-            x = x + self._linear(attended, f"{layer}.self_attn.o_proj")
-            normed = self._norm(x, f"{layer}.post_attention_layernorm")
-            gate, up = (self._linear(normed, f"{layer}.mlp.{name}_proj") for name in ("gate", "up"))
-            x = x + self._linear(_silu(gate) * up, f"{layer}.mlp.down_proj")
-        return self._tensors["model.embed_tokens.weight"] @ self._norm(x[-1], "model.norm")
 
     def _heads(self, x: Array, name: str) -> Array:
         """[t, width] → [heads, t, head_dim]"""
@@ -96,6 +90,52 @@ class Llama(NumpyModel):
     def _norm(self, x: Array, name: str) -> Array:
         square = np.square(x).mean(-1, keepdims=True)
         return x / np.sqrt(square + np.float32(self._shape.eps)) * self._tensors[f"{name}.weight"]
+
+
+class Llama(RotaryModel[LlamaShape]):
+    """Llama and Qwen2: matrices [out, in], biases where the checkpoint has them."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["model.embed_tokens.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"model.layers.{i}"
+            normed = self._norm(x, f"{layer}.input_layernorm")
+            q, k, v = (self._heads(normed, f"{layer}.self_attn.{name}_proj") for name in "qkv")
+            group = self._shape.heads // self._shape.kv_heads
+            attended = _attend(self._rotate(q), self._rotate(k).repeat(group, 0), v.repeat(group, 0))
+            x = x + self._linear(attended, f"{layer}.self_attn.o_proj")
+            normed = self._norm(x, f"{layer}.post_attention_layernorm")
+            gate, up = (self._linear(normed, f"{layer}.mlp.{name}_proj") for name in ("gate", "up"))
+            x = x + self._linear(_silu(gate) * up, f"{layer}.mlp.down_proj")
+        return self._tensors["model.embed_tokens.weight"] @ self._norm(x[-1], "model.norm")
+
+
+class Lfm2(RotaryModel[Lfm2Shape]):
+    """LFM2: gated short convolutions, and attention with normalized queries and keys in few layers."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["model.embed_tokens.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"model.layers.{i}"
+            normed = self._norm(x, f"{layer}.operator_norm")
+            x = x + (self._attention if i in self._shape.attending else self._convolution)(normed, layer)
+            normed = self._norm(x, f"{layer}.ffn_norm")
+            gate, up = (self._linear(normed, f"{layer}.feed_forward.{name}") for name in ("w1", "w3"))
+            x = x + self._linear(_silu(gate) * up, f"{layer}.feed_forward.w2")
+        return self._tensors["model.embed_tokens.weight"] @ self._norm(x[-1], "model.embedding_norm")
+
+    def _attention(self, x: Array, layer: str) -> Array:
+        q, k, v = (self._heads(x, f"{layer}.self_attn.{name}_proj") for name in "qkv")
+        q, k = (self._rotate(self._norm(h, f"{layer}.self_attn.{n}_layernorm")) for h, n in ((q, "q"), (k, "k")))
+        group = self._shape.heads // self._shape.kv_heads
+        return self._linear(_attend(q, k.repeat(group, 0), v.repeat(group, 0)), f"{layer}.self_attn.out_proj")
+
+    def _convolution(self, x: Array, layer: str) -> Array:
+        before, after, inputs = np.split(self._linear(x, f"{layer}.conv.in_proj"), 3, axis=-1)
+        kernel = self._tensors[f"{layer}.conv.conv.weight"][:, 0]  # [width, taps], the last is the newest
+        padded = np.pad(before * inputs, ((kernel.shape[1] - 1, 0), (0, 0)))
+        taps = (padded[n : n + len(x)] * kernel[:, n] for n in range(kernel.shape[1]))
+        return self._linear(after * sum(taps, np.zeros_like(x)), f"{layer}.conv.out_proj")
 
 
 def _attend(q: Array, k: Array, v: Array) -> Array:

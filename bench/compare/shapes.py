@@ -1,4 +1,4 @@
-"""The three model shapes of the comparison, and reading a shape back from a checkpoint."""
+"""The model shapes of the comparison, and reading a shape back from a checkpoint."""
 
 import json
 from collections.abc import Iterator
@@ -89,9 +89,99 @@ class LlamaShape:
         }
 
 
-def read_shape(folder: Path) -> Shape | LlamaShape:
+@dataclass(frozen=True)
+class Lfm2Shape:
+    """The sizes of an LFM2 with a tied head: short convolutions in all layers but those of `attending`."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    inner: int
+    attending: tuple[int, ...] = (2, 5, 8, 10, 12, 14)
+    vocab: int = 65536
+    context: int = 128000
+    kernel: int = 3
+    rope_theta: float = 1000000.0
+    eps: float = 1e-5
+    tokenizer_class: str = "PreTrainedTokenizerFast"
+
+    @classmethod
+    def read(cls, folder: Path) -> "Lfm2Shape":
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return cls(
+            config["num_hidden_layers"],
+            config["hidden_size"],
+            config["num_attention_heads"],
+            config["num_key_value_heads"],
+            config["intermediate_size"],
+            tuple(i for i, kind in enumerate(config["layer_types"]) if kind == "full_attention"),
+            config["vocab_size"],
+            config["max_position_embeddings"],
+            config["conv_L_cache"],
+            config["rope_theta"],
+            config["norm_eps"],
+        )
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def weights_per_token(self) -> int:
+        """Matrix weights that one decode step has to read, the tied head included."""
+        attention = 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
+        convolutions = 4 * self.width**2 * (self.layers - len(self.attending))
+        rest = self.layers * 3 * self.width * self.inner + self.vocab * self.width
+        return len(self.attending) * attention + convolutions + rest
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes; matrices are [out, in]."""
+        w, keys = self.width, self.kv_heads * self.head_dim
+        yield "model.embed_tokens.weight", (self.vocab, w)
+        for i in range(self.layers):
+            layer = f"model.layers.{i}"
+            for norm in ("operator_norm", "ffn_norm"):
+                yield f"{layer}.{norm}.weight", (w,)
+            if i in self.attending:
+                for name, rows in (("q", w), ("k", keys), ("v", keys), ("out", w)):
+                    yield f"{layer}.self_attn.{name}_proj.weight", (rows, w)
+                for name in "qk":
+                    yield f"{layer}.self_attn.{name}_layernorm.weight", (self.head_dim,)
+            else:
+                yield f"{layer}.conv.conv.weight", (w, 1, self.kernel)
+                yield f"{layer}.conv.in_proj.weight", (3 * w, w)
+                yield f"{layer}.conv.out_proj.weight", (w, w)
+            for name, dims in (("w1", (self.inner, w)), ("w2", (w, self.inner)), ("w3", (self.inner, w))):
+                yield f"{layer}.feed_forward.{name}.weight", dims
+        yield "model.embedding_norm.weight", (w,)
+
+    def config(self) -> dict[str, Any]:
+        kinds = ["full_attention" if i in self.attending else "conv" for i in range(self.layers)]
+        return {
+            "architectures": ["Lfm2ForCausalLM"],
+            "model_type": "lfm2",
+            "norm_eps": self.eps,
+            "rope_theta": self.rope_theta,
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "intermediate_size": self.inner,
+            "block_auto_adjust_ff_dim": False,
+            "layer_types": kinds,
+            "conv_L_cache": self.kernel,
+            "conv_bias": False,
+            "max_position_embeddings": self.context,
+            "tie_word_embeddings": True,
+        }
+
+
+def read_shape(folder: Path) -> Shape | LlamaShape | Lfm2Shape:
     """The shape of the checkpoint in `folder`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config["model_type"] == "lfm2":
+        return Lfm2Shape.read(folder)
     return Shape.read(folder) if config["model_type"] == "gpt2" else LlamaShape.read(folder)
 
 
@@ -107,4 +197,9 @@ SHAPES = {
     "G": Named("GPT-2 small, 124M parameters", Shape()),
     "S": Named("SmolLM2-135M", LlamaShape(30, 576, 9, 3, 1536, 49152, 8192, rope_theta=100000.0)),
     "Q": Named("Qwen2.5-0.5B", LlamaShape(24, 896, 14, 2, 4864, 151936, 32768, "qwen2", 1000000.0, 1e-6)),
+    "L": Named("LFM2-350M", Lfm2Shape(16, 1024, 16, 8, 4608)),
+    "L12": Named("LFM2.5-1.2B", Lfm2Shape(16, 2048, 32, 8, 8192)),
 }
+
+DENSE = ("G", "S", "Q")
+"""Those that are compared unless others are named: every runtime of the comparison knows them."""

@@ -3,7 +3,7 @@
     python -m bench.emulated --work /tmp/edgegen-emulated
     python -m bench.emulated --work /tmp/edgegen-emulated --bundle gpt2-int8 --fp32 gpt2-fp32 --tokens 16
 
-Debian only; it needs qemu-user-static and gcc-aarch64-linux-gnu, downloads 60 MB into WORK, and keeps them there. Times
+Debian only; it needs qemu-user-static and gcc-aarch64-linux-gnu, downloads 110 MB into WORK and keeps them there. Times
 of emulated processors mean something only next to other times of emulated processors.
 """
 

@@ -1,7 +1,7 @@
 """An aarch64 system in a folder, and the Raspberry Pis that an emulator plays on it.
 
-Debian's packages give Python and its C libraries, PyPI's wheels NumPy, ONNX Runtime and the tokenizer, and a cross
-compiler the kernels. They are unpacked, not installed: this machine's own packages stay as they are.
+Debian's packages give Python and its C libraries, PyPI's wheels for aarch64 all that `pip install edgegen` brings, and
+a cross compiler the kernels. They are unpacked, not installed: this machine's own packages stay as they are.
 """
 
 import json
@@ -11,17 +11,19 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
+COMMANDS = Path(__file__).with_name("commands.py")
 COMPILER = "aarch64-linux-gnu-gcc"
 
 DEBIAN_PACKAGES = ("python3", "libgomp1", "libstdc++6")
-WHEELS = ("numpy", "onnxruntime", "tokenizers")
-GLIBC = ("2_28", "2_27", "2_26", "2_24", "2_17")
+SAME_AS_HERE = ("numpy", "onnxruntime", "tokenizers")
+"""Whose versions are those of this machine: the rest is as the package's own bounds have it."""
+GLIBC = ("2_34", "2_31", "2_28", "2_27", "2_26", "2_24", "2_17")
 
 
 class RootError(Exception):
@@ -74,11 +76,11 @@ class Root:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it was made, with this machine's versions of NumPy, ONNX Runtime and the tokenizer."""
+        """Whether it was made, for what the package requires now."""
         return self._done.is_file() and json.loads(self._done.read_text("utf-8")) == _requirements()
 
     def make(self) -> None:
-        """Download and unpack Debian's packages and the wheels, 60 MB, unless all is there.
+        """Download and unpack Debian's packages and the wheels, 110 MB, unless all is there.
 
         Raises:
             RootError: a tool or a package cannot be had.
@@ -117,7 +119,7 @@ class Root:
     def _unpack_wheels(self) -> None:
         platforms = [f"manylinux_{glibc}_aarch64" for glibc in GLIBC] + ["manylinux2014_aarch64"]
         python = self._python().name.removeprefix("python")
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:"]
         pip += ["--target", str(self._site), "--python-version", python, "--implementation", "cp"]
         _run([*pip, *(word for name in platforms for word in ("--platform", name)), *_requirements()])
 
@@ -131,8 +133,7 @@ class Root:
         """Copy this checkout's runtime into the system, with kernels compiled for aarch64."""
         to = self._site / "edgegen"
         shutil.rmtree(to, ignore_errors=True)
-        ignored = shutil.ignore_patterns("__pycache__", "edgegen_kernels.*", "server", "cli")
-        shutil.copytree(REPOSITORY / "edgegen", to, ignore=ignored)
+        shutil.copytree(REPOSITORY / "edgegen", to, ignore=shutil.ignore_patterns("__pycache__", "edgegen_kernels.*"))
         build = [sys.executable, str(REPOSITORY / "kernels" / "build.py"), "--output"]
         _run([*build, str(to / "model" / "edgegen_kernels.so")], {"CC": COMPILER})
 
@@ -142,15 +143,28 @@ class Root:
         Raises:
             RootError: the emulator or the worker fails.
         """
+        return json.loads(self._python_says(board, WORKER, json.dumps(task)))
+
+    def run_commands(self, board: Board, commands: Sequence[Sequence[str]], home: Path) -> list[dict[str, Any]]:
+        """What commands of ``edgegen`` come to on that processor: ``code``, ``stdout`` and ``stderr`` of each.
+
+        ``home``: its folder of bundles and settings.
+
+        Raises:
+            RootError: the emulator fails.
+        """
+        return json.loads(self._python_says(board, COMMANDS, json.dumps(commands), {"EDGEGEN_HOME": str(home)}))
+
+    def _python_says(self, board: Board, script: Path, text: str, variables: Mapping[str, str] | None = None) -> str:
         self._describe(board)
-        inside = {
+        inside = dict(variables or {}) | {
             "PYTHONPATH": str(self._site),
             "LD_LIBRARY_PATH": str(self._system / "usr/lib/aarch64-linux-gnu"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         emulator = [str(_emulator()), "-L", str(self._system)]
         emulator += [word for name, value in inside.items() for word in ("-E", f"{name}={value}")]
-        return run_worker([*emulator, str(self._python()), str(WORKER)], task, {"QEMU_CPU": board.cpu})
+        return _run([*emulator, str(self._python()), str(script)], {"QEMU_CPU": board.cpu}, text)
 
     def _describe(self, board: Board) -> None:
         """Write the files of ``/proc`` and ``/sys`` that the emulated system sees instead of this machine's."""
@@ -177,12 +191,7 @@ class Root:
 
 def run_here(task: Mapping[str, object]) -> dict[str, Any]:
     """What the worker says of ``task`` on this machine."""
-    return run_worker([sys.executable, str(WORKER)], task, {"PYTHONPATH": str(REPOSITORY)})
-
-
-def run_worker(command: Sequence[str], task: Mapping[str, object], variables: Mapping[str, str]) -> dict[str, Any]:
-    """What the worker, started by ``command``, says of ``task``."""
-    return json.loads(_run(command, variables, json.dumps(task)))
+    return json.loads(_run([sys.executable, str(WORKER)], {"PYTHONPATH": str(REPOSITORY)}, json.dumps(task)))
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str] | None = None, text: str | None = None) -> str:
@@ -199,4 +208,6 @@ def _run(command: Sequence[str], variables: Mapping[str, str] | None = None, tex
 
 
 def _requirements() -> list[str]:
-    return [f"{name}=={version(name)}" for name in WHEELS]
+    """What `pip install edgegen` asks for, besides the package itself."""
+    plain = [one for one in requires("edgegen") or () if "extra ==" not in one]
+    return plain + [f"{name}=={version(name)}" for name in SAME_AS_HERE]

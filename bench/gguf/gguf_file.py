@@ -131,6 +131,15 @@ def _llama(writer: GGUFWriter, config: Config) -> None:
     )
 
 
+def _lfm2(writer: GGUFWriter, config: Config) -> None:
+    _sizes(writer, config)
+    kv_heads = int(config["num_key_value_heads"])
+    writer.add_head_count_kv([kv_heads if kind == "full_attention" else 0 for kind in config["layer_types"]])
+    writer.add_layer_norm_rms_eps(config["norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_shortconv_l_cache(config["conv_L_cache"])
+
+
 def _outputs_first(name: str, values: Floats, config: Config) -> Floats:
     """Its matrices are [in, out]."""
     matrix = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
@@ -155,6 +164,11 @@ def _pairs_together(name: str, values: Floats, config: Config) -> Floats:
     return values
 
 
+def _taps_together(name: str, values: Floats, config: Config) -> Floats:
+    """A convolution's weights are [channels, 1, taps]; here they are [channels, taps]."""
+    return values[:, 0] if name.endswith("conv.conv.weight") else values
+
+
 def _as_it_is(name: str, values: Floats, config: Config) -> Floats:
     return values
 
@@ -164,6 +178,7 @@ LAYOUTS: dict[str, Layout] = {
     "gpt_neox": Layout(MODEL_ARCH.GPTNEOX, "gpt-2", _gpt_neox, _queries_first),
     "llama": Layout(MODEL_ARCH.LLAMA, "default", _llama, _pairs_together),
     "qwen2": Layout(MODEL_ARCH.QWEN2, "qwen2", _llama, _as_it_is),
+    "lfm2": Layout(MODEL_ARCH.LFM2, "lfm2", _lfm2, _taps_together),
 }
 """By ``model_type``."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.layer_state import FixedState
+from edgegen.model.kv_snapshot import copied
 from edgegen.model.ort_session import Buffer
 
 Arrays = tuple[NDArray[np.float32], ...]
@@ -166,7 +167,7 @@ class FixedStates:
         self._at[slot] = length
 
     def _copy(self, slot: int) -> Arrays:
-        return tuple(array[slot].copy() for array in self._live)
+        return copied(array[slot] for array in self._live)
 
     def _new(self, slots: int) -> list[NDArray[np.float32]]:
         return [np.zeros((slots, *spec.shape), np.float32) for spec in self._specs]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import UsageError
 from edgegen.model.fixed_states import FixedStates
-from edgegen.model.kv_snapshot import KVSnapshot
+from edgegen.model.kv_snapshot import KVSnapshot, copied
 from edgegen.model.ort_session import Buffer
 from edgegen.model.sliding_window import CHUNK, SlidingWindow
 from edgegen.system import fresh_memory
@@ -208,10 +208,8 @@ class KVCache:
         """A copy of ``slot``."""
         length = int(self.lengths[slot])
         bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
-        arrays = tuple(
-            array[slot, :, : length - bases[name]].copy()
-            for array, name in zip(self._arrays, self._classes, strict=True)
-        )
+        held = zip(self._arrays, self._classes, strict=True)
+        arrays = copied(array[slot, :, : length - bases[name]] for array, name in held)
         self.copied_bytes += sum(array.nbytes for array in arrays)
         return KVSnapshot(length, bases, arrays, self._fixed.save(slot))
 

@@ -1,11 +1,36 @@
 """KVSnapshot: a copy of one sequence's KV cache, for sessions and prefix caching."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgegen.system import fresh_memory
+
+_ALIGNED = 64
+_PAGES = 1 << 17
+"""Bytes from which copies have memory of their own. Fewer would make many mappings, of which a process has 65,530."""
+
+
+def copied(arrays: Iterable[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Copies of ``arrays``, in memory that goes back to the system with the last of them.
+
+    The C library would keep it for the thread that asked, and generating runs in one thread after the other: each
+    would keep as much.
+    """
+    arrays = tuple(arrays)
+    places = list(accumulate((-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays), initial=0))
+    if places[-1] < _PAGES:
+        return tuple(array.copy() for array in arrays)
+    memory, copies = fresh_memory(places[-1]), list[NDArray[Any]]()
+    for array, at in zip(arrays, places, strict=False):
+        copy = np.ndarray(array.shape, array.dtype, memory, at)
+        copy[...] = array
+        copies.append(copy)
+    return tuple(copies)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -131,7 +131,7 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     tried = MEASURED_LAYERS * of_layer * (1 if gptq else 3) + 3
     states = 4 * d * (tokens + tried * PROBE_ROWS * length)
     store = _stored_blocks(config) if gptq else 0
-    widest = max(config.head_dim_of(i) for i in config.attention_layers)
+    widest = max((config.head_dim_of(i) for i in config.attention_layers), default=0)
     hessians = 4 * (3 * d * d + (config.num_heads * widest) ** 2 + config.intermediate_size**2) if gptq else 0
     return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
 

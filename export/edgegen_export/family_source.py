@@ -34,7 +34,12 @@ from edgegen_export.graph.decoder import (
 )
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.requirements import MINIMUM_FOR_EXPERTS, MINIMUM_FOR_WINDOWS, MINIMUM_ONNXRUNTIME
+from edgegen_export.graph.requirements import (
+    MINIMUM_FOR_EXPERTS,
+    MINIMUM_FOR_LINEAR_ATTENTION,
+    MINIMUM_FOR_WINDOWS,
+    MINIMUM_ONNXRUNTIME,
+)
 from edgegen_export.model_source import HiddenGraphs, ModelFacts, Plan
 from edgegen_export.progress import KV_SCALES, ExportProgress
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
@@ -181,6 +186,8 @@ class FamilyLoader:
 def _minimum_onnxruntime(config: DecoderConfig) -> str:
     if config.experts:
         return MINIMUM_FOR_EXPERTS
+    if any(layer.mamba or layer.delta for layer in config.layers):
+        return MINIMUM_FOR_LINEAR_ATTENTION
     return MINIMUM_FOR_WINDOWS if any(layer.window for layer in config.layers) else MINIMUM_ONNXRUNTIME
 
 

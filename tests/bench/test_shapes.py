@@ -10,17 +10,18 @@ import pytest
 
 from bench.compare.checkpoints import Shape, Sizes, write_checkpoint
 from bench.compare.numpy_model import NumpyModel
-from bench.compare.shapes import SHAPES, LlamaShape, read_shape
+from bench.compare.shapes import SHAPES, Lfm2Shape, LlamaShape, read_shape
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.oracle import import_torch, import_transformers
 
 TINY = LlamaShape(layers=2, width=64, heads=4, kv_heads=2, inner=96, vocab=300, context=128)
-SMALL: dict[str, Shape | LlamaShape] = {
+SMALL: dict[str, Shape | LlamaShape | Lfm2Shape] = {
     "gpt2": Shape(layers=2, width=64, heads=4, vocab=300, context=128),
     "llama": TINY,
     "qwen2": replace(TINY, model_type="qwen2", rope_theta=1e6, eps=1e-6),
+    "lfm2": Lfm2Shape(3, 64, 4, 2, 96, attending=(1,), vocab=300, context=128),
 }
 IDS = np.random.default_rng(0).integers(0, 299, 40)
 

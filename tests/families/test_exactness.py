@@ -148,5 +148,5 @@ def walked(
         decoded(run, cache, ids[end - count : end]) for count, end in zip(chunks, accumulate(chunks), strict=True)
     ]
     rows = [buffer.array[0] for buffer in cache.buffers(0, 1)]
-    kept = [row[:, : len(ids)] if row.ndim == 3 else row for row in rows]  # keys and values have positions
+    kept = [row[:, : len(ids)] if row.dtype == np.int8 else row for row in rows]  # keys and values have positions
     return np.concatenate(logits), np.concatenate([row.astype(np.float32).ravel() for row in kept])

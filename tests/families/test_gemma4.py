@@ -1,6 +1,7 @@
 """Gemma 4: the config that is published, and the language model of a checkpoint that sees and hears."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgegen.errors import UnsupportedModelError
+from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
@@ -48,6 +50,11 @@ def test_layers_of_full_attention_have_heads_of_their_own() -> None:
     assert {(config.head_dim_of(i), config.kv_heads_of(i)) for i in full} == {(512, 4)}
     assert {(config.head_dim_of(i), config.kv_heads_of(i)) for i in range(60) if i not in full} == {(256, 16)}
     assert [i for i in range(60) if config.layers[i].value_is_key] == full
+
+
+def test_it_has_the_published_number_of_parameters() -> None:
+    required, _ = decoder_tensors(read())
+    assert round(sum(map(math.prod, required.values())) / 1e9, 1) == 30.7
 
 
 def test_both_ways_of_saying_it_mean_the_same() -> None:

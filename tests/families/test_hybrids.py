@@ -1,4 +1,4 @@
-"""A hybrid bundle (LFM2, int8 KV cache) answers as if it were alone and never interrupted, whatever happens to it."""
+"""Hybrid bundles (int8 KV cache) answer as if they were alone and never interrupted, whatever happens to them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +21,46 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-LFM2 = next(case for case in CASES if str(case) == "lfm2: base")
-CASE = replace(LFM2, config={**LFM2.config, "vocab_size": VOCAB_SIZE})
+FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "nemotron_h")
+CASES_OF = {
+    case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE})
+    for case in CASES
+    if case.family in FAMILIES and case.name == "base"
+}
+CASE = CASES_OF["lfm2"]
+"""For its vocabulary, which all have."""
+
+CONV, SSM = 3 * (2 * 64 + 2 * 16) * 4, 4 * 16 * 32 * 4
+KEPT = {
+    "lfm2": ([(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")], 2 * 2 * 64 * 4),
+    "granitemoehybrid": ([(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed")], 2 * (CONV + SSM)),
+    "falcon_h1": (
+        [(0, "fixed"), (0, "fixed"), (0, "growing"), (1, "fixed"), (1, "fixed"), (1, "growing")],
+        2 * (3 * (96 + 2 * 16) + 4 * 16 * 24) * 4,
+    ),
+    "qwen3_5_text": (
+        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
+        3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4,
+    ),
+    "nemotron_h": (
+        [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
+        2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
+    ),
+}
+"""By layer, what is kept; and the bytes of a row."""
+
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
 
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(family: str, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("hybrid")
-    checkpoint = checkpoint_of(CASE, folder / "checkpoint")
+    checkpoint = checkpoint_of(CASES_OF[family], folder / "checkpoint")
     byte_tokenizer(checkpoint / "tokenizer.json")
     return export(str(checkpoint), folder / "bundle")[0]
 
@@ -52,16 +83,20 @@ def ids_of(llm: LLM, prompt: list[int], count: int, **options: Any) -> tuple[int
     return llm.generate(prompt, max_new_tokens=count, **(GREEDY | options)).token_ids
 
 
-def test_the_manifest_says_what_layers_keep(bundle: Bundle) -> None:
+def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None:
     kinds = [(state.layer, state.kind) for state in bundle.variant.kv.states]
-    assert kinds == [(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")]
-    assert bundle.variant.kv.bytes_per_row == 2 * 2 * 64 * 4
+    assert (kinds, bundle.variant.kv.bytes_per_row) == KEPT[family]
 
 
-def test_bits_of_the_convolutions_depend_on_nothing(bundle: Bundle) -> None:
-    """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known."""
+def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
+    """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
+
+    A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; Sigmoid gives a value
+    the same bits wherever it stands.
+    """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul"}
+    of_mixers = set[bytes]() if family == "lfm2" else {b"LinearAttention", b"LogSoftmax", b"Sigmoid"}
+    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *of_mixers}
 
 
 @settings(deadline=None, max_examples=25)

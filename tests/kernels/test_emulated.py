@@ -1,16 +1,21 @@
-"""The default model on emulated Raspberry Pis, with ONNX Runtime's own wheel for them: the ids of this machine.
+"""The default model on emulated Raspberry Pis, with the wheels that pip would take for them: the ids of this machine.
 
-`python -m bench.emulated --work FOLDER --prepare` makes the emulated system, which downloads 60 MB; the variable
-`EDGEGEN_EMULATED` names that folder.
+`python -m bench.emulated --work FOLDER --prepare` makes the emulated system, which downloads 110 MB; the variable
+`EDGEGEN_EMULATED` names that folder. `edgegen bench` is not among the commands that are run: it starts processes of its
+own, which the emulator cannot.
 """
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.emulated.__main__ import PROMPTS, Way, agreement, prompts_of
-from bench.emulated.root import PI4, PI5, Root, RootError, missing_tool, run_here
+from bench.emulated.__main__ import PROMPTS, Way, agreement, export_fp32, prompts_of
+from bench.emulated.root import COMMANDS, PI4, PI5, REPOSITORY, Root, RootError, missing_tool, run_here
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from tests.kernels.stock import needs_kernels
 
@@ -48,6 +53,46 @@ def test_raspberry_pis_give_the_bits_of_this_machine(root: Root, default_model: 
         assert there["kernels"] == kernels
         assert [len(answer["ids"]) for answer in there["answers"]] == [TOKENS] * len(prompts)
         assert there["answers"] == here, agreement(here, there["answers"])
+
+
+@pytest.mark.slow  # the whole package is imported in the emulator, twice
+@needs_kernels
+def test_commands_say_on_raspberry_pis_what_they_say_here(root: Root, default_model: Path, tmp_path: Path) -> None:
+    """Both KV caches, an fp32 bundle, a JSON schema (whose library has a wheel of its own), `info` and `doctor`."""
+    fp32, schema = export_fp32(tmp_path), tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}}')
+    answer = ["generate", PROMPTS[0], "--temperature", "0", "-n", "16", "--json"]
+    commands = [
+        [*answer, "-m", str(default_model)],
+        [*answer, "-m", str(default_model), "--kv", "float32", "--threads", "2"],
+        [*answer, "-m", str(default_model), "--json-schema", str(schema)],
+        [*answer, "-m", str(fp32)],
+        ["info", str(default_model), "--json"],
+        ["doctor", "--json"],
+    ]
+    here = run_commands_here(commands, tmp_path)
+    assert [done["code"] for done in here] == [0] * len(commands)
+    for board, features in ((PI5, "dotprod"), (PI4, "neon")):
+        there = root.run_commands(board, commands, tmp_path)
+        assert [(done["code"], done["stderr"]) for done in there] == [(0, "")] * len(commands)
+        for one, other in zip(here[:4], there[:4], strict=True):
+            assert json.loads(other["stdout"])["text"] == json.loads(one["stdout"])["text"]
+        ours, theirs = (json.loads(done[4]["stdout"]) for done in (here, there))
+        assert all(ours[key] == theirs[key] for key in ("name", "parameters", "quantization", "variants"))
+        assert json.loads(there[5]["stdout"])["kernels"] == features
+
+
+def run_commands_here(commands: list[list[str]], home: Path) -> list[dict[str, Any]]:
+    variables = os.environ | {"EDGEGEN_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, COMMANDS],
+        input=json.dumps(commands),
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def answer(ids: list[int], gaps: list[float], digest: str) -> dict[str, object]:

@@ -7,12 +7,20 @@ import sys
 import pytest
 
 PROGRAM = """
-import gc, os, signal, sys
+import gc, os, signal, sys, threading
 from edgegen import LLM, EngineOptions, EdgegenError
 
+forked = threading.Event()
+
+def wait_amid_the_text(ids, logits):
+    lengths.append(len(ids))
+    assert len(lengths) < 10 or forked.wait(60)
+    return logits
+
+lengths = []
 llm = LLM.load(options=EngineOptions(threads=4))
 llm.generate("Once upon", max_new_tokens=3)
-stream = llm.stream("Once upon", max_new_tokens=400)
+stream = llm.stream("Once upon", max_new_tokens=40, logits_processor=[wait_amid_the_text])
 next(stream)
 
 def generate():
@@ -50,6 +58,7 @@ for does in (generate, read, close, forget, load, lambda: None):
         does()
         sys.exit(7)  # not os._exit: the interpreter frees what there is
     assert os.waitpid(child, 0)[1] == 7 << 8, does
+forked.set()
 assert stream.wait().token_ids and llm.generate("Once upon", max_new_tokens=3).token_ids
 print("whole")
 """

@@ -31,7 +31,7 @@ class LlamaCppModel(SteppedModel):
             verbose=False,
         )
         self._one: Any = self._llama.ctx
-        self.loaded_kv_bytes = self._kv_bytes()
+        self.loaded_kv_bytes = self._kv_bytes(path)
         self._context = self._one
         self._last: Ids = np.zeros(0, np.int64)
         self._length = 0
@@ -49,12 +49,13 @@ class LlamaCppModel(SteppedModel):
         self.start(ids[None])
         return self._logits(-1).copy()
 
-    def _kv_bytes(self) -> int:
+    def _kv_bytes(self, path: Path) -> int:
         """Its context has a cache for all positions from the start, zeros: keys and values in float16."""
         model = self._llama.model
         layers, heads = self._api.llama_model_n_layer(model), self._api.llama_model_n_head(model)
-        width = self._api.llama_model_n_embd(model) // heads * self._api.llama_model_n_head_kv(model)
-        return 2 * 2 * layers * width * self._api.llama_n_ctx(self._one)
+        found = kv_heads(path)
+        rows = sum(found) if isinstance(found, list) else layers * (heads if found is None else found)
+        return 2 * 2 * rows * self._api.llama_model_n_embd(model) // heads * self._api.llama_n_ctx(self._one)
 
     def _room_for(self, rows: int) -> Any:
         """A context for that many sequences, each as long as a single one."""
@@ -87,6 +88,13 @@ class LlamaCppModel(SteppedModel):
     def _logits(self, position: int) -> Logits:
         pointer = self._api.llama_get_logits_ith(self._context, position)
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),))
+
+
+def kv_heads(path: Path) -> int | list[int] | None:
+    """Of each layer, or by layer; None: as many as heads."""
+    reader = importlib.import_module("gguf").GGUFReader(path)
+    names = (name for name in reader.fields if name.endswith(".attention.head_count_kv"))
+    return next((reader.fields[name].contents() for name in names), None)
 
 
 class LlamaCpp(Peer):

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
-from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig, LearnedPositions, Norm, QKNorm
+from edgegen_export.architecture.config import (
+    LAYER_NORMS,
+    DecoderConfig,
+    GatedDeltaNet,
+    LearnedPositions,
+    Mamba2,
+    Norm,
+    QKNorm,
+)
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Same, Shape, TensorLayout
 from edgegen_export.checkpoint import BaseNames, LazyTensor
@@ -76,10 +84,19 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         if layer.conv:
             matrices |= {f"{conv}.{name}": (d, d) for name in ("b", "c", "v", "out")}
             kernels[f"{conv}.kernel"] = (d, 1, layer.conv.width)
-        else:
+        if layer.mamba:
+            matrices |= _mamba2(f"layers.{i}.mamba", d, layer.mamba)
+            kernels[f"layers.{i}.mamba.kernel"] = (layer.mamba.convolved, 1, layer.mamba.width)
+        if layer.delta:
+            matrices |= _delta(f"layers.{i}.delta", d, layer.delta)
+            kernels[f"layers.{i}.delta.kernel"] = (layer.delta.convolved, 1, layer.delta.width)
+        if layer.attends:
             q, kv = (n * config.head_dim_of(i) for n in (config.num_heads, config.kv_heads_of(i)))
-            matrices |= {name: (q if name.endswith("q") else kv, d) for name in config.attention_inputs(i)}
+            rows = {f"{attn}.q": q, f"{attn}.k": kv, f"{attn}.v": kv, f"{attn}.gate": q}
+            matrices |= {name: (rows[name], d) for name in attention_inputs(config, i)}
             matrices[f"{attn}.o"] = (d, q)
+        if not config.has_mlp(i):
+            continue
         experts = config.experts_of(i)
         if experts is None:
             matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)
@@ -97,6 +114,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         required["positions.weight"] = (config.positions.rows, d)
     if config.activation == "xielu":
         required |= {name: shape for i in range(config.num_layers) for name, shape in xielu_tensors(i).items()}
+    for i, layer in enumerate(config.layers):
+        if layer.mamba:
+            required |= dict.fromkeys(mamba2_numbers(i), (layer.mamba.heads,))
+        if layer.delta:
+            required |= dict.fromkeys(delta_numbers(i), (layer.delta.value_heads,))
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
@@ -116,6 +138,66 @@ def xielu_tensors(layer: int) -> dict[str, Shape]:
     return {f"{module}.alpha_p": (1,), f"{module}.alpha_n": (1,), f"{module}.beta": ()}
 
 
+def mamba2_numbers(layer: int) -> tuple[str, str, str]:
+    """The trained numbers of a Mamba-2 mixer, one per head: added to dt, the rate's logarithm, the skip."""
+    module = f"layers.{layer}.mamba"
+    return f"{module}.dt_offset", f"{module}.rate", f"{module}.skip"
+
+
+def mamba2_inputs(layer: int) -> tuple[str, ...]:
+    """The matrices of a Mamba-2 mixer that take what the layer takes."""
+    return tuple(f"layers.{layer}.mamba.{name}" for name in ("z", "x", "b", "c", "dt"))
+
+
+def _mamba2(module: str, hidden: int, mixer: Mamba2) -> dict[str, Shape]:
+    """The matrices of a Mamba-2 mixer."""
+    shared = mixer.groups * mixer.state
+    rows = {"z": mixer.inner, "x": mixer.inner, "b": shared, "c": shared, "dt": mixer.heads}
+    taking = {f"{module}.{name}": (count, hidden) for name, count in rows.items()}
+    return {**taking, f"{module}.out": (hidden, mixer.inner)}
+
+
+def delta_numbers(layer: int) -> tuple[str, str]:
+    """The trained numbers of a gated delta net, one per value head: added to dt, the rate's logarithm."""
+    module = f"layers.{layer}.delta"
+    return f"{module}.dt_offset", f"{module}.rate"
+
+
+def attention_inputs(config: DecoderConfig, layer: int) -> tuple[str, ...]:
+    """The matrices of attention that take what the layer takes."""
+    names = ["q", "k"] if config.layers[layer].value_is_key else ["q", "k", "v"]
+    return tuple(f"layers.{layer}.attn.{name}" for name in (*names, *(["gate"] * config.gated_attention)))
+
+
+def delta_inputs(layer: int) -> tuple[str, ...]:
+    """The matrices of a gated delta net that take what the layer takes."""
+    return tuple(f"layers.{layer}.delta.{name}" for name in ("q", "k", "v", "z", "dt", "beta"))
+
+
+def mixer_matrices(config: DecoderConfig, layer: int) -> dict[str, tuple[str, ...]]:
+    """All matrices of a layer but its MLP's: by those that give what is added to the residual stream, those that take
+    what the layer takes."""
+    own, name = config.layers[layer], f"layers.{layer}"
+    found: dict[str, tuple[str, ...]] = {}
+    if own.conv:
+        found[f"{name}.conv.out"] = tuple(f"{name}.conv.{one}" for one in "bcv")
+    if own.mamba:
+        found[f"{name}.mamba.out"] = mamba2_inputs(layer)
+    if own.delta:
+        found[f"{name}.delta.out"] = delta_inputs(layer)
+    if own.attends:
+        found[f"{name}.attn.o"] = attention_inputs(config, layer)
+    return found
+
+
+def _delta(module: str, hidden: int, net: GatedDeltaNet) -> dict[str, Shape]:
+    """The matrices of a gated delta net."""
+    rows = {"q": net.keys, "k": net.keys, "v": net.values, "z": net.values}
+    rows |= {"dt": net.value_heads, "beta": net.value_heads}
+    taking = {f"{module}.{name}": (count, hidden) for name, count in rows.items()}
+    return {**taking, f"{module}.out": (hidden, net.values)}
+
+
 def _mlp(module: str, hidden: int, width: int, *, gated: bool, count: int = 1) -> dict[str, Shape]:
     """The matrices of ``count`` MLPs, those of all experts concatenated."""
     wide, down = (count * width, hidden), (count * hidden, width)
@@ -128,6 +210,11 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
     names += ["final_norm"] if config.final_norm else []
     norms: dict[str, tuple[Norm, Shape]] = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
+    for i, layer in enumerate(config.layers):
+        if layer.mamba and layer.mamba.eps is not None:
+            norms[f"layers.{i}.mamba.norm"] = (Norm("rms", layer.mamba.eps), (layer.mamba.inner,))
+        if layer.delta:
+            norms[f"layers.{i}.delta.norm"] = (Norm("rms", layer.delta.eps), (layer.delta.value_dim,))
     if config.qk_norm:
         for i in config.attention_layers:
             for name, heads in (("q_norm", config.num_heads), ("k_norm", config.kv_heads_of(i))):

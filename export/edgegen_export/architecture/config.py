@@ -9,7 +9,14 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu", "xielu"]
 """``relu2``: relu(x)². ``xielu`` has trained numbers in every layer (Huang and Schlag 2024, arXiv:2411.13010)."""
 
 Block = Literal[
-    "sequential", "sandwich", "post_norm", "norm_after_sum", "normed_residual", "parallel", "parallel_two_norms"
+    "sequential",
+    "sandwich",
+    "post_norm",
+    "norm_after_sum",
+    "normed_residual",
+    "parallel",
+    "parallel_two_norms",
+    "single",
 ]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
@@ -21,6 +28,7 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "normed_residual": ("attn_norm", "mlp_norm"),
     "parallel": ("attn_norm",),
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
+    "single": ("norm",),
 }
 """The norms of a layer, by kind of block."""
 
@@ -115,22 +123,105 @@ class ShortConv:
 
 
 @dataclass(frozen=True, slots=True)
+class Mamba2:
+    """A state space mixer (Dao and Gu 2024, arXiv:2405.21060): ``h = exp(-rate · dt) · h + dt · B ⊗ x``, ``y = C · h +
+    skip · x`` in each of ``heads`` heads of ``head_dim`` channels, whose state h is [state, head_dim].
+
+    x, B, C pass a convolution over the last ``width`` tokens and SiLU; dt is a softplus, one number per head. Heads
+    share B and C in ``groups``. ``eps``: of the RMS norm of ``y · silu(z)`` in as many groups, None without one;
+    ``gate_last``: of y instead, then times ``silu(z)``. ``beside_attention``: the layer has both, and adds them up.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    width: int
+    eps: float | None
+    gate_last: bool = False
+    beside_attention: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Channels of x, y and z."""
+        return self.heads * self.head_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: those of x, B and C."""
+        return self.inner + 2 * self.groups * self.state
+
+
+@dataclass(frozen=True, slots=True)
+class GatedDeltaNet:
+    """Linear attention with the gated delta rule (Yang et al. 2024, arXiv:2412.06464). The state of a value head,
+    [key_dim, value_dim], decays by ``exp(-rate · dt)``; what it has for the key is moved towards the value by beta.
+
+    q, k and v pass a convolution over the last ``width`` tokens and SiLU, and each head of q and k is scaled to length
+    one. dt is a softplus, beta a sigmoid, each one number per value head. Value heads share the ``key_heads`` in order.
+    What q reads passes an RMS norm by head with ``eps``, and is multiplied with ``silu(z)``.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    width: int
+    eps: float
+
+    @property
+    def keys(self) -> int:
+        """Channels of q, and of k."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Channels of v, and of z."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: those of q, k and v."""
+        return 2 * self.keys + self.values
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """The attention settings of one layer, or the convolution that it has instead.
+    """The attention settings of one layer, or the convolution, Mamba-2 mixer or gated delta net that it has instead.
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
-    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``: instead of
-    attention, None where there is attention. ``head_dim``, ``kv_heads``: where they differ from the model's.
-    ``value_is_key``: values are what the key projection gives, before its norm and rotation.
+    position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``,
+    ``delta``: instead of attention, or beside it, None where there is attention only; ``mlp_only``: with none of them.
+    ``head_dim``, ``kv_heads``: where they differ from the model's. ``value_is_key``: values are what the key projection
+    gives, before its norm and rotation.
     """
 
     scale: float
     window: int | None = None
     rope: Rope | None = None
     conv: ShortConv | None = None
+    mamba: Mamba2 | None = None
+    delta: GatedDeltaNet | None = None
+    mlp_only: bool = False
     head_dim: int | None = None
     kv_heads: int | None = None
     value_is_key: bool = False
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention."""
+        if self.mlp_only or self.conv or self.delta:
+            return False
+        return self.mamba is None or self.mamba.beside_attention
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplier:
+    """What the matrix ``module`` of every layer takes and gives (with its bias) is multiplied with."""
+
+    module: str
+    takes: float = 1.0
+    gives: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +235,10 @@ class DecoderConfig:
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     ``value_norm``: each head of the values is divided by its root mean square, with the epsilon of ``norm``.
     ``layer_scale``: what a layer gives, with the residual stream, is multiplied with a trained number.
+    ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
-    Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits.
+    Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
+    single matrices in ``multipliers``.
     """
 
     layers: tuple[Layer, ...]
@@ -173,11 +266,13 @@ class DecoderConfig:
     final_norm: bool = True
     clip_qkv: float | None = None
     sinks: bool = False
+    gated_attention: bool = False
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     logit_multiplier: float = 1.0
+    multipliers: tuple[Multiplier, ...] = ()
 
     @property
     def num_layers(self) -> int:
@@ -186,7 +281,11 @@ class DecoderConfig:
     @property
     def attention_layers(self) -> list[int]:
         """The layers that have attention."""
-        return [i for i, layer in enumerate(self.layers) if layer.conv is None]
+        return [i for i, layer in enumerate(self.layers) if layer.attends]
+
+    def has_mlp(self, layer: int) -> bool:
+        """Whether a layer has an MLP, or experts: all have but those of a ``single`` block with something else."""
+        return self.block != "single" or self.layers[layer].mlp_only
 
     def head_dim_of(self, layer: int) -> int:
         """The size of a layer's heads."""
@@ -195,10 +294,6 @@ class DecoderConfig:
     def kv_heads_of(self, layer: int) -> int:
         """The number of a layer's key and value heads."""
         return self.layers[layer].kv_heads or self.num_kv_heads
-
-    def attention_inputs(self, layer: int) -> tuple[str, ...]:
-        """The projections of what a layer's attention takes, by our names."""
-        return tuple(f"layers.{layer}.attn.{x}" for x in ("qk" if self.layers[layer].value_is_key else "qkv"))
 
     def experts_of(self, layer: int) -> Experts | None:
         """The experts of a layer; None where it has a plain MLP."""

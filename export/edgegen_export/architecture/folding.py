@@ -8,14 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import decoder_norms, xielu_tensors
+from edgegen_export.architecture.architecture import decoder_norms, delta_numbers, mamba2_numbers, xielu_tensors
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
 
 def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight, and
-    xIELU the numbers that it multiplies with.
+    """``tensors`` (by our names) with offsets of norms and all multipliers folded in; every norm then has a weight,
+    xIELU the numbers that it multiplies with, a Mamba-2 mixer its rates and a skip for each channel, a gated delta net
+    its rates and a norm's weight for each channel.
 
     The embedding's multiplier goes into the embedding. A tied head is multiplied with it, which the final norm undoes;
     the logits' multiplier goes into the final norm too.
@@ -33,6 +34,18 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
         result[positive] = LazyTensor.from_array(_softplus(result[positive].read()))
         result[negative] = LazyTensor.from_array(_softplus(result[negative].read()) + beta)
 
+    for i, layer in enumerate(config.layers):
+        if layer.mamba:
+            _, rate, skip = mamba2_numbers(i)
+            result[rate] = LazyTensor.from_array(np.exp(result[rate].read()))
+            result[skip] = LazyTensor.from_array(np.repeat(result[skip].read(), layer.mamba.head_dim))
+
+        if layer.delta:
+            _, rate = delta_numbers(i)
+            result[rate] = LazyTensor.from_array(np.exp(result[rate].read()))
+            weight = f"layers.{i}.delta.norm.weight"
+            result[weight] = LazyTensor.from_array(np.tile(result[weight].read(), layer.delta.value_heads))
+
     def multiply(names: list[str], factor: float) -> None:
         for name in names:
             if name in result:
@@ -40,10 +53,17 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
 
     # What a norm behind a sublayer takes may be multiplied with anything; what it gives is added.
     normed = any(name.endswith("_post_norm") for name in LAYER_NORMS[config.block])
-    last = ("attn_post_norm", "mlp_post_norm") if normed else ("attn.o", "conv.out", "mlp.down", "shared.down")
+    last = (
+        ("attn_post_norm", "mlp_post_norm")
+        if normed
+        else ("attn.o", "conv.out", "mamba.out", "delta.out", "mlp.down", "shared.down")
+    )
     for i in range(config.num_layers):
         for module in (f"layers.{i}.{name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
+        for each in config.multipliers:
+            multiply([f"layers.{i}.{each.module}.weight"], each.takes * each.gives)
+            multiply([f"layers.{i}.{each.module}.bias"], each.gives)
     multiply(["embed.weight"], config.embedding_multiplier)
     logits = final_multiplier(config)
     assert config.final_norm or logits == 1.0, "there is nothing to fold the logits' multiplier into"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
+from edgegen_export.architecture.architecture import attention_inputs, mixer_matrices
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.checkpoint import LazyTensor
@@ -57,10 +58,11 @@ class LayerMatrix:
 
 def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
-    attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
-    matrices: list[Modules] = [config.attention_inputs(layer), (f"{attn}.o",)]
-    if config.layers[layer].conv:
-        matrices = [tuple(f"{conv}.{name}" for name in "bcv"), (f"{conv}.out",)]
+    mlp = f"layers.{layer}.mlp"
+    mixers = mixer_matrices(config, layer).items()
+    matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
+    if not config.has_mlp(layer):
+        return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"
@@ -257,7 +259,7 @@ def _keys_for_int8(
     attn, dim, rope = f"layers.{layer}.attn", config.head_dim_of(layer), config.layers[layer].rope
     if rope is None or config.qk_norm or config.clip_qkv is not None:
         return {}
-    x = np.concatenate(inputs[fused_name(config.attention_inputs(layer))].samples)
+    x = np.concatenate(inputs[fused_name(attention_inputs(config, layer))].samples)
     heads, made = {"q": config.num_heads, "k": config.kv_heads_of(layer)}, dict[str, Floats]()
     for name, count in heads.items():
         bias = tensors.get(f"{attn}.{name}.bias")

@@ -8,6 +8,7 @@ from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.ernie4_5 import ERNIE4_5
 from edgegen_export.families.exaone4 import EXAONE4
 from edgegen_export.families.falcon import FALCON
+from edgegen_export.families.falcon_h1 import FALCON_H1
 from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
 from edgegen_export.families.glm import GLM, GLM4
@@ -31,6 +32,7 @@ from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
 from edgegen_export.families.nemotron import NEMOTRON
+from edgegen_export.families.nemotron_h import NEMOTRON_H
 from edgegen_export.families.olmo import OLMO, OLMO2
 from edgegen_export.families.olmo3 import OLMO3
 from edgegen_export.families.olmoe import OLMOE
@@ -38,6 +40,7 @@ from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
+from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
@@ -99,4 +102,8 @@ FAMILIES: tuple[Architecture, ...] = (
     APERTUS,
     SEED_OSS,
     LFM2,
+    QWEN3_5,
+    QWEN3_5_WITH_VISION,
+    FALCON_H1,
+    NEMOTRON_H,
 )

@@ -38,9 +38,8 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
         if not has_window:
             rope = read_rope(read, size, positions, proportional=True)
         own_size, own_groups = size if size != head_dim else None, groups if groups != kv_heads else None
-        layers.append(
-            Layer(1.0, None, rope, None, own_size, own_groups, value_is_key=keys_as_values and not has_window)
-        )
+        is_key = keys_as_values and not has_window
+        layers.append(Layer(1.0, rope=rope, head_dim=own_size, kv_heads=own_groups, value_is_key=is_key))
     default_context, longest_context = contexts(None, positions)
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
     read.ignore("attention_bias")  # the checkpoint's tensors show it

@@ -21,10 +21,9 @@ _NO_FAMILY = "edgegen has no family for it"
 
 _REASONS: dict[str, str] = {
     _STATE: "mamba mamba2 falcon_mamba rwkv xlstm",
-    _HYBRID: "jamba zamba zamba2 bamba recurrent_gemma falcon_h1 nemotron_h",
+    _HYBRID: "jamba zamba zamba2 bamba recurrent_gemma",
     _LINEAR: """
-        bailing_hybrid kimi_linear minimax olmo_hybrid qwen3_next qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text
-        qwen4_exp qwen4_exp_text
+        bailing_hybrid kimi_linear minimax olmo_hybrid qwen3_next qwen3_5_moe qwen3_5_moe_text qwen4_exp qwen4_exp_text
     """,
     _CONVOLUTION: "inkling2_text inkling_text lfm2_moe lfm3 zaya",
     _ENCODER: """

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
+from edgegen_export.architecture.architecture import attention_inputs
 from edgegen_export.architecture.config import Alibi, DecoderConfig, QKNorm
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
@@ -57,8 +58,13 @@ def attention(
     Returns the output projection without its bias, which the stream adds.
     """
     module, own = f"layers.{layer}.attn", config.layers[layer]
-    qkv = config.attention_inputs(layer)
-    packed = linear(g, params.matrix(*qkv), x, params.bias(*qkv))
+    inputs_of_layer = attention_inputs(config, layer)
+    packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
+    gate = NONE
+    if config.gated_attention:
+        queries, *others = _widths(config, layer)
+        widths = g.axes(queries + sum(others), queries)
+        packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
     if config.clip_qkv is not None:
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
@@ -97,6 +103,8 @@ def attention(
     )
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
+    if gate:
+        attended = g.op.Mul(attended, g.op.Sigmoid(gate))
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 
@@ -112,6 +120,13 @@ def _rotates_inside(config: DecoderConfig, layer: int) -> bool:
     return fits and not normed_later
 
 
+def _widths(config: DecoderConfig, layer: int) -> list[int]:
+    """The widths of queries and keys, and of values where they have a projection of their own."""
+    groups = config.kv_heads_of(layer)
+    counts = (config.num_heads, groups) if config.layers[layer].value_is_key else (config.num_heads, groups, groups)
+    return [count * config.head_dim_of(layer) for count in counts]
+
+
 def _prepared(
     g: GraphBuilder,
     params: Parameters,
@@ -124,7 +139,7 @@ def _prepared(
     attention operator cannot apply it."""
     module, own, head_dim = f"layers.{layer}.attn", config.layers[layer], config.head_dim_of(layer)
     heads = {"q": config.num_heads, "k": config.kv_heads_of(layer)}
-    widths = [n * head_dim for n in (heads["q"], heads["k"], heads["k"])][: len(config.attention_inputs(layer))]
+    widths = _widths(config, layer)
     query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
     value = others[0] if others else key
     if config.value_norm:

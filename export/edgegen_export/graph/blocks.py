@@ -10,8 +10,10 @@ import numpy as np
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.attention import StepInputs, attention
-from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
+from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import expert_mlp, mlp
 from edgegen_export.graph.parameters import Parameters
@@ -49,8 +51,10 @@ def decoder_block(
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
+    - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
 
-    Where the layer has a convolution instead of attention, ``attn`` is that.
+    Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that;
+    where it has a mixer beside attention, their sum.
     """
     name = f"layers.{layer}"
 
@@ -58,8 +62,18 @@ def decoder_block(
         if config.layers[layer].conv:
             with g.scope("conv"):
                 return short_conv(g, params, layer, x, *fixed_states(kv, layer))
+        mixer, mixed = config.layers[layer].mamba, None
+        if mixer:
+            with g.scope("mamba"):
+                mixed = mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
+            if not mixer.beside_attention:
+                return mixed
+        if net := config.layers[layer].delta:
+            with g.scope("delta"):
+                return gated_delta_net(g, params, net, layer, x, fixed_states(kv, layer))
         with g.scope("attn"):
-            return attention(g, params, config, layer, x, kv_layer(kv, layer), step)
+            attended = attention(g, params, config, layer, x, kv_layer(kv, layer), step)
+        return _both(g, NONE, mixed, attended) if mixed else attended
 
     def think(x: Value) -> Stream:
         with g.scope("mlp"):
@@ -101,6 +115,9 @@ def decoder_block(
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 y = normalized(g, params, config.norm, residual, f"{name}.mlp_norm")
                 return _both(g, residual, attend(x), think(y))
+            case "single":
+                x, residual = norm(g, params, config, stream, f"{name}.norm")
+                return replace(think(x) if config.has_mlp(layer) else attend(x), residual=residual)
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:
@@ -109,12 +126,12 @@ def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part:
     return normalized(g, params, config.norm, x, module)
 
 
-def _both(g: GraphBuilder, residual: Value, attended: Stream, thought: Stream) -> Stream:
+def _both(g: GraphBuilder, residual: Value, first: Stream, second: Stream) -> Stream:
     """The stream with the outputs of both sublayers."""
-    delta = g.op.Add(attended.delta, thought.delta)
-    if attended.bias:
-        delta = g.op.Add(delta, g.weight(attended.bias))
-    return Stream(residual, delta, thought.bias)
+    delta = g.op.Add(first.delta, second.delta)
+    if first.bias:
+        delta = g.op.Add(delta, g.weight(first.bias))
+    return Stream(residual, delta, second.bias)
 
 
 def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
-from edgegen_export.architecture.config import Alibi, DecoderConfig
+from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
@@ -23,7 +23,7 @@ HIDDEN_SCALE = "hidden_states.scale"
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
     """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size; and the fixed
-    states of layers that have a convolution."""
+    states of layers that have no attention."""
     names = {i: _class_name(config.layers[i].window) for i in config.attention_layers}
     return KVSpec(
         dtype="float32",
@@ -47,12 +47,20 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
             )
             for i, name in names.items()
         ),
-        fixed=tuple(
-            FixedState(i, f"past_state.{i}", f"present_state.{i}", (layer.conv.width - 1, config.hidden_size))
-            for i, layer in enumerate(config.layers)
-            if layer.conv
-        ),
+        fixed=tuple(state for i, layer in enumerate(config.layers) for state in _fixed(config, i, layer)),
     )
+
+
+def _fixed(config: DecoderConfig, i: int, layer: Layer) -> list[FixedState]:
+    """The fixed states of layer ``i``."""
+    if layer.conv:
+        return [FixedState(i, f"past_state.{i}", f"present_state.{i}", (layer.conv.width - 1, config.hidden_size))]
+    shapes: dict[str, tuple[int, ...]] = {}
+    if net := layer.delta:
+        shapes = {"conv": (net.width - 1, net.convolved), "delta": (net.value_heads, net.key_dim, net.value_dim)}
+    if mixer := layer.mamba:
+        shapes = {"conv": (mixer.width - 1, mixer.convolved), "ssm": (mixer.heads, mixer.state, mixer.head_dim)}
+    return [FixedState(i, f"past_{name}.{i}", f"present_{name}.{i}", shape) for name, shape in shapes.items()]
 
 
 def _class_name(window: int | None) -> str:

@@ -140,8 +140,7 @@ class LayerwiseModel:
         fused name that are quantized, and multiplied as in the bundle.
         """
         params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
-        attends = self._config.layers[layer].conv is None
-        cache = kv_layer(self._kv, layer) if attends else None
+        cache = kv_layer(self._kv, layer) if self._config.layers[layer].attends else None
         g = GraphBuilder(f"layer {layer}")
         rope = self._config.layers[layer].rope
         tables = {rope: self._tables[rope]} if rope else {}

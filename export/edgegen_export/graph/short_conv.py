@@ -25,17 +25,20 @@ def short_conv(g: GraphBuilder, params: Parameters, layer: int, x: Value, state:
     bcv = tuple(f"{module}.{name}" for name in "bcv")
     both = linear(g, params.matrix(*bcv), x, params.bias(*bcv))
     before, after, value = g.node("Split", [both], 3, attributes={"axis": 2, "num_outputs": 3})
-    shape = ["batch", *state.shape]
-    seen = g.op.Concat(g.input(state.past, "float32", shape), g.op.Mul(before, value), axis=1)  # [b, w - 1 + t, d]
-    present = g.op.Slice(seen, g.axes(-state.shape[0]), g.axes(np.iinfo(np.int64).max), g.axes(1))
-    g.output(state.present, present, "float32", shape)
-
-    mixed = _convolved(g, params, f"{module}.kernel", seen, g.op.Shape(x, start=1, end=2), state.shape[0] + 1)
+    mixed = convolved(g, params, f"{module}.kernel", g.op.Mul(before, value), state)
     return Stream(NONE, linear(g, params.matrix(f"{module}.out"), g.op.Mul(after, mixed)), params.bias(f"{module}.out"))
 
 
-def _convolved(g: GraphBuilder, params: Parameters, module: str, seen: Value, tokens: Value, width: int) -> Value:
-    """``Σ kernel[:, k] · seen[:, k : k + t]`` of seen [b, w - 1 + t, d], from the earliest token to the latest."""
+def convolved(g: GraphBuilder, params: Parameters, module: str, x: Value, state: FixedState) -> Value:
+    """``Σ kernel[:, k] · x[:, t - w + 1 + k]`` of x [b, t, d], from the earliest token to the latest, plus a bias.
+
+    The state [b, w - 1, d] is x of the last tokens.
+    """
+    shape, width = ["batch", *state.shape], state.shape[0] + 1
+    seen = g.op.Concat(g.input(state.past, "float32", shape), x, axis=1)  # [b, w - 1 + t, d]
+    present = g.op.Slice(seen, g.axes(-state.shape[0]), g.axes(np.iinfo(np.int64).max), g.axes(1))
+    g.output(state.present, present, "float32", shape)
+    tokens = g.op.Shape(x, start=1, end=2)
     kernel = g.weight(params.vector(f"{module}.weight"))  # [d, 1, w]
     total = None
     for k in range(width):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen_export.architecture.architecture import mixer_matrices
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 
@@ -36,20 +37,25 @@ class Pair:
 
 def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
-    attn, mlp, conv = f"layers.{layer}.attn", f"layers.{layer}.mlp", f"layers.{layer}.conv"
+    attn, mlp, conv, mamba, delta = (f"layers.{layer}.{name}" for name in ("attn", "mlp", "conv", "mamba", "delta"))
     pairs: list[Pair] = []
-    if config.layers[layer].conv:  # what it takes is multiplied with c
+    kind = config.layers[layer]
+    if kind.conv:  # what it takes is multiplied with c
         pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
-    elif config.clip_qkv is None and not (config.value_norm or config.layers[layer].value_is_key):
+    if kind.mamba and kind.mamba.eps is not None:
+        pairs.append(Pair(f"{mamba}.norm", (f"{mamba}.out",)))
+    if kind.delta:
+        pairs.append(Pair(f"{delta}.norm", (f"{delta}.out",)))
+    if kind.attends and config.clip_qkv is None and not (config.value_norm or kind.value_is_key):
         # Attention is linear in its values.
         group = config.num_heads // config.kv_heads_of(layer)
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), group, config.head_dim_of(layer)))
     experts = config.experts_of(layer)
-    if not experts and (config.gated or config.activation == "relu"):  # relu(x / s) = relu(x) / s
+    if (
+        config.has_mlp(layer) and not experts and (config.gated or config.activation == "relu")
+    ):  # relu(x / s) = relu(x) / s
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
-    from_attention = config.attention_inputs(layer)
-    if config.layers[layer].conv:
-        from_attention = tuple(f"{conv}.{name}" for name in "bcv")
+    from_attention = tuple(name for inputs in mixer_matrices(config, layer).values() for name in inputs)
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
     attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
     match config.block:
@@ -60,6 +66,8 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
         case "parallel":
             if not experts:
                 pairs.append(Pair(attn_norm, from_attention + from_mlp))
+        case "single":
+            pairs.append(Pair(f"layers.{layer}.norm", from_mlp if config.has_mlp(layer) else from_attention))
         case "post_norm" | "norm_after_sum" | "normed_residual":
             pass  # what the matrices take is the residual stream itself
     return tuple(pairs)

@@ -17,12 +17,12 @@ from tests.export.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
 from tests.oracle import import_transformers
 from tests.second_oracle import SECOND, config_json
 
-ELSEWHERE = {"gemma3", "gemma4", "mistral3", "granitemoehybrid", "gemma4_text"}
+ELSEWHERE = {"gemma3", "gemma4", "mistral3", "qwen3_5", "granitemoehybrid", "nemotron_h", "gemma4_text"}
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
-test_gemma4.py. A Granite 4 is recurrent by default, and a Gemma 4 has embeddings of each layer:
-tests/families/test_cases.py."""
+test_qwen3_5.py, test_gemma4.py. By default, every layer of Granite 4 is a mixer, Nemotron-H has experts and Gemma 4
+embeddings of each layer, which is refused: test_mixer_configs.py, test_gemma4.py."""
 
-LATER = {"granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "ministral3"}
+LATER = {"granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "ministral3", "qwen3_5_text"}
 """Those that transformers 4 does not know."""
 
 ALL = {model_type: family for family in FAMILIES for model_type in family.model_types if model_type not in ELSEWHERE}

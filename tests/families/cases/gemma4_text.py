@@ -1,6 +1,6 @@
 """Gemma 4, dense: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
 
-Published: 31B (33 GB in int8, 19 GB in int4). E2B and E4B share keys and values between layers: refused.
+Published: 31B (32 GB in int8, 19 GB in int4). E2B and E4B share keys and values between layers: refused.
 """
 
 from tests.families.cases.case import CONTEXT, variants

@@ -1,0 +1,82 @@
+"""Mamba-2 mixers: the config keys and tensor names that families with them share."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import TensorMap
+from edgegen_export.architecture.config import DecoderConfig, Layer, Mamba2
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Concatenated
+from edgegen_export.families.shared import named
+
+RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear_attention": True}
+"""Whether layers of a type have a mixer."""
+
+_NO_LIMITS = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
+"""As transformers 4 and 5 write it."""
+
+_TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "max", "min", "rank"))
+
+KEYS = "chunk_size conv_bias d_conv d_head d_state expand n_groups n_heads proj_bias".split()
+"""All keys, but for ``mamba_`` before each."""
+
+
+def with_mixers(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+    """``config`` with Mamba-2 mixers instead of attention in the layers that ``layer_types`` names, or all."""
+    recurrent = read.per_layer("layer_types", RECURRENT, config.num_layers)
+    if recurrent is None:
+        recurrent = (not read.has("layer_types"),) * config.num_layers
+    if not any(recurrent):
+        read.ignore(*(f"mamba_{key}" for key in KEYS), "time_step_limit", *_TIME_STEPS)
+        return config
+    if all(recurrent):
+        read.problem("layer_types: at least one layer must have attention")
+    mixer = Layer(scale=1.0, mamba=read_mixer(read, config))
+    return replace(config, layers=tuple(mixer if it else own for own, it in zip(config.layers, recurrent, strict=True)))
+
+
+def read_mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
+    """The mixer of ``config``'s layers; it has a norm."""
+    heads, groups = read.count("mamba_n_heads"), read.positive("mamba_n_groups")
+    stated = "mamba_d_ssm" if read.has("mamba_d_ssm") else "mamba_expand"
+    inner = read.positive(stated) * (config.hidden_size if stated == "mamba_expand" else 1)
+    read.ignore("mamba_expand")
+    if read.sound("mamba_n_heads", stated, "hidden_size") and inner % heads:
+        read.problem(f"mamba_n_heads = {heads}: must divide the {inner} channels of a mixer")
+    size = max(1, inner // heads)
+    read.refuse("mamba_d_head", ("auto", size), f"mamba_n_heads share {inner} channels, {size} each")
+    if config.activation != "silu":
+        read.problem("hidden_act: recurrent layers are supported with silu only")
+    read.ignore("mamba_chunk_size")  # of the training
+    read.ignore("mamba_conv_bias", "mamba_proj_bias")  # the checkpoint's tensors show them
+    mixer = Mamba2(heads, size, groups, read.positive("mamba_d_state"), read.positive("mamba_d_conv"), config.norm.eps)
+    return sound_mixer(read, mixer, heads="mamba_n_heads", groups="mamba_n_groups", width="mamba_d_conv")
+
+
+def sound_mixer(read: ConfigReader, mixer: Mamba2, *, heads: str, groups: str, width: str) -> Mamba2:
+    """``mixer`` with what was read under these keys, after problems with them are recorded."""
+    if read.sound(heads, groups) and mixer.heads % mixer.groups:
+        read.problem(f"{groups} = {mixer.groups}: must divide {heads} = {mixer.heads}")
+    if mixer.width < 2 and read.sound(width):
+        read.problem(f"{width} = 1: a convolution over a single token keeps no state; at least 2 expected")
+    read.refuse("time_step_limit", _NO_LIMITS, "limits of time steps are not supported")
+    read.ignore(*_TIME_STEPS)  # of the training
+    return replace(mixer, width=max(2, mixer.width))
+
+
+def mixer_tensors(module: str) -> TensorMap:
+    """The tensor map of the mixers, ``module`` the checkpoint's name of one."""
+    ours = "layers.{i}.mamba"
+    return {
+        **{
+            tuple(f"{ours}.{name}.{kind}" for name in ("z", "x", "b", "c", "dt")): Concatenated(
+                f"{module}.in_proj.{kind}"
+            )
+            for kind in ("weight", "bias")
+        },
+        **named(f"{ours}.kernel", f"{module}.conv1d"),
+        **named(f"{ours}.out", f"{module}.out_proj"),
+        f"{ours}.dt_offset": f"{module}.dt_bias",
+        f"{ours}.rate": f"{module}.A_log",
+        f"{ours}.skip": f"{module}.D",
+        f"{ours}.norm.weight": f"{module}.norm.weight",
+    }

@@ -1,0 +1,143 @@
+"""Nemotron-H: layers that are a Mamba-2 mixer, attention without positions, or an MLP of a squared ReLU, one of them.
+
+transformers 5 holds time steps of prompts, not of single tokens, above ``time_step_min``; training and this do not.
+"""
+
+from typing import cast
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer, Mamba2, Norm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
+from edgegen_export.families.shared import ACTIVATIONS, named
+
+_LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+_KINDS = {
+    "linear_attention": "mixer",
+    "mamba": "mixer",
+    "full_attention": "attention",
+    "attention": "attention",
+    "mlp": "mlp",
+    "moe": "experts",
+}
+
+
+def read_nemotron_h(read: ConfigReader) -> DecoderConfig:
+    """``NemotronHConfig``."""
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
+    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
+    kinds = {
+        "mixer": Layer(scale=1.0, mamba=_mixer(read)),
+        "attention": Layer(scale=head_dim**-0.5),
+        "mlp": Layer(scale=1.0, mlp_only=True),
+    }
+    layers = tuple(kinds.get(kind, kinds["mlp"]) for kind in _layer_kinds(read))
+    if not any(layer.attends for layer in layers):
+        read.problem("layers_block_type: at least one layer must have attention")
+    positions = read.positive("max_position_embeddings")
+    read.refuse("sliding_window", (), "windows are not supported")
+    read.refuse("num_nextn_predict_layers", (0,), "layers that predict several tokens are not supported")
+    read.ignore("mtp_layers_block_type", "mtp_hybrid_override_pattern", "num_logits_to_keep")
+    read.ignore("attention_bias", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias")  # the tensors show them
+    read.ignore("chunk_size", "expand", "use_mamba_kernels", "mamba_ssm_cache_dtype")
+    read.ignore("residual_in_fp32", "rescale_prenorm_residual", "hidden_dropout")
+    read.ignore("norm_eps", "rms_norm_eps", "num_query_groups")  # other names of sizes, not read
+    return DecoderConfig(
+        layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=read.kv_heads(heads, "num_attention_heads", "num_key_value_heads"),
+        head_dim=head_dim,
+        intermediate_size=read.positive("intermediate_size"),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=positions,
+        longest_context=positions,
+        norm=Norm("rms", read.number("layer_norm_epsilon", least=0)),
+        activation=read.choice("mlp_hidden_act", ACTIVATIONS, "relu2"),
+        tied_head=read.flag("tie_word_embeddings"),
+        block="single",
+    )
+
+
+def _layer_kinds(read: ConfigReader) -> tuple[str, ...]:
+    """Of each layer, by ``layers_block_type``, or by the letters of ``hybrid_override_pattern``."""
+    pattern = read.get("hybrid_override_pattern", str, "")
+    count = read.count("num_hidden_layers") if read.has("num_hidden_layers") else 0
+    listed = cast("list[object] | None", read.optional("layers_block_type", list))
+    if listed is not None:
+        kinds = read.per_layer("layers_block_type", _KINDS, count or len(listed)) or ()
+    else:
+        if not pattern or pattern.strip("".join(_LETTERS)):
+            known = ", ".join(repr(letter) for letter in _LETTERS)
+            read.problem(f"hybrid_override_pattern: a letter of {known} per layer expected, found {pattern!r}")
+            return ("attention",)
+        kinds = tuple(_KINDS[_LETTERS[letter]] for letter in pattern)
+        if count not in (0, len(kinds)):
+            read.problem(f"hybrid_override_pattern: {count} letters expected, found {len(kinds)}: {pattern!r}")
+    if "experts" in kinds:
+        read.problem("layers_block_type: layers with experts are not supported")
+    else:
+        read.ignore(*_OF_EXPERTS)
+    return kinds or ("attention",)
+
+
+_OF_EXPERTS = (
+    *("n_routed_experts", "num_local_experts", "n_shared_experts", "num_experts_per_tok", "output_router_logits"),
+    *("moe_intermediate_size", "moe_shared_expert_intermediate_size", "moe_latent_size", "moe_shared_expert_overlap"),
+    *("routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob", "router_aux_loss_coef"),
+)
+
+
+def _mixer(read: ConfigReader) -> Mamba2:
+    if read.choice("mamba_hidden_act", ACTIVATIONS, "silu") != "silu":
+        read.problem("mamba_hidden_act: recurrent layers are supported with silu only")
+    mixer = Mamba2(
+        heads=read.count("mamba_num_heads"),
+        head_dim=read.positive("mamba_head_dim"),
+        groups=read.positive("n_groups"),
+        state=read.positive("ssm_state_size"),
+        width=read.positive("conv_kernel"),
+        eps=read.number("layer_norm_epsilon", least=0),
+    )
+    return sound_mixer(read, mixer, heads="mamba_num_heads", groups="n_groups", width="conv_kernel")
+
+
+NEMOTRON_H = Architecture(
+    model_types=("nemotron_h",),
+    classes=("NemotronHForCausalLM",),
+    read=read_nemotron_h,
+    tensors={
+        "embed.weight": "embeddings.weight",
+        "layers.{i}.norm.weight": "layers.{i}.norm.weight",
+        **mixer_tensors("layers.{i}.mixer"),
+        **{
+            ours: theirs
+            for x in "qkvo"
+            for ours, theirs in named(f"layers.{{i}}.attn.{x}", f"layers.{{i}}.mixer.{x}_proj").items()
+        },
+        **named("layers.{i}.mlp.up", "layers.{i}.mixer.up_proj"),
+        **named("layers.{i}.mlp.down", "layers.{i}.mixer.down_proj"),
+        "final_norm.weight": "norm_f.weight",
+        "head.weight": "lm_head.weight",
+    },
+    defaults={
+        "vocab_size": 131072,
+        "hidden_size": 4096,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 4096,
+        "mlp_hidden_act": "relu2",
+        "mamba_hidden_act": "silu",
+        "mamba_num_heads": 128,
+        "mamba_head_dim": 64,
+        "n_groups": 8,
+        "ssm_state_size": 128,
+        "conv_kernel": 4,
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": False,
+    },
+    prefixes=("", "model.", "backbone."),
+    aliases={"attention_head_dim": "head_dim", "layer_types": "layers_block_type"},
+)

@@ -1,0 +1,127 @@
+"""Qwen3.5: Qwen3 with gated attention in every fourth layer, and gated delta nets in the others."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig, GatedDeltaNet, Layer, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import QK_NORM, named, rope_key
+
+_KINDS = {"linear_attention": True, "full_attention": False}
+"""Whether layers of a type have a gated delta net."""
+
+DEFAULTS = {
+    **LLAMA_DEFAULTS,
+    "vocab_size": 248320,
+    "intermediate_size": 12288,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "head_dim": 256,
+    "partial_rotary_factor": 0.25,
+    "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+
+
+def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
+    """``Qwen3_5TextConfig``. Without pictures, its positions in three dimensions are one."""
+    if (rope := read.inner(rope_key(read))) is not None:
+        rope.ignore("mrope_section", "mrope_interleaved")
+    config = read_llama(read)
+    read.ignore("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mlp_only_layers")  # of drafts; of experts
+    read.ignore("attn_output_gate", "output_gate_type", "mamba_ssm_dtype")  # the tensors show it, or it is one type
+    config = replace(config, norm=replace(config.norm, offset=1.0), gated_attention=True)
+    recurrent = read.per_layer("layer_types", _KINDS, config.num_layers)
+    interval = read.positive("full_attention_interval")
+    if recurrent is None:
+        recurrent = tuple((i + 1) % interval != 0 for i in range(config.num_layers))
+    if all(recurrent):
+        read.problem("layer_types: at least one layer must have attention")
+    if config.activation != "silu":
+        read.problem("hidden_act: gated delta nets are supported with silu only")
+    net = Layer(scale=1.0, delta=_net(read, config))
+    layers = tuple(net if it else own for own, it in zip(config.layers, recurrent, strict=True))
+    return replace(config, layers=layers, qk_norm=QKNorm(config.norm, over="head"))
+
+
+def _net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
+    keys, values = read.count("linear_num_key_heads"), read.count("linear_num_value_heads")
+    if read.sound("linear_num_key_heads", "linear_num_value_heads") and values % keys:
+        read.problem(f"linear_num_key_heads = {keys}: must divide linear_num_value_heads = {values}")
+    width = read.positive("linear_conv_kernel_dim")
+    if width < 2 and read.sound("linear_conv_kernel_dim"):
+        read.problem(
+            "linear_conv_kernel_dim = 1: a convolution over a single token keeps no state; at least 2 expected"
+        )
+    key_dim, value_dim = read.positive("linear_key_head_dim"), read.positive("linear_value_head_dim")
+    return GatedDeltaNet(keys, values, key_dim, value_dim, max(2, width), config.norm.eps)
+
+
+def _tensors(config: DecoderConfig) -> TensorMap:
+    ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
+    queries = ("layers.{i}.attn.q", "layers.{i}.attn.gate")
+    projections = {"z": "in_proj_z", "dt": "in_proj_a", "beta": "in_proj_b", "kernel": "conv1d", "out": "out_proj"}
+    return {
+        **{name: stored for name, stored in LLAMA_TENSORS.items() if ".attn.q." not in name},
+        **{
+            tuple(f"{name}.{kind}" for name in queries): Interleaved(
+                f"layers.{{i}}.self_attn.q_proj.{kind}", config.num_heads
+            )
+            for kind in ("weight", "bias")
+        },
+        **QK_NORM,
+        **{
+            tuple(f"{ours}.{name}.{kind}" for name in "qkv"): Concatenated(f"{theirs}.in_proj_qkv.{kind}")
+            for kind in ("weight", "bias")
+        },
+        **{
+            key: value
+            for our, name in projections.items()
+            for key, value in named(f"{ours}.{our}", f"{theirs}.{name}").items()
+        },
+        f"{ours}.dt_offset": f"{theirs}.dt_bias",
+        f"{ours}.rate": f"{theirs}.A_log",
+        f"{ours}.norm.weight": f"{theirs}.norm.weight",
+    }
+
+
+def read_qwen3_5_with_vision(read: ConfigReader) -> DecoderConfig:
+    """``Qwen3_5Config``: reads the language model's config in ``text_config``; the vision settings are ignored."""
+    read.ignore("vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    inner = read.inner("text_config", {"model_type": "qwen3_5_text"})
+    if inner is None:
+        read.problem("text_config: missing, so the language model is unknown")
+        inner = ConfigReader({})
+    inner.ignore("model_type")
+    config = read_qwen3_5(inner.with_defaults(DEFAULTS))
+    return replace(config, tied_head=read.flag("tie_word_embeddings", config.tied_head))
+
+
+IGNORED = (r"mtp\..*",)
+"""Layers that propose further tokens."""
+
+QWEN3_5 = Architecture(
+    model_types=("qwen3_5_text",),
+    classes=("Qwen3_5ForCausalLM",),
+    read=read_qwen3_5,
+    tensors=_tensors,
+    defaults=DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+    ignored=IGNORED,
+)
+
+QWEN3_5_WITH_VISION = Architecture(
+    model_types=("qwen3_5",),
+    classes=("Qwen3_5ForConditionalGeneration",),
+    read=read_qwen3_5_with_vision,
+    tensors=_tensors,
+    prefixes=("", "model.language_model.", "language_model.model.", "model."),
+    ignored=(r"(model\.)?visual\..*", *IGNORED),
+)

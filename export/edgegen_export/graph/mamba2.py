@@ -1,0 +1,90 @@
+"""The Mamba-2 mixer of a decoder graph, instead of attention or beside it in a layer, over two fixed states.
+
+The recurrence is ONNX Runtime's ``LinearAttention`` in its gated mode, with C as queries, B as keys and dt · x as
+values: its bits are the same however a text is cut. Those of stock ``Softplus`` are not, where threads share its
+elements, but a row of ``LogSoftmax`` is one thread's: ``-softplus(x)`` is ``log_softmax([x, 0])`` at the 0.
+
+Shapes: b rows (batch), t new tokens per row, h heads, p channels of a head, i = h · p inner channels.
+"""
+
+import numpy as np
+
+from edgegen.bundle.layer_state import FixedState
+from edgegen_export.architecture.architecture import mamba2_inputs, mamba2_numbers
+from edgegen_export.architecture.config import Mamba2, Norm
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.short_conv import convolved
+from edgegen_export.graph.stream import Stream, norm_operator
+
+
+def mamba2(
+    g: GraphBuilder, params: Parameters, mixer: Mamba2, layer: int, x: Value, states: tuple[FixedState, ...]
+) -> Stream:
+    """``out(norm(y · silu(z)))`` or ``out(norm(y) · silu(z))``, y what :class:`Mamba2` says of z, x, B, C and dt, which
+    are projected from x [b, t, d].
+
+    ``states``: the last inputs of the convolution [b, w - 1, channels], and h [b, h, state, p], negated. Returns the
+    output projection without its bias, which the stream adds.
+    """
+    module, inputs = f"layers.{layer}.mamba", mamba2_inputs(layer)
+    conv, ssm = states
+    dt_offset, rate, skip = (g.weight(params.vector(name)) for name in mamba2_numbers(layer))
+    wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
+    z, mixed, dt = split(g, wide, mixer.inner, mixer.convolved, mixer.heads)
+    mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
+    shared = mixer.groups * mixer.state
+    values, keys, queries = split(g, mixed, mixer.inner, shared, shared)
+
+    step = negative_softplus(g, g.op.Add(dt, dt_offset))  # [b, t, h]
+    by_head = g.op.Reshape(values, g.axes(0, 0, mixer.heads, mixer.head_dim))
+    written = g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(step, g.axes(-1))), g.axes(0, 0, mixer.inner))
+    shape = ["batch", *ssm.shape]
+    y, present = g.node(
+        "LinearAttention",
+        [queries, keys, written, g.input(ssm.past, "float32", shape), g.op.Mul(step, rate)],
+        2,
+        domain="com.microsoft",
+        attributes={
+            "update_rule": "gated",
+            "scale": 1.0,
+            "q_num_heads": mixer.groups,
+            "kv_num_heads": mixer.heads,
+        },
+    )
+    g.output(ssm.present, present, "float32", shape)
+    y = g.op.Sub(g.op.Mul(values, skip), y)
+    gate = silu(g, z)
+    y = y if mixer.gate_last else g.op.Mul(y, gate)
+    if mixer.eps is not None:
+        y = _normalized(g, params, mixer, Norm("rms", mixer.eps), f"{module}.norm", y)
+    y = g.op.Mul(y, gate) if mixer.gate_last else y
+    return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
+
+
+def split(g: GraphBuilder, x: Value, *sizes: int) -> tuple[Value, ...]:
+    """``x`` [b, t, c] in parts of so many channels."""
+    return g.node("Split", [x, g.axes(*sizes)], len(sizes), attributes={"axis": 2})
+
+
+def silu(g: GraphBuilder, x: Value) -> Value:
+    """``x · sigmoid(x)``."""
+    return g.ms.QuickGelu(x, alpha=1.0)
+
+
+def negative_softplus(g: GraphBuilder, x: Value) -> Value:
+    """``-log(1 + exp(x))``."""
+    pairs = g.op.Pad(g.op.Unsqueeze(x, g.axes(-1)), g.axes(0, 0, 0, 0, 0, 0, 0, 1))
+    return g.op.Gather(g.op.LogSoftmax(pairs, axis=-1), g.constant(np.array(1, np.int64)), axis=-1)
+
+
+def _normalized(g: GraphBuilder, params: Parameters, mixer: Mamba2, norm: Norm, module: str, x: Value) -> Value:
+    """x [b, t, i] normalized, in each group by itself."""
+    weight = g.weight(params.vector(f"{module}.weight"))
+    if mixer.groups == 1:
+        return norm_operator(g, norm, x, weight)
+    size = mixer.inner // mixer.groups
+    grouped = g.op.Reshape(x, g.axes(0, 0, mixer.groups, size))
+    even = norm_operator(g, norm, grouped, g.constant(np.ones(size, np.float32)))
+    return g.op.Mul(g.op.Reshape(even, g.axes(0, 0, mixer.inner)), weight)

@@ -1,0 +1,46 @@
+"""Nemotron-H: layers that are a Mamba-2 mixer, attention without positions, or an MLP of a squared ReLU, one of them.
+
+Published: Nemotron-H 4B, 8B, 47B, 56B, Nemotron Nano 2 with 9B and 12B (4.1 to 58 GB in int8, 2.5 to 35 GB in int4).
+"""
+
+from tests.families.cases.case import CONTEXT, variants
+
+CASES = variants(
+    "nemotron_h",
+    {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+        "intermediate_size": 96,
+        "max_position_embeddings": CONTEXT,
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 24,
+        "n_groups": 2,
+        "ssm_state_size": 16,
+        "chunk_size": 8,
+        "time_step_min": 1e-8,  # to which transformers raises the time steps of prompts, but not of single tokens
+    },
+    {
+        "one group": {"n_groups": 1},
+        "mixers side by side": {"layers_block_type": ["full_attention", "linear_attention", "linear_attention", "mlp"]},
+        "biases": {"use_bias": True, "mlp_bias": True},
+        "no bias of convolutions": {"use_conv_bias": False},
+        "multi-head": {"num_key_value_heads": 4},
+        "wide heads": {"head_dim": 24},
+        "width of the convolution": {"conv_kernel": 3},
+        "silu": {"mlp_hidden_act": "silu"},
+        "relu": {"mlp_hidden_act": "relu"},
+        "epsilon": {"layer_norm_epsilon": 0.01},
+        "a single token": {"conv_kernel": 1},
+        "experts": {"layers_block_type": ["linear_attention", "moe", "full_attention"], "n_routed_experts": 4},
+        "mixers with gelu": {"mamba_hidden_act": "gelu"},
+    },
+    {
+        "a single token": {"refused": "conv_kernel = 1: .* at least 2 expected"},
+        "experts": {"refused": "layers with experts are not supported"},
+        "mixers with gelu": {"refused": "mamba_hidden_act: recurrent layers are supported with silu only"},
+    },
+    oracles=(5,),
+)

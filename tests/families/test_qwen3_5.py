@@ -1,0 +1,65 @@
+"""The language model of a Qwen3.5 with vision, and the configs that are refused because nobody can run them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgegen.errors import UnsupportedModelError
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
+from tests.export.bundles import decoded, export_to, runner_of
+from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of, oracle_of
+
+
+@pytest.mark.parametrize("variant", ["base", "untied"])
+def test_the_language_model_inside_is_exported(variant: str, tmp_path: Path) -> None:
+    """Under the names that transformers gives its tensors there, beside those of pictures and of drafts."""
+    case = next(case for case in CASES if str(case) == f"qwen3_5_text: {variant}")
+    alone = checkpoint_of(case, tmp_path / "alone")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    stored = open_safetensors(alone / "model.safetensors")
+    tensors = {name.replace("model.", "model.language_model.", 1): each.read() for name, each in stored.items()}
+    tensors |= {name: np.ones(8, np.float32) for name in ("model.visual.merger.norm.weight", "mtp.norm.weight")}
+    write_safetensors(whole / "model.safetensors", tensors)
+    text = json.loads((alone / "config.json").read_text())
+    config = {
+        "model_type": "qwen3_5",
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "image_token_id": 90,
+        "text_config": {**text, "mtp_num_hidden_layers": 1},
+        "tie_word_embeddings": text["tie_word_embeddings"],
+        "vision_config": {"model_type": "qwen3_5", "depth": 1},
+    }
+    (whole / "config.json").write_text(json.dumps(config))
+    ids = np.random.default_rng(0).integers(0, case.config["vocab_size"], (1, 60))
+    expected = oracle_of(case, alone).logits(ids)[0]
+    bundle = export_to(whole, tmp_path / "bundle")
+    runner = runner_of(bundle)
+    np.testing.assert_allclose(decoded(runner, runner.new_cache(), ids[0].tolist()), expected, rtol=0, atol=1e-3)
+    assert bundle.manifest.model.family == "qwen3_5"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"layer_types": ["linear_attention"] * 32}, "layer_types: at least one layer must have attention"),
+        ({"full_attention_interval": 64}, "layer_types: at least one layer must have attention"),
+        ({"linear_num_key_heads": 3}, "linear_num_key_heads = 3: must divide linear_num_value_heads = 32"),
+        ({"layer_types": ["mamba"] * 32}, "32 entries out of 'linear_attention', 'full_attention' expected"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnsupportedModelError) as caught:
+        QWEN3_5.read_config(changed)
+    assert said in str(caught.value)
+
+
+def test_a_config_without_its_language_model_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="text_config: missing, so the language model is unknown"):
+        QWEN3_5_WITH_VISION.read_config({"model_type": "qwen3_5", "vision_config": {}})
