@@ -109,6 +109,9 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
                 if id(parameter) not in seen:  # not tied
                     seen.add(id(parameter))
                     _randomize(parameter, torch.randn_like(parameter), path, module, model.config)
+        for path, buffer in model.named_buffers():
+            if path.endswith("layer_scalar"):  # trained, though it is no parameter
+                buffer.copy_(torch.rand_like(buffer) + 0.5)
         _spread_logits(model, torch, 3.0)
     model.save_pretrained(str(folder), safe_serialization=True)
     return folder
@@ -140,14 +143,15 @@ def _embedding_scale(config: Any) -> float:
 
 
 def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
-    """Scale the final norm, where there is one with weights; Gemma's stands for 1 + weight."""
+    """Scale the final norm, where there is one with weights; Gemma's, 1 to 3, stands for 1 + weight."""
     outside_layers = [(path, m) for path, m in model.named_modules() if not re.search(r"\d|embed", path)]
     norms = [m for _, m in outside_layers if "Norm" in type(m).__name__]
     if not norms:
         return
     ids = torch.arange(16)[None] % model.config.vocab_size
     factor = deviation / model(ids).logits.std()
-    offset = 1.0 if model.config.model_type.startswith("gemma") else 0.0
+    model_type = model.config.model_type
+    offset = 1.0 if model_type.startswith("gemma") and not model_type.startswith("gemma4") else 0.0
     for parameter in norms[-1].parameters():
         parameter.add_(offset).mul_(factor).sub_(offset)
 

@@ -118,7 +118,7 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
-    kv = 8 * len(config.attention_layers) * config.num_kv_heads * config.head_dim
+    kv = 8 * sum(config.kv_heads_of(i) * config.head_dim_of(i) for i in config.attention_layers)
     parity = kv * WINDOW * WINDOWS + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity
@@ -131,7 +131,8 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     tried = MEASURED_LAYERS * of_layer * (1 if gptq else 3) + 3
     states = 4 * d * (tokens + tried * PROBE_ROWS * length)
     store = _stored_blocks(config) if gptq else 0
-    hessians = 4 * (3 * d * d + (config.num_heads * config.head_dim) ** 2 + config.intermediate_size**2) if gptq else 0
+    widest = max((config.head_dim_of(i) for i in config.attention_layers), default=0)
+    hessians = 4 * (3 * d * d + (config.num_heads * widest) ** 2 + config.intermediate_size**2) if gptq else 0
     return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
 
 

@@ -29,6 +29,7 @@ WINDOWED = [
     ("smollm3", "window"),
     ("gemma2", "base"),
     ("gemma3_text", "base"),
+    ("gemma4_text", "base"),
     ("phi3", "window"),
     ("starcoder2", "base"),
     ("cohere2", "base"),

@@ -73,8 +73,7 @@ class Architecture:
 
 def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """Our tensors of ``config``: (required, optional) names and shapes. Presence decides whether a bias exists."""
-    d, q = config.hidden_size, config.num_heads * config.head_dim
-    kv = config.num_kv_heads * config.head_dim
+    d = config.hidden_size
     embedding = config.embedding_size or d
     matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
     if embedding != d:
@@ -92,8 +91,10 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             matrices |= _delta(f"layers.{i}.delta", d, layer.delta)
             kernels[f"layers.{i}.delta.kernel"] = (layer.delta.convolved, 1, layer.delta.width)
         if layer.attends:
-            matrices |= {f"{attn}.q": (q, d), f"{attn}.k": (kv, d), f"{attn}.v": (kv, d), f"{attn}.o": (d, q)}
-            matrices |= {f"{attn}.gate": (q, d)} if config.gated_attention else {}
+            q, kv = (n * config.head_dim_of(i) for n in (config.num_heads, config.kv_heads_of(i)))
+            rows = {f"{attn}.q": q, f"{attn}.k": kv, f"{attn}.v": kv, f"{attn}.gate": q}
+            matrices |= {name: (rows[name], d) for name in attention_inputs(config, i)}
+            matrices[f"{attn}.o"] = (d, q)
         if not config.has_mlp(i):
             continue
         experts = config.experts_of(i)
@@ -121,6 +122,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
+    if config.layer_scale:
+        required |= {f"layers.{i}.scale": (1,) for i in range(config.num_layers)}
     if config.sinks:
         required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in config.attention_layers}
     biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
@@ -162,7 +165,8 @@ def delta_numbers(layer: int) -> tuple[str, str]:
 
 def attention_inputs(config: DecoderConfig, layer: int) -> tuple[str, ...]:
     """The matrices of attention that take what the layer takes."""
-    return tuple(f"layers.{layer}.attn.{name}" for name in ("q", "k", "v", *(["gate"] * config.gated_attention)))
+    names = ["q", "k"] if config.layers[layer].value_is_key else ["q", "k", "v"]
+    return tuple(f"layers.{layer}.attn.{name}" for name in (*names, *(["gate"] * config.gated_attention)))
 
 
 def delta_inputs(layer: int) -> tuple[str, ...]:
@@ -205,16 +209,17 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     names = ["embed_norm"] if config.embedding_norm else []
     names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
     names += ["final_norm"] if config.final_norm else []
-    norms = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
+    norms: dict[str, tuple[Norm, Shape]] = dict.fromkeys(names, (config.norm, (config.hidden_size,)))
     for i, layer in enumerate(config.layers):
         if layer.mamba and layer.mamba.eps is not None:
             norms[f"layers.{i}.mamba.norm"] = (Norm("rms", layer.mamba.eps), (layer.mamba.inner,))
         if layer.delta:
             norms[f"layers.{i}.delta.norm"] = (Norm("rms", layer.delta.eps), (layer.delta.value_dim,))
     if config.qk_norm:
-        for name, heads in (("q_norm", config.num_heads), ("k_norm", config.num_kv_heads)):
-            shape = _qk_shape(config.qk_norm, heads, config.head_dim)
-            norms |= {f"layers.{i}.attn.{name}": (config.qk_norm.norm, shape) for i in config.attention_layers}
+        for i in config.attention_layers:
+            for name, heads in (("q_norm", config.num_heads), ("k_norm", config.kv_heads_of(i))):
+                shape = _qk_shape(config.qk_norm, heads, config.head_dim_of(i))
+                norms[f"layers.{i}.attn.{name}"] = (config.qk_norm.norm, shape)
     return norms
 
 

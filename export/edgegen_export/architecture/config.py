@@ -192,6 +192,8 @@ class Layer:
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
     position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``,
     ``delta``: instead of attention, or beside it, None where there is attention only; ``mlp_only``: with none of them.
+    ``head_dim``, ``kv_heads``: where they differ from the model's. ``value_is_key``: values are what the key projection
+    gives, before its norm and rotation.
     """
 
     scale: float
@@ -201,6 +203,9 @@ class Layer:
     mamba: Mamba2 | None = None
     delta: GatedDeltaNet | None = None
     mlp_only: bool = False
+    head_dim: int | None = None
+    kv_heads: int | None = None
+    value_is_key: bool = False
 
     @property
     def attends(self) -> bool:
@@ -228,6 +233,8 @@ class DecoderConfig:
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
     ``experts``: layers have several MLPs, all gated with SiLU, but for those that are listed as dense.
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
+    ``value_norm``: each head of the values is divided by its root mean square, with the epsilon of ``norm``.
+    ``layer_scale``: what a layer gives, with the residual stream, is multiplied with a trained number.
     ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
@@ -251,6 +258,8 @@ class DecoderConfig:
     block: Block = "sequential"
     positions: LearnedPositions | Alibi | None = None
     qk_norm: QKNorm | None = None
+    value_norm: bool = False
+    layer_scale: bool = False
     query_scale: QueryScale | None = None
     embedding_size: int | None = None
     embedding_norm: bool = False
@@ -277,6 +286,14 @@ class DecoderConfig:
     def has_mlp(self, layer: int) -> bool:
         """Whether a layer has an MLP, or experts: all have but those of a ``single`` block with something else."""
         return self.block != "single" or self.layers[layer].mlp_only
+
+    def head_dim_of(self, layer: int) -> int:
+        """The size of a layer's heads."""
+        return self.layers[layer].head_dim or self.head_dim
+
+    def kv_heads_of(self, layer: int) -> int:
+        """The number of a layer's key and value heads."""
+        return self.layers[layer].kv_heads or self.num_kv_heads
 
     def experts_of(self, layer: int) -> Experts | None:
         """The experts of a layer; None where it has a plain MLP."""

@@ -64,7 +64,15 @@ class LongRope:
     attention_factor: float
 
 
-Scaling = Linear | DynamicNtk | Yarn | Llama3 | LongRope
+@dataclass(frozen=True, slots=True)
+class Proportional:
+    """Only the first ``pairs`` pairs turn, with the frequencies of a head whose pairs all do, divided by ``factor``."""
+
+    pairs: int
+    factor: float
+
+
+Scaling = Linear | DynamicNtk | Yarn | Llama3 | LongRope | Proportional
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,9 @@ class Rope:
                 return _yarn(self.theta, self.dim, self.scaling)
             case Llama3():
                 return _llama3(_plain(self.theta, self.dim), self.scaling)
+            case Proportional(pairs, factor):
+                turning = np.arange(self.dim // 2) < pairs
+                return np.where(turning, _plain(self.theta, self.dim) / np.float32(factor), np.float32(0))
             case LongRope(short, long, original):
                 factors = np.array(long if context > original else short, np.float32)
                 return np.float32(1) / (factors * _powers(self.theta, self.dim))

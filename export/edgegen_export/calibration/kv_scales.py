@@ -83,7 +83,7 @@ def kv_scales(
 def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTensor], layer: int) -> Array:
     """What each channel of a rotated key is multiplied with, [head_dim]."""
     if config.qk_norm is None or not config.qk_norm.after_rotation:
-        return np.ones(config.head_dim, np.float32)
+        return np.ones(config.head_dim_of(layer), np.float32)
     weight = tensors[f"layers.{layer}.attn.k_norm.weight"].read()
     return np.where(weight == 0, np.float32(1), weight)
 

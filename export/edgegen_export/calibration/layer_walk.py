@@ -256,18 +256,18 @@ def _keys_for_int8(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs]
 ) -> dict[str, LazyTensor]:
     """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
-    attn, dim, rope = f"layers.{layer}.attn", config.head_dim, config.layers[layer].rope
+    attn, dim, rope = f"layers.{layer}.attn", config.head_dim_of(layer), config.layers[layer].rope
     if rope is None or config.qk_norm or config.clip_qkv is not None:
         return {}
     x = np.concatenate(inputs[fused_name(attention_inputs(config, layer))].samples)
-    heads, made = {"q": config.num_heads, "k": config.num_kv_heads}, dict[str, Floats]()
+    heads, made = {"q": config.num_heads, "k": config.kv_heads_of(layer)}, dict[str, Floats]()
     for name, count in heads.items():
         bias = tensors.get(f"{attn}.{name}.bias")
         rows = x @ tensors[f"{attn}.{name}.weight"].read().T + (0 if bias is None else bias.read())
         made[name] = rows.reshape(len(x), count, dim)[..., : rope.dim]
     angles, changed = best_angles(made["q"], made["k"], rope, config.max_positions), dict[str, LazyTensor]()
     for name, count in heads.items() if angles.any() else ():
-        of_heads = np.repeat(angles, count // config.num_kv_heads, axis=0)
+        of_heads = np.repeat(angles, count // heads["k"], axis=0)
         for tensor in (f"{attn}.{name}.weight", f"{attn}.{name}.bias"):
             if tensor in tensors:
                 changed[tensor] = turned_rows(tensors[tensor], of_heads, rope, dim)

@@ -38,7 +38,7 @@ _REASONS: dict[str, str] = {
     _LATENT: "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite longcat_flash minicpm3 youtu",
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3_vl_text",
     _SEES: """
-        dots3_note emu3 fuyu gemma3n gemma4 gemma4_unified git got_ocr2 idefics3 llama4 llava llava_next mllama
+        dots3_note emu3 fuyu gemma3n gemma4_unified git got_ocr2 idefics3 llama4 llava llava_next mllama
         moss_transcribe_diarize paligemma phi4_multimodal qwen2_5_vl qwen2_vl qwen3_vl smolvlm
     """,
     _SPEAKS: "moshi musicgen musicgen_melody",
@@ -47,7 +47,7 @@ _REASONS: dict[str, str] = {
         hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash
         minimax_m2 phimoe solar_open
     """,
-    _SHARED: "gemma3n_text gemma4_text gemma4_unified_text",
+    _SHARED: "gemma3n_text gemma4_unified_text",
     _DRAFT: "gemma4_assistant gemma4_unified_assistant",
     "its attention is the difference of two, which no operator on the CPU computes": "diffllama",
     "its layers run several times for each token, with keys and values of each time": "hrm_text",

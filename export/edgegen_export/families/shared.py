@@ -10,7 +10,16 @@ import numpy as np
 from edgegen.errors import did_you_mean
 from edgegen_export.architecture.config import Activation, DecoderConfig, Layer, Norm
 from edgegen_export.architecture.config_reader import ConfigReader, every
-from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Scaling, Yarn
+from edgegen_export.architecture.rope import (
+    DynamicNtk,
+    Linear,
+    Llama3,
+    LongRope,
+    Proportional,
+    Rope,
+    Scaling,
+    Yarn,
+)
 from edgegen_export.architecture.tensor_layouts import Interleaved
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -61,9 +70,13 @@ def read_rope(
     partial_key: str = "partial_rotary_factor",
     interleaved: bool = False,
     layer_type: str = "full_attention",
+    proportional: bool = False,
 ) -> Rope:
     """RoPE as ``rope_theta`` and ``rope_scaling`` describe it, or as ``rope_parameters``, which replaces both in newer
-    files, in some families per ``layer_type``. ``rope_scaling`` applies to full attention only."""
+    files, in some families per ``layer_type``. ``rope_scaling`` applies to full attention only.
+
+    ``proportional``: the family knows the scaling of that name.
+    """
     theta, partial = read.optional(theta_key, float), read.optional(partial_key, float)
     inner = _rope_settings(read, layer_type)
     if inner is not None:
@@ -82,7 +95,10 @@ def read_rope(
         if read.sound("head_dim"):
             read.problem(f"{partial_key} = {partial}: it rotates {dim} of {head_dim} values of a head", "head_dim")
         dim = head_dim
-    scaling = _read_scaling(read, inner, dim, positions) if inner else None
+    if inner and proportional and inner.optional("rope_type", str) == "proportional":
+        scaling, dim = Proportional(dim // 2, inner.number("factor", 1.0, least=1)), head_dim
+    else:
+        scaling = _read_scaling(read, inner, dim, positions) if inner else None
     return Rope(theta if theta and theta > 1 else 10000.0, dim, interleaved, scaling)
 
 

@@ -4,13 +4,13 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.architecture import attention_inputs
-from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, QKNorm
+from edgegen_export.architecture.config import Alibi, DecoderConfig, QKNorm
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
 from edgegen_export.graph.matrices import linear
@@ -62,15 +62,15 @@ def attention(
     packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
     gate = NONE
     if config.gated_attention:
-        width = config.num_heads * config.head_dim
-        widths = g.axes(width + 2 * config.num_kv_heads * config.head_dim, width)
+        queries, *others = _widths(config, layer)
+        widths = g.axes(queries + sum(others), queries)
         packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
     if config.clip_qkv is not None:
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
-    fused_rotation = _rotates_inside(config, own)
-    if config.qk_norm or step.query_scale or (own.rope and not fused_rotation):
-        query, key, value = _prepared(g, params, config, module, own, packed, step)
+    fused_rotation = _rotates_inside(config, layer)
+    if config.qk_norm or config.value_norm or own.value_is_key or step.query_scale or (own.rope and not fused_rotation):
+        query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
         query, key, value = packed, NONE, NONE
     cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
@@ -93,7 +93,7 @@ def attention(
         domain="com.microsoft",
         attributes={
             "num_heads": config.num_heads,
-            "kv_num_heads": config.num_kv_heads,
+            "kv_num_heads": cache.kv_heads,
             "scale": own.scale,
             **({"local_window_size": own.window} if own.window else {}),
             **({"softcap": config.attention_softcap} if config.attention_softcap else {}),
@@ -114,38 +114,50 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
     return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
-def _rotates_inside(config: DecoderConfig, layer: Layer) -> bool:
-    rope, normed_later = layer.rope, config.qk_norm is not None and config.qk_norm.after_rotation
-    fits = rope is not None and config.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+def _rotates_inside(config: DecoderConfig, layer: int) -> bool:
+    rope, normed_later = config.layers[layer].rope, config.qk_norm is not None and config.qk_norm.after_rotation
+    fits = rope is not None and config.head_dim_of(layer) % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
     return fits and not normed_later
+
+
+def _widths(config: DecoderConfig, layer: int) -> list[int]:
+    """The widths of queries and keys, and of values where they have a projection of their own."""
+    groups = config.kv_heads_of(layer)
+    counts = (config.num_heads, groups) if config.layers[layer].value_is_key else (config.num_heads, groups, groups)
+    return [count * config.head_dim_of(layer) for count in counts]
 
 
 def _prepared(
     g: GraphBuilder,
     params: Parameters,
     config: DecoderConfig,
-    module: str,
-    layer: Layer,
+    layer: int,
     packed: Value,
     step: StepInputs,
 ) -> tuple[Value, Value, Value]:
-    """Query, key and value, each [b, t, heads · head_dim], with QK norm and query scale, and with RoPE if the attention
-    operator cannot apply it."""
-    heads = {"q": config.num_heads, "k": config.num_kv_heads}
-    widths = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
-    query, key, value = g.node("Split", [packed, g.axes(*widths)], 3, attributes={"axis": 2})
+    """Query, key and value, each [b, t, heads · head_dim], with their norms and query scale, and with RoPE if the
+    attention operator cannot apply it."""
+    module, own, head_dim = f"layers.{layer}.attn", config.layers[layer], config.head_dim_of(layer)
+    heads = {"q": config.num_heads, "k": config.kv_heads_of(layer)}
+    widths = _widths(config, layer)
+    query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
+    value = others[0] if others else key
+    if config.value_norm:
+        split = g.op.Reshape(value, g.axes(0, 0, heads["k"], head_dim))
+        plain = norm_operator(g, replace(config.norm, kind="rms"), split, g.constant(np.ones(head_dim, np.float32)))
+        value = g.op.Reshape(plain, g.axes(0, 0, heads["k"] * head_dim))
 
     def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
         if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:
             return x
-        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], config.head_dim)
+        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
 
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
-        if layer.rope and not _rotates_inside(config, layer):
-            cos, sin = step.rotary[layer.rope]
-            partial = {"rotary_embedding_dim": layer.rope.dim} if layer.rope.dim != config.head_dim else {}
-            interleaved = int(layer.rope.interleaved)
+        if own.rope and not _rotates_inside(config, layer):
+            cos, sin = step.rotary[own.rope]
+            partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != head_dim else {}
+            interleaved = int(own.rope.interleaved)
             x = g.ms.RotaryEmbedding(
                 x, step.positions, cos, sin, num_heads=heads[name], interleaved=interleaved, **partial
             )

@@ -45,7 +45,7 @@ def decoder_block(
     """A decoder layer, by kind of block:
 
     - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``
-    - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``
+    - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then ``x *= scale`` where there is one
     - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
     - ``norm_after_sum``: ``x = norm(x + attn(x)); x = norm(x + mlp(x))``
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
@@ -91,7 +91,10 @@ def decoder_block(
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
                 x, residual = norm(g, params, config, Stream(residual, post), f"{name}.mlp_norm")
-                return Stream(residual, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+                stream = Stream(residual, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+                if config.layer_scale:
+                    return Stream(g.op.Mul(added(g, stream), g.weight(params.vector(f"{name}.scale"))))
+                return stream
             case "post_norm":
                 x = added(g, stream)
                 x = added(g, Stream(x, _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")))

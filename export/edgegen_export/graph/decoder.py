@@ -37,8 +37,8 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
         layers=tuple(
             KVLayer(
                 cache_class=name,
-                kv_heads=config.num_kv_heads,
-                head_dim=config.head_dim,
+                kv_heads=config.kv_heads_of(i),
+                head_dim=config.head_dim_of(i),
                 past_key=f"past_key_values.{i}.key",
                 past_value=f"past_key_values.{i}.value",
                 present_key=f"present.{i}.key",

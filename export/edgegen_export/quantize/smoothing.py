@@ -46,8 +46,10 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
         pairs.append(Pair(f"{mamba}.norm", (f"{mamba}.out",)))
     if kind.delta:
         pairs.append(Pair(f"{delta}.norm", (f"{delta}.out",)))
-    if kind.attends and config.clip_qkv is None:  # attention is linear in its values
-        pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), config.num_heads // config.num_kv_heads, config.head_dim))
+    if kind.attends and config.clip_qkv is None and not (config.value_norm or kind.value_is_key):
+        # Attention is linear in its values.
+        group = config.num_heads // config.kv_heads_of(layer)
+        pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), group, config.head_dim_of(layer)))
     experts = config.experts_of(layer)
     if (
         config.has_mlp(layer) and not experts and (config.gated or config.activation == "relu")

@@ -1,0 +1,159 @@
+"""Gemma 4's dense text models: Gemma 3 with larger heads and keys as values in layers of full attention, normalized
+values and a factor of every layer. Of a Gemma 4 with vision and audio, the language model is exported."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.gemma import SANDWICH_TENSORS
+from edgegen_export.families.llama import LLAMA_PREFIXES
+from edgegen_export.families.shared import (
+    ACTIVATIONS,
+    QK_NORM,
+    contexts,
+    read_rope,
+    read_window,
+    read_window_pattern,
+    sliding,
+)
+
+
+def read_gemma4(read: ConfigReader) -> DecoderConfig:
+    """``Gemma4TextConfig``."""
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
+    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
+    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
+    positions, count = read.positive("max_position_embeddings"), read.count("num_hidden_layers")
+    windowed = [*read_window_pattern(read, count, period=6)]
+    windowed[-1] = False  # as the config class corrects it
+    keys_as_values = read.flag("attention_k_eq_v")
+    sizes = _sizes_of_full_layers(read, windowed, heads, (head_dim, kv_heads), keys_as_values)
+
+    local = read_rope(read, head_dim, positions, layer_type="sliding_attention")
+    layers: list[Layer] = []
+    for has_window, (size, groups) in zip(windowed, sizes, strict=True):
+        rope = local
+        if not has_window:
+            rope = read_rope(read, size, positions, proportional=True)
+        own_size, own_groups = size if size != head_dim else None, groups if groups != kv_heads else None
+        is_key = keys_as_values and not has_window
+        layers.append(Layer(1.0, rope=rope, head_dim=own_size, kv_heads=own_groups, value_is_key=is_key))
+    default_context, longest_context = contexts(None, positions)
+    norm = Norm("rms", read.number("rms_norm_eps", least=0))
+    read.ignore("attention_bias")  # the checkpoint's tensors show it
+    _refuse(read)
+    config = DecoderConfig(
+        layers=tuple(layers),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=read.positive("intermediate_size"),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=default_context,
+        longest_context=longest_context,
+        norm=norm,
+        activation=read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
+        tied_head=read.flag("tie_word_embeddings"),
+        gated=True,
+        block="sandwich",
+        qk_norm=QKNorm(norm, over="head"),
+        value_norm=True,
+        layer_scale=True,
+        logit_softcap=read.limit("final_logit_softcapping"),
+        embedding_multiplier=hidden**0.5,
+    )
+    return sliding(config, read_window(read), windowed)
+
+
+def _sizes_of_full_layers(
+    read: ConfigReader, windowed: list[bool], heads: int, plain: tuple[int, int], keys_as_values: bool
+) -> list[tuple[int, int]]:
+    """(head size, key heads) of each layer: by ``per_layer_config``, which newer files have, or by
+    ``global_head_dim`` and, where keys are values too, ``num_global_key_value_heads``."""
+    listed = read.has("per_layer_config")  # empty where all layers are alike
+    by_layer = read.inner("per_layer_config")
+    global_size = read.positive("global_head_dim", 512)
+    global_heads = read.optional("num_global_key_value_heads", int)
+    result = [plain] * len(windowed)
+    for i, has_window in enumerate(windowed):
+        if listed:
+            size, groups = plain
+            if by_layer is not None and (own := by_layer.inner(str(i))) is not None:
+                size, groups = own.positive("head_dim", size), own.positive("num_key_value_heads", groups)
+        elif has_window:
+            continue
+        else:
+            size, groups = global_size, (keys_as_values and global_heads) or plain[1]
+        if groups < 1 or heads % groups:
+            read.problem(f"{groups} key heads of layer {i}: they must divide num_attention_heads = {heads}")
+            groups = heads
+        result[i] = (read.head_dim(heads, size, 0, "hidden_size", "num_attention_heads"), groups)
+    return result
+
+
+def _refuse(read: ConfigReader) -> None:
+    """Record what other models of this type have."""
+    read.refuse("num_kv_shared_layers", (0,), "layers that share keys and values are not supported")
+    if read.get("hidden_size_per_layer_input", int, 0):
+        width = read.get("hidden_size_per_layer_input", int, 0)
+        read.problem(f"hidden_size_per_layer_input = {width}: embeddings of each layer are not supported")
+    read.refuse("enable_moe_block", (False,), "a mixture of experts beside the MLP is not supported")
+    read.refuse("use_bidirectional_attention", ("vision",), "attention to later positions is not causal")
+    read.ignore("num_kv_shared_layers", "enable_moe_block", "use_bidirectional_attention")
+    # Sizes of what is refused above.
+    read.ignore("vocab_size_per_layer_input", "use_double_wide_mlp")
+    read.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
+
+
+def read_gemma4_with_vision(read: ConfigReader) -> DecoderConfig:
+    """``Gemma4Config``: reads the language model's config in ``text_config``; what is seen and heard is ignored."""
+    read.ignore("vision_config", "audio_config", "vision_soft_tokens_per_image")
+    read.ignore("boi_token_id", "eoi_token_id", "image_token_id", "video_token_id")
+    read.ignore("audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index")
+    config = read_gemma4(read.inner("text_config", GEMMA4_DEFAULTS) or ConfigReader({}, GEMMA4_DEFAULTS))
+    read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
+    return config
+
+
+GEMMA4_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 262144,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    },
+}
+
+GEMMA4_TENSORS = {**SANDWICH_TENSORS, **QK_NORM, "layers.{i}.scale": "layers.{i}.layer_scalar"}
+
+GEMMA4 = Architecture(
+    model_types=("gemma4_text",),
+    classes=("Gemma4ForCausalLM",),
+    read=read_gemma4,
+    tensors=GEMMA4_TENSORS,
+    defaults=GEMMA4_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+)
+
+GEMMA4_WITH_VISION = Architecture(
+    model_types=("gemma4",),
+    classes=("Gemma4ForConditionalGeneration",),
+    read=read_gemma4_with_vision,
+    tensors=GEMMA4_TENSORS,
+    prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
+    ignored=(r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",),
+)

@@ -1,0 +1,70 @@
+"""Gemma 4, dense: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
+
+Published: 31B (32 GB in int8, 19 GB in int4). E2B and E4B share keys and values between layers: refused.
+"""
+
+from tests.families.cases.case import CONTEXT, variants
+
+_SLIDING = {"rope_type": "default", "rope_theta": 100.0}
+_FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0}
+
+CASES = variants(
+    "gemma4_text",
+    {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_global_key_value_heads": 1,
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "attention_k_eq_v": True,
+        "num_hidden_layers": 4,
+        "intermediate_size": 96,
+        "max_position_embeddings": CONTEXT,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "hidden_size_per_layer_input": 0,
+        "rope_parameters": {"sliding_attention": _SLIDING, "full_attention": _FULL},
+        "pad_token_id": 1,
+    },
+    {
+        "pattern of 6": {"layer_types": None, "num_hidden_layers": 6},
+        "last layer with a window": {"layer_types": ["full_attention", "sliding_attention"] * 2},
+        "values of their own": {"attention_k_eq_v": False},
+        "heads of one size": {"global_head_dim": 16, "num_global_key_value_heads": 2},
+        "heads of 24": {"head_dim": 24, "global_head_dim": 24},
+        "all pairs turn": {
+            "rope_parameters": {
+                "sliding_attention": _SLIDING,
+                "full_attention": {**_FULL, "partial_rotary_factor": 1.0},
+            }
+        },
+        "slower rotation": {
+            "rope_parameters": {"sliding_attention": _SLIDING, "full_attention": {**_FULL, "factor": 8.0}}
+        },
+        "plain rotation": {"rope_parameters": {"sliding_attention": _SLIDING, "full_attention": _SLIDING}},
+        "capped logits": {"final_logit_softcapping": 6.0},
+        "attention bias": {"attention_bias": True},
+        "untied": {"tie_word_embeddings": False},
+        "gelu": {"hidden_activation": "gelu"},
+        "epsilon": {"rms_norm_eps": 1e-2},
+        "bidirectional in images": {"use_bidirectional_attention": "vision"},
+        "bidirectional": {"use_bidirectional_attention": "all"},
+        "shared keys and values": {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8},
+        "embeddings of layers": {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96},
+        "experts": {
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+    },
+    {
+        "bidirectional in images": {"inert": "text is causal either way"},
+        "bidirectional": {"refused": "use_bidirectional_attention"},
+        "shared keys and values": {"refused": "num_kv_shared_layers"},
+        "embeddings of layers": {"refused": "hidden_size_per_layer_input"},
+        "experts": {"refused": "enable_moe_block"},
+    },
+    oracles=(5,),
+)
