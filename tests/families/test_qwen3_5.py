@@ -51,6 +51,8 @@ def test_the_language_model_inside_is_exported(variant: str, tmp_path: Path) -> 
         ({"layer_types": ["linear_attention"] * 32}, "layer_types: at least one layer must have attention"),
         ({"full_attention_interval": 64}, "layer_types: at least one layer must have attention"),
         ({"linear_num_key_heads": 3}, "linear_num_key_heads = 3: must divide linear_num_value_heads = 32"),
+        ({"attn_output_gate": False}, "attention without a gate is not supported"),
+        ({"output_gate_type": "sigmoid"}, "gated delta nets have a gate of SiLU"),
         ({"layer_types": ["mamba"] * 32}, "32 entries out of 'linear_attention', 'full_attention' expected"),
     ],
 )

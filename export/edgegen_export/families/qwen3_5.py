@@ -36,7 +36,9 @@ def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
         rope.ignore("mrope_section", "mrope_interleaved")
     config = read_llama(read)
     read.ignore("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mlp_only_layers")  # of drafts; of experts
-    read.ignore("attn_output_gate", "output_gate_type", "mamba_ssm_dtype")  # the tensors show it, or it is one type
+    read.refuse("attn_output_gate", (True,), "attention without a gate is not supported")
+    read.refuse("output_gate_type", ("swish", "silu"), "gated delta nets have a gate of SiLU")
+    read.ignore("mamba_ssm_dtype")  # states are float32
     config = replace(config, norm=replace(config.norm, offset=1.0), gated_attention=True)
     recurrent = read.per_layer("layer_types", _KINDS, config.num_layers)
     interval = read.positive("full_attention_interval")
