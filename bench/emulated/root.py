@@ -21,7 +21,7 @@ COMMANDS = Path(__file__).with_name("commands.py")
 COMPILER = "aarch64-linux-gnu-gcc"
 
 DEBIAN_PACKAGES = ("python3", "libgomp1", "libstdc++6")
-SAME_AS_HERE = ("numpy", "onnxruntime", "tokenizers")
+SAME_AS_HERE = ("numpy", "onnxruntime")
 """Whose versions are those of this machine: the rest is as the package's own bounds have it."""
 GLIBC = ("2_34", "2_31", "2_28", "2_27", "2_26", "2_24", "2_17")
 
