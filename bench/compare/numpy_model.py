@@ -84,6 +84,15 @@ class RotaryModel(NumpyModel, Generic[S]):
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1, dtype=np.float32)
 
+    def _attended(self, q: Array, k: Array, v: Array, output: str) -> Array:
+        """Attention of rotated q and k over v, each [heads, t, head_dim], through the matrix `output`."""
+        group = self._shape.heads // self._shape.kv_heads
+        rotated = self._rotate(q), self._rotate(k).repeat(group, 0)
+        return self._linear(_attend(*rotated, v.repeat(group, 0)), output)
+
+    def _mlp(self, x: Array, gate: str, up: str, down: str) -> Array:
+        return self._linear(_silu(self._linear(x, gate)) * self._linear(x, up), down)
+
     def _linear(self, x: Array, name: str) -> Array:
         return x @ self._tensors[f"{name}.weight"].T + self._tensors.get(f"{name}.bias", np.float32(0))
 
@@ -101,12 +110,9 @@ class Llama(RotaryModel[LlamaShape]):
             layer = f"model.layers.{i}"
             normed = self._norm(x, f"{layer}.input_layernorm")
             q, k, v = (self._heads(normed, f"{layer}.self_attn.{name}_proj") for name in "qkv")
-            group = self._shape.heads // self._shape.kv_heads
-            attended = _attend(self._rotate(q), self._rotate(k).repeat(group, 0), v.repeat(group, 0))
-            x = x + self._linear(attended, f"{layer}.self_attn.o_proj")
+            x = x + self._attended(q, k, v, f"{layer}.self_attn.o_proj")
             normed = self._norm(x, f"{layer}.post_attention_layernorm")
-            gate, up = (self._linear(normed, f"{layer}.mlp.{name}_proj") for name in ("gate", "up"))
-            x = x + self._linear(_silu(gate) * up, f"{layer}.mlp.down_proj")
+            x = x + self._mlp(normed, *(f"{layer}.mlp.{name}_proj" for name in ("gate", "up", "down")))
         return self._tensors["model.embed_tokens.weight"] @ self._norm(x[-1], "model.norm")
 
 
@@ -120,15 +126,13 @@ class Lfm2(RotaryModel[Lfm2Shape]):
             normed = self._norm(x, f"{layer}.operator_norm")
             x = x + (self._attention if i in self._shape.attending else self._convolution)(normed, layer)
             normed = self._norm(x, f"{layer}.ffn_norm")
-            gate, up = (self._linear(normed, f"{layer}.feed_forward.{name}") for name in ("w1", "w3"))
-            x = x + self._linear(_silu(gate) * up, f"{layer}.feed_forward.w2")
+            x = x + self._mlp(normed, *(f"{layer}.feed_forward.{name}" for name in ("w1", "w3", "w2")))
         return self._tensors["model.embed_tokens.weight"] @ self._norm(x[-1], "model.embedding_norm")
 
     def _attention(self, x: Array, layer: str) -> Array:
         q, k, v = (self._heads(x, f"{layer}.self_attn.{name}_proj") for name in "qkv")
-        q, k = (self._rotate(self._norm(h, f"{layer}.self_attn.{n}_layernorm")) for h, n in ((q, "q"), (k, "k")))
-        group = self._shape.heads // self._shape.kv_heads
-        return self._linear(_attend(q, k.repeat(group, 0), v.repeat(group, 0)), f"{layer}.self_attn.out_proj")
+        q, k = (self._norm(heads, f"{layer}.self_attn.{name}_layernorm") for heads, name in ((q, "q"), (k, "k")))
+        return self._attended(q, k, v, f"{layer}.self_attn.out_proj")
 
     def _convolution(self, x: Array, layer: str) -> Array:
         before, after, inputs = np.split(self._linear(x, f"{layer}.conv.in_proj"), 3, axis=-1)

@@ -1,7 +1,7 @@
 """The model shapes of the comparison, and reading a shape back from a checkpoint."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,14 +10,55 @@ from bench.compare.checkpoints import Shape, Sizes
 
 
 @dataclass(frozen=True)
-class LlamaShape:
-    """The sizes of a Llama or a Qwen2 (with QKV biases), both with a tied head."""
+class GroupedShape:
+    """The sizes that models with grouped-query attention and a gated MLP share."""
 
     layers: int
     width: int
     heads: int
     kv_heads: int
     inner: int
+
+    @staticmethod
+    def sizes_in(config: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
+        """The fields, from what `config.json` says."""
+        return (
+            config["num_hidden_layers"],
+            config["hidden_size"],
+            config["num_attention_heads"],
+            config["num_key_value_heads"],
+            config["intermediate_size"],
+        )
+
+    def said_sizes(self) -> dict[str, int]:
+        """The fields, as `config.json` says them."""
+        return {
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "intermediate_size": self.inner,
+        }
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def attention_weights(self) -> int:
+        """Matrix weights of the attention of one layer."""
+        return 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
+
+    @property
+    def mlp_weights(self) -> int:
+        """Matrix weights of the MLP of one layer."""
+        return 3 * self.width * self.inner
+
+
+@dataclass(frozen=True)
+class LlamaShape(GroupedShape):
+    """The sizes of a Llama or a Qwen2 (with QKV biases), both with a tied head."""
+
     vocab: int
     context: int
     model_type: Literal["llama", "qwen2"] = "llama"
@@ -28,11 +69,7 @@ class LlamaShape:
     def read(cls, folder: Path) -> "LlamaShape":
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return cls(
-            config["num_hidden_layers"],
-            config["hidden_size"],
-            config["num_attention_heads"],
-            config["num_key_value_heads"],
-            config["intermediate_size"],
+            *cls.sizes_in(config),
             config["vocab_size"],
             config["max_position_embeddings"],
             config["model_type"],
@@ -41,14 +78,9 @@ class LlamaShape:
         )
 
     @property
-    def head_dim(self) -> int:
-        return self.width // self.heads
-
-    @property
     def weights_per_token(self) -> int:
         """Matrix weights that one decode step has to read, the tied head included."""
-        attention = 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
-        return self.layers * (attention + 3 * self.width * self.inner) + self.vocab * self.width
+        return self.layers * (self.attention_weights + self.mlp_weights) + self.vocab * self.width
 
     @property
     def tokenizer_class(self) -> str:
@@ -79,25 +111,16 @@ class LlamaShape:
             "hidden_act": "silu",
             "rms_norm_eps": self.eps,
             "rope_theta": self.rope_theta,
-            "num_hidden_layers": self.layers,
-            "hidden_size": self.width,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "intermediate_size": self.inner,
+            **self.said_sizes(),
             "max_position_embeddings": self.context,
             "tie_word_embeddings": True,
         }
 
 
 @dataclass(frozen=True)
-class Lfm2Shape:
+class Lfm2Shape(GroupedShape):
     """The sizes of an LFM2 with a tied head: short convolutions in all layers but those of `attending`."""
 
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    inner: int
     attending: tuple[int, ...] = (2, 5, 8, 10, 12, 14)
     vocab: int = 65536
     context: int = 128000
@@ -110,11 +133,7 @@ class Lfm2Shape:
     def read(cls, folder: Path) -> "Lfm2Shape":
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return cls(
-            config["num_hidden_layers"],
-            config["hidden_size"],
-            config["num_attention_heads"],
-            config["num_key_value_heads"],
-            config["intermediate_size"],
+            *cls.sizes_in(config),
             tuple(i for i, kind in enumerate(config["layer_types"]) if kind == "full_attention"),
             config["vocab_size"],
             config["max_position_embeddings"],
@@ -124,16 +143,11 @@ class Lfm2Shape:
         )
 
     @property
-    def head_dim(self) -> int:
-        return self.width // self.heads
-
-    @property
     def weights_per_token(self) -> int:
         """Matrix weights that one decode step has to read, the tied head included."""
-        attention = 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
         convolutions = 4 * self.width**2 * (self.layers - len(self.attending))
-        rest = self.layers * 3 * self.width * self.inner + self.vocab * self.width
-        return len(self.attending) * attention + convolutions + rest
+        rest = self.layers * self.mlp_weights + self.vocab * self.width
+        return len(self.attending) * self.attention_weights + convolutions + rest
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes; matrices are [out, in]."""
@@ -163,11 +177,7 @@ class Lfm2Shape:
             "model_type": "lfm2",
             "norm_eps": self.eps,
             "rope_theta": self.rope_theta,
-            "num_hidden_layers": self.layers,
-            "hidden_size": self.width,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "intermediate_size": self.inner,
+            **self.said_sizes(),
             "block_auto_adjust_ff_dim": False,
             "layer_types": kinds,
             "conv_L_cache": self.kernel,

@@ -118,9 +118,10 @@ class FixedStates:
             return
         kept, at = self._kept[slot], self._at[slot]
         known = kept.get(at)
-        new = _Checkpoint(
-            self._copy(slot) if known is None else known.states, sought or (known and known.sought) is True
-        )
+        if known is None:
+            new = _Checkpoint(self._copy(slot), sought)
+        else:
+            new = _Checkpoint(known.states, sought or known.sought)
         kept = {**kept, at: new}
         if len(kept) > self._most:
             *places, last = sorted(kept)

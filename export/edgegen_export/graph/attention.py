@@ -15,7 +15,7 @@ from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.stream import Stream, norm_operator, normalized
+from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator, normalized
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
@@ -143,9 +143,7 @@ def _prepared(
     query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
     value = others[0] if others else key
     if config.value_norm:
-        split = g.op.Reshape(value, g.axes(0, 0, heads["k"], head_dim))
-        plain = norm_operator(g, replace(config.norm, kind="rms"), split, g.constant(np.ones(head_dim, np.float32)))
-        value = g.op.Reshape(plain, g.axes(0, 0, heads["k"] * head_dim))
+        value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
 
     def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
         if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:

@@ -15,7 +15,7 @@ from edgegen_export.graph.mamba2 import negative_softplus, silu, split
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.short_conv import convolved
-from edgegen_export.graph.stream import Stream, norm_operator
+from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 _TINY = 1e-6
 """Added to the square of a length that is divided by, as transformers does."""
@@ -63,9 +63,8 @@ def gated_delta_net(
         },
     )
     g.output(delta.present, present, "float32", shape)
-    heads = g.op.Reshape(read, g.axes(0, 0, net.value_heads, net.value_dim))
-    even = norm_operator(g, Norm("rms", net.eps), heads, g.constant(np.ones(net.value_dim, np.float32)))
-    y = g.op.Mul(g.op.Reshape(even, g.axes(0, 0, net.values)), g.weight(params.vector(f"{module}.norm.weight")))
+    even = norm_of_groups(g, Norm("rms", net.eps), read, net.value_heads, net.value_dim)
+    y = g.op.Mul(even, g.weight(params.vector(f"{module}.norm.weight")))
     y = g.op.Mul(y, silu(g, z))
     return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
 

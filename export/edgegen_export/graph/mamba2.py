@@ -16,7 +16,7 @@ from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.short_conv import convolved
-from edgegen_export.graph.stream import Stream, norm_operator
+from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 
 def mamba2(
@@ -84,7 +84,4 @@ def _normalized(g: GraphBuilder, params: Parameters, mixer: Mamba2, norm: Norm, 
     weight = g.weight(params.vector(f"{module}.weight"))
     if mixer.groups == 1:
         return norm_operator(g, norm, x, weight)
-    size = mixer.inner // mixer.groups
-    grouped = g.op.Reshape(x, g.axes(0, 0, mixer.groups, size))
-    even = norm_operator(g, norm, grouped, g.constant(np.ones(size, np.float32)))
-    return g.op.Mul(g.op.Reshape(even, g.axes(0, 0, mixer.inner)), weight)
+    return g.op.Mul(norm_of_groups(g, norm, x, mixer.groups, mixer.inner // mixer.groups), weight)

@@ -5,6 +5,8 @@ Shapes: b rows (batch), t new tokens per row, d hidden size.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgegen_export.architecture.config import DecoderConfig, Norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value
 from edgegen_export.graph.parameters import Parameters
@@ -55,6 +57,13 @@ def normalized(g: GraphBuilder, params: Parameters, norm: Norm, x: Value, module
     bias = params.bias(module)
     weight = g.weight(params.vector(f"{module}.weight"))
     return norm_operator(g, norm, x, weight, *([g.weight(bias)] if bias else []))
+
+
+def norm_of_groups(g: GraphBuilder, norm: Norm, x: Value, groups: int, size: int) -> Value:
+    """Each of the ``groups`` of ``size`` channels of x [b, t, groups · size] normalized by itself, without a weight."""
+    split = g.op.Reshape(x, g.axes(0, 0, groups, size))
+    even = norm_operator(g, norm, split, g.constant(np.ones(size, np.float32)))
+    return g.op.Reshape(even, g.axes(0, 0, groups * size))
 
 
 def norm_operator(g: GraphBuilder, norm: Norm, x: Value, weight: Value, *bias: Value) -> Value:
