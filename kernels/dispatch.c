@@ -1,6 +1,7 @@
 /* Which kernels run: the best that the processor has, or those that EDGEGEN_ISA names. */
 #include "attention.h"
 #include "floats.h"
+#include "gptq.h"
 #include "matrix.h"
 
 #include <stdlib.h>
@@ -52,21 +53,23 @@ EXPORT const char *edgegen_kernels_name(void) { return edgegen_kernels(NULL)->na
 extern const FloatKernels edgegen_floats_avx512, edgegen_floats_avx2, edgegen_floats_neon, edgegen_floats_portable;
 extern const AttentionKernels edgegen_attention_avx512, edgegen_attention_avx2, edgegen_attention_neon,
     edgegen_attention_portable;
+extern const GptqKernels edgegen_gptq_avx512, edgegen_gptq_avx2, edgegen_gptq_portable;
 
 /* What goes with the matrix kernels whose names begin so; the first that fits. */
 static const struct {
   const char *prefix;
   const FloatKernels *floats;
   const AttentionKernels *attention;
+  const GptqKernels *gptq;
 } COMPANIONS[] = {
 #if defined(__x86_64__)
-    {"avx512", &edgegen_floats_avx512, &edgegen_attention_avx512},
-    {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2},
+    {"avx512", &edgegen_floats_avx512, &edgegen_attention_avx512, &edgegen_gptq_avx512},
+    {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2, &edgegen_gptq_avx2},
 #elif defined(__aarch64__)
-    {"neon", &edgegen_floats_neon, &edgegen_attention_neon},
-    {"dotprod", &edgegen_floats_neon, &edgegen_attention_neon},
+    {"neon", &edgegen_floats_neon, &edgegen_attention_neon, &edgegen_gptq_portable},
+    {"dotprod", &edgegen_floats_neon, &edgegen_attention_neon, &edgegen_gptq_portable},
 #endif
-    {"", &edgegen_floats_portable, &edgegen_attention_portable},
+    {"", &edgegen_floats_portable, &edgegen_attention_portable, &edgegen_gptq_portable},
 };
 
 static size_t companion(const char *name) {
@@ -78,3 +81,5 @@ static size_t companion(const char *name) {
 const FloatKernels *edgegen_float_kernels(const char *name) { return COMPANIONS[companion(name)].floats; }
 
 const AttentionKernels *edgegen_attention_kernels(const char *name) { return COMPANIONS[companion(name)].attention; }
+
+const GptqKernels *edgegen_gptq_kernels(const char *name) { return COMPANIONS[companion(name)].gptq; }

@@ -39,6 +39,8 @@ LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
 
 _TEXT = "text.npy"
 
+_MOST_WINDOWS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class QuantizationOptions:
@@ -122,13 +124,23 @@ def prepare(
         for warning in calibrated.warnings:
             progress.warn(warning)
         tensors, recipe, blocks = calibrated.tensors, calibrated.recipe, store.get
-        sample = text.ids[: max(1, FEW_TOKENS // text.ids.shape[1])]
+        sample = _for_scales(text.ids, source)
         trim_memory()  # of what calibration took
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
     if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
     return Prepared({**tensors, **scales}, recipe, blocks, kvs)
+
+
+def _for_scales(ids: NDArray[np.int64], source: ModelSource) -> NDArray[np.int64]:
+    """Windows of the calibration text ids [rows, t] that the int8 cache is calibrated on. Without rotary positions they
+    cover all positions, as far as a few can: rows come again, then, for another place."""
+    length = ids.shape[1]
+    windows = max(1, FEW_TOKENS // length)
+    if not source.facts.rotary:
+        windows = max(windows, min(_MOST_WINDOWS, -(-source.facts.model.max_context // length)))
+    return np.resize(ids, (windows, length))
 
 
 def _continues(folder: Path, layers: int) -> str:

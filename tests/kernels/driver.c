@@ -4,6 +4,7 @@
  * Prints a line for each case: what it is, and a hash of what the operator gave, or the words of its error. The hashes
  * do not depend on the processor. Compiled with sanitizers, any access beyond a tensor ends the program.
  */
+#include "gptq.h"
 #include "operators.h"
 
 #include <inttypes.h>
@@ -366,6 +367,28 @@ static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
   run(&edgegen_activation, &info, &context, 1);
 }
 
+static void run_gptq(int64_t columns, int64_t rows, int bits, int symmetric) {
+  const int64_t stride = columns + 3,
+                lengths[] = {columns * rows, (columns - 1) * stride + columns, rows, rows, rows, rows};
+  OrtValue *in[8];
+  for (size_t i = 0; i < 6; i++) in[i] = numbers(lengths[i], 40, 0);
+  in[6] = tensor(ORT_UINT8, columns * rows), in[6]->type = ORT_INT8, in[7] = numbers(columns * rows, 0, 0);
+  float *data[8], *factor = in[1]->data;
+  for (size_t i = 0; i < 8; i++) data[i] = in[i]->data;
+  for (int64_t i = 0; i < columns; i++) factor[i * stride + i] = 1.0f + (float)(i % 7);
+  OrtValue *importance = numbers(columns, 1, 5);
+  printf("gptq columns=%lld rows=%lld bits=%d %d: ", (long long)columns, (long long)rows, bits, symmetric);
+  size_t k = (size_t)columns, n = (size_t)rows;
+  int refused = edgegen_search_scales(k, n, bits, symmetric, data[0], importance->data, data[4], data[5]);
+  refused |= edgegen_gptq_block(k, n, bits, symmetric, data[0], factor, (size_t)stride, data[2], data[3], in[6]->data,
+                                data[7]);
+  uint64_t hash = (uint64_t)refused;
+  for (size_t i = 2; i < 8; i++) hash = hash * 31 + hash_of(in[i]);
+  printf("%016" PRIx64 "\n", hash);
+  for (size_t i = 0; i < 8; i++) drop(in[i]);
+  drop(importance);
+}
+
 static void run_others(void) {
   for (int kind = 0; kind < 48; kind++) {
     static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
@@ -399,6 +422,8 @@ static void run_others(void) {
   for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
   for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
   for (int kind = 0; kind < 10; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 5, kind > 4);
+  for (int kind = 0; kind < 12; kind++)
+    run_gptq(kind < 3 ? kind + 1 : 8 * kind - 8, 1 + 13 * kind, kind % 3 ? 4 : 8, kind & 1);
 }
 
 int main(int count, char **words) {

@@ -26,7 +26,9 @@ SANITIZERS = {
 BOARDS = {"Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]), "Raspberry Pi 4": ("cortex-a72", ["neon"])}
 MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
-CASES = MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10  # attention, gathers, norms, activations
+CASES = (
+    MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10 + 12
+)  # attention, gathers, norms, activations, gptq
 
 
 def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:

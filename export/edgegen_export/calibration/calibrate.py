@@ -19,8 +19,8 @@ from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.scratch import Scratch
 
-PROBE_ROWS = 2
-"""Rows on which the sensitivity of matrices is measured."""
+PROBE_ROWS, JUDGED_ROWS = 1, 2
+"""Rows on which the sensitivity of matrices is measured, and on which a whole model is judged by a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,17 @@ def calibrate(
         UsageError: the budget is less than what the matrices take in 4 bits.
         ExportError: the model's hidden states are not finite.
     """
-    probed = ids[:PROBE_ROWS]
     strategy: Strategy
     match recipe.method:
         case "gptq":
             matrices = [name for i in range(config.num_layers) for name in layer_matrices(config, i)]
             matrices += ["embed"] if config.tied_head else ["embed", "head"]
             bits = BitBudget(tensors, matrices, recipe, budget)
-            strategy = Int4Allocation(reference, probed, store, bits, scratch, tied_head=config.tied_head)
+            strategy = Int4Allocation(reference, ids[:PROBE_ROWS], store, bits, scratch, tied_head=config.tied_head)
         case "repacked":
             strategy = KeepPrequantized()
         case "rounding":
-            strategy = Int8Refinement(reference, config, probed, scratch)
+            strategy = Int8Refinement(reference, config, ids[:JUDGED_ROWS], scratch)
     walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians)
     for matrix in walk.matrices(ids, strategy.enter, on_layer):
         strategy.add(matrix)

@@ -18,7 +18,7 @@ from edgegen.sampling.random_numbers import uniform
 from edgegen.system import physical_cores
 from edgegen.tokenizer import Tokenizer
 
-TOKENS, FEW_TOKENS = 8192, 2048
+TOKENS, FEW_TOKENS = 8192, 1024
 """For Hessians, and for magnitudes alone."""
 LENGTH = 256
 SAMPLED = "sampled from the model"

@@ -12,7 +12,7 @@ from edgegen.tokenizer import Tokenizer
 from edgegen_export.parity.compare import WINDOW, WINDOWS
 from edgegen_export.tokenizer.files import TOKENIZER
 
-LARGE = 500_000_000
+LARGE = 100_000_000
 """Parameters from which a bundle is compared on one window of the sample text: more would take long for little."""
 
 _CHARACTERS = 64 * WINDOW * WINDOWS

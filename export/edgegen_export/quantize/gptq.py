@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from edgegen.system import physical_cores
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.quantize.blockwise import Blocks, Floats, in_blocks
-from edgegen_export.quantize.scale_search import search_scales
+from edgegen_export.quantize.native import native_block
+from edgegen_export.quantize.scale_search import search_with_numpy
 from edgegen_export.scratch import Scratch
 from edgegen_export.threads import in_threads
 
@@ -26,8 +27,8 @@ _SLAB = 10 << 20
 _WORKERS = max(1, min(4, physical_cores() // 2))
 """Threads of a matrix, which is rounded to two formats at once; each holds some slabs."""
 
-_TOGETHER, _NEAR = 128, 8
-"""Columns whose errors the columns behind them are told of at once: those of other blocks, and those of their own."""
+_TOGETHER = 128
+"""Columns whose errors the columns of blocks far behind are told of at once."""
 
 _PANEL = 256
 """Rows of a triangular matrix that are multiplied at once, up to their last column."""
@@ -93,28 +94,11 @@ class _Rows:
     def _round_block(self, start: int, stop: int, errors: Floats) -> None:
         """Round a block column by column; ``errors``, by the diagonal of the factor, are written."""
         part, upper = self._todo[start:stop], self._factor[start:stop, start:stop]
-        importance: Floats = np.diagonal(upper) ** -2
-        scale, zero = search_scales(part, importance, self._bits, symmetric=self._symmetric)
-        block = start // self._block_size
-        self.scales[block], self.zeros[block] = scale, zero
-        least, most, inverse = -zero, np.float32(2**self._bits - 1) - zero, 1 / np.diagonal(upper)
-        steps, told = np.empty_like(part), np.empty_like(part[:_NEAR])
-        for first in range(0, len(part), _NEAR):
-            last = min(first + _NEAR, len(part))
-            for i in range(first, last):
-                step, error = steps[i], errors[i]
-                np.divide(part[i], scale, out=step)
-                np.rint(step, out=step)
-                np.maximum(step, least, out=step)
-                np.minimum(step, most, out=step)
-                np.multiply(step, scale, out=error)
-                np.subtract(part[i], error, out=error)
-                error *= inverse[i]
-                if i + 1 < last:
-                    part[i + 1 : last] -= np.multiply(upper[i, i + 1 : last, None], error, out=told[: last - i - 1])
-            part[last:] -= upper[first:last, last:].T @ errors[first:last]
-        steps += zero
-        self.codes[start:stop] = steps
+        codes, block = self.codes[start:stop], start // self._block_size
+        found = native_block(part, upper, self._bits, codes, errors, symmetric=self._symmetric)
+        if found is None:
+            found = round_with_numpy(part, upper, self._bits, codes, errors, symmetric=self._symmetric)
+        self.scales[block], self.zeros[block] = found
 
     def _tell(self, errors: Floats, rows: slice, columns: range) -> None:
         """Take the ``errors`` of the columns ``rows`` out of ``columns``, some at a time, in a buffer that stays."""
@@ -122,6 +106,27 @@ class _Rows:
             last = min(first + len(self._told), columns.stop)
             told = np.matmul(self._factor[rows, first:last].T, errors, out=self._told[: last - first])
             self._todo[first:last] -= told
+
+
+def round_with_numpy(
+    part: Floats, upper: Floats, bits: int, codes: NDArray[np.uint8], errors: Floats, *, symmetric: bool
+) -> tuple[Floats, Floats]:
+    """:func:`native_block` with NumPy."""
+    inverse: Floats = np.reciprocal(np.diagonal(upper))
+    scale, zero = search_with_numpy(part, inverse * inverse, bits, symmetric=symmetric)
+    least, most = -zero, np.float32(2**bits - 1) - zero
+    step, told = np.empty_like(scale), np.empty_like(part)
+    for i, error in enumerate(errors):
+        np.divide(part[i], scale, out=step)
+        np.rint(step, out=step)
+        np.maximum(step, least, out=step)
+        np.minimum(step, most, out=step)
+        codes[i] = step + zero
+        np.multiply(step, scale, out=error)
+        np.subtract(part[i], error, out=error)
+        error *= inverse[i]
+        part[i + 1 :] -= np.multiply(upper[i, i + 1 :, None], error, out=told[i + 1 :])
+    return scale, zero
 
 
 def inverse_factor(hessian: Floats, block_size: int) -> Floats:

@@ -1,8 +1,12 @@
-"""Scale search: block scales of least error, over clipping points that are each refined by least squares."""
+"""Scale search: block scales of least error, over clipping points that are each refined by least squares.
+
+The NumPy code adds in the order of ``kernels/gptq.inc``, which does the same in C.
+"""
 
 import numpy as np
 
 from edgegen_export.quantize.blockwise import Blocks, Floats, as_stored, in_blocks, middle
+from edgegen_export.quantize.native import native_search
 
 _SHRINKS = np.linspace(1.0, 0.7, 11, dtype=np.float32)
 _FIRST = _SHRINKS[::4]
@@ -16,6 +20,12 @@ def search_scales(groups: Floats, importance: Floats, bits: int, *, symmetric: b
     Of those tried they have the least ``Σ importance · (weight - rounded)²``, ``importance`` being [block]; then the
     scale is rounded as it is stored.
     """
+    found = native_search(groups, importance, bits, symmetric=symmetric)
+    return search_with_numpy(groups, importance, bits, symmetric=symmetric) if found is None else found
+
+
+def search_with_numpy(groups: Floats, importance: Floats, bits: int, *, symmetric: bool) -> tuple[Floats, Floats]:
+    """:func:`search_scales` where there is no library."""
     levels, half = np.float32(2**bits - 1), np.float32(middle(bits))
     high, low = np.maximum(groups.max(axis=0), 0), np.minimum(groups.min(axis=0), 0)
     best = _Best(groups, importance, levels)
@@ -58,7 +68,7 @@ class _Best:
     def __init__(self, groups: Floats, importance: Floats, levels: np.float32) -> None:
         self._groups, self._importance, self._levels = groups, importance, levels
         self._weighted = groups * importance[:, None]
-        self._steps, self._squares = np.empty_like(groups), np.empty_like(groups)
+        self._steps, self._products = np.empty_like(groups), np.empty_like(groups)
         self._cost = np.full(groups.shape[1], np.inf, np.float32)
         self.scale = np.ones(groups.shape[1], np.float32)
         self.zero = np.zeros(groups.shape[1], np.float32)
@@ -70,13 +80,23 @@ class _Best:
         np.rint(steps, out=steps)
         np.maximum(steps, -zero, out=steps)
         np.minimum(steps, self._levels - zero, out=steps)
-        below: Floats = self._importance @ np.square(steps, out=self._squares)
-        above = np.einsum("bm,bm->m", self._weighted, steps)
+        squares = np.square(steps, out=self._products)
+        below = _sum(squares, self._importance[:, None])
+        above = _sum(steps, self._weighted)
         # The scale that suits these steps best, and what is then left of Σ importance · weight².
         refined = above / np.where(below > 0, below, 1)
         scale = np.where((below > 0) & (np.abs(refined) >= _TINY), refined, scale)
-        cost: Floats = scale * (scale * below - 2 * above)
+        cost = np.multiply(scale, scale * below - 2 * above, dtype=np.float32)
         better = cost < self._cost
         self._cost = np.where(better, cost, self._cost)
         self.scale, self.zero = np.where(better, scale, self.scale), np.where(better, zero, self.zero)
         return cost
+
+
+def _sum(x: Floats, factors: Floats) -> Floats:
+    """Σ x · factors over the first axis, one row after the other; x is written."""
+    np.multiply(x, factors, out=x)
+    total = np.zeros(x.shape[1], np.float32)
+    for row in range(len(x)):
+        total += x[row]
+    return total

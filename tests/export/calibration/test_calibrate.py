@@ -228,7 +228,7 @@ def test_a_text_can_be_given_to_calibrate_on(tmp_path: Path, test_data: Path) ->
     text = test_data / "corpora/tinystories_cased_197k.txt"
     bundle, _ = export(str(test_data / "models/stories260K"), tmp_path / "b", calibration=text)
     recipe = bundle.manifest.quantization
-    assert (recipe.calibration, recipe.calibration_tokens) == ("text", 2048)
+    assert (recipe.calibration, recipe.calibration_tokens) == ("text", 1024)
 
 
 @pytest.mark.parametrize(

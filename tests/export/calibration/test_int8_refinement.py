@@ -144,7 +144,7 @@ def test_a_model_that_stays_bad_is_refined(tmp_path: Path, test_data: Path) -> N
     bundle, report = export(source, tmp_path / "refined")
     recipe = bundle.manifest.quantization
     assert recipe.exceptions["embed"] == FLOATS
-    assert set(recipe.exceptions.values()) > {FLOATS, SIXTEEN}
+    assert set(recipe.exceptions.values()) >= {FLOATS, SIXTEEN}
     of_weights = report.variants["int8"].mean_kl  # over a float32 KV cache
     assert of_weights < 2 * GOAL
     assert of_weights < 0.5 * export(source, tmp_path / "fast", fast=True)[1].variants["int8"].mean_kl

@@ -204,7 +204,7 @@ def test_activations_are_looked_at_and_nothing_is_smoothed(tmp_path: Path, test_
     check_values(bundle, QWEN, matrices)
     found = bundle.manifest.quantization
     assert (found.method, found.smoothing, found.calibration) == ("repacked", 0.0, "sampled from the model")
-    assert found.calibration_tokens == 2048
+    assert found.calibration_tokens == 1024
     assert (warnings, found.linear) == ([], FOUR_BITS)
     assert report.preferred.mean_kl < 0.001
     assert Bundle.open(bundle.path).manifest.quantization == found

@@ -1,0 +1,6 @@
+/* GPTQ in portable C, which compilers turn into NEON where there is that. */
+#include "portable_floats.h"
+
+#define NAME edgegen_gptq_portable
+#define LABEL "portable"
+#include "gptq.inc"
