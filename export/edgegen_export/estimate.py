@@ -17,8 +17,7 @@ from edgegen.system import physical_cores
 from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
-from edgegen_export.calibration.calibrate import JUDGED_ROWS, PROBE_ROWS
-from edgegen_export.calibration.sensitivity import MEASURED_LAYERS
+from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, PROBE_ROWS
 from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
 from edgegen_export.parity.compare import WINDOW, WINDOWS
 from edgegen_export.parity.sample_text import LARGE
@@ -128,8 +127,8 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     length = min(LENGTH, config.max_positions)
     sampling += max(1, min(ROWS_TOGETHER, tokens // length, CACHE_BYTES // (kv * length))) * kv * length
     of_layer = 4 if not config.experts else 2
-    tried = MEASURED_LAYERS * of_layer * (1 if gptq else 3) + 3
-    states = 4 * d * (tokens + tried * (PROBE_ROWS if gptq else JUDGED_ROWS) * length)
+    tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
+    states = 4 * d * (tokens + tried * PROBE_ROWS * length)
     store = _stored_blocks(config) if gptq else 0
     widest = max((config.head_dim_of(i) for i in config.attention_layers), default=0)
     hessians = 4 * (3 * d * d + (config.num_heads * widest) ** 2 + config.intermediate_size**2) if gptq else 0

@@ -13,14 +13,15 @@ from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
 from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
 from edgegen_export.calibration.prequantized import KeepPrequantized
+from edgegen_export.calibration.sensitivity import PROBE_ROWS
 from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.scratch import Scratch
 
-PROBE_ROWS, JUDGED_ROWS = 1, 2
-"""Rows on which the sensitivity of matrices is measured, and on which a whole model is judged by a threshold."""
+JUDGED_ROWS = 2
+"""Rows on which a whole model is judged by a threshold."""
 
 
 @dataclass(frozen=True, slots=True)

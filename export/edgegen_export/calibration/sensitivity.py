@@ -3,8 +3,9 @@
 The hidden states of the unquantized model and of some changed models go through the layers side by side, so every layer
 is opened once. Quantized matrices run as in the bundle, their inputs rounded too. To take a model per matrix through
 all later layers would cost the square of their number. So each matrix is run in its own layer, for the error of the
-states after it, and goes on to the logits from a few layers only: there its divergence is measured, and how much
-divergence an error of such matrices causes, which between these layers is interpolated.
+states after it, and goes on to the logits from a few layers only: there its divergence is measured, and how much divergence
+an error of such matrices causes, which between these layers is interpolated. In models of many layers only the first of
+a matrix's formats goes on, and the errors of the others are taken to cost as much.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,9 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Change = tuple[str, MatrixFormat]
 """A matrix by its (fused) module, and how it is stored."""
+
+PROBE_ROWS = 1
+"""Rows of the calibration text on which matrices are measured alone."""
 
 MEASURED_LAYERS = 5
 """Layers whose matrices are taken to the logits, spread evenly. From matrix to matrix of a kind, divergence per error
@@ -55,6 +59,7 @@ class Sensitivity:
         self._changed: dict[Change, Floats] = {}
         self._heads: dict[Change, Stored] = {}
         self._layers = np.unique(np.linspace(0, reference.num_layers - 1, measured_layers).round().astype(int)).tolist()
+        self._all_formats = reference.num_layers <= measured_layers
         self._layer = -1
         self._places: dict[Change, tuple[str, int]] = {}
         """Kind of matrix and layer of each that was run in its own layer."""
@@ -85,7 +90,8 @@ class Sensitivity:
         self._places[change] = kind, self._layer
         self._errors[change] = _relative_error(states, self.exact)
         # A kind that was missing from a layer to measure (it may stay in floats) is made up for in the next one.
-        if name in measured or len(measured) < sum(layer <= self._layer for layer in self._layers):
+        due = len(measured) < sum(layer <= self._layer for layer in self._layers)
+        if self._all_formats if name in measured else due:
             measured.setdefault(name, change)
             self._changed[change] = self._scratch.kept(states)
 
