@@ -104,7 +104,6 @@ class LLM:
         model: str | Path = DEFAULT_MODEL,
         *,
         options: EngineOptions | None = None,
-        verify: bool = True,
         on_progress: OnProgress | None = None,
         **misplaced: Never,
     ) -> Self:
@@ -115,16 +114,19 @@ class LLM:
         Raises:
             BundleNotFoundError: nothing under that name or path.
             ManifestError: its ``edgegen.json`` is malformed.
-            VerificationError: a file is missing or damaged; ONNX Runtime never sees it.
+            VerificationError: a file is missing or damaged, or it is another bundle than was expected; ONNX Runtime
+                never sees it.
             UsageError: the bundle has no variant as ``options`` ask for, or the draft model another vocabulary.
             OptionError: an argument is unknown; it says where it belongs.
         """
-        refuse_unknown(misplaced, ("model", "options", "verify", "on_progress"))
+        refuse_unknown(misplaced, ("model", "options", "on_progress"))
         options, tell = options or EngineOptions(), on_progress or ignore_progress
-        bundle = open_bundle(model, verify=verify, on_progress=tell)
+        bundle = open_bundle(model, options, tell)
+        if options.expect_sha256 is not None:
+            bundle.expect(options.expect_sha256)
         draft = None
         if options.draft is not None:
-            of_draft = open_bundle(options.draft, verify=verify, on_progress=tell)
+            of_draft = open_bundle(options.draft, options, tell)
             tell(LoadProgress("draft", 0, of_draft.weights_size))
             draft = open_draft(of_draft, bundle, options)
             tell(LoadProgress("draft", of_draft.weights_size, of_draft.weights_size))

@@ -7,18 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgegen.bundle.graph_check import MOST_GRAPH_BYTES, graph_problems
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
+from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Bundle:
-    """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` that of the rest."""
+    """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` that of the rest.
+
+    ``manifest_digest``: the hash of ``edgegen.json``, and what it says of itself.
+    """
 
     path: Path
     manifest: Manifest
     content: Path
+    manifest_digest: ManifestDigest
 
     @classmethod
     def open(cls, path: Path) -> "Bundle":
@@ -40,7 +46,12 @@ class Bundle:
         if len(content) > MOST_BYTES:
             raise ManifestError(f"{manifest_path} is larger than {MOST_BYTES:,} bytes: it is not what an export wrote.")
         manifest = Manifest.from_json(text, str(manifest_path))
-        return cls(path, manifest, path / manifest.folder)
+        return cls(path, manifest, path / manifest.folder, ManifestDigest.of(content))
+
+    @classmethod
+    def with_manifest(cls, path: Path, manifest: Manifest, content: Path) -> "Bundle":
+        """A bundle whose ``edgegen.json`` is not written yet."""
+        return cls(path, manifest, content, ManifestDigest.of(manifest.to_json().encode()))
 
     @property
     def variant(self) -> GraphVariant:
@@ -61,6 +72,21 @@ class Bundle:
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"
         raise UsageError(f"{self.path} has no variant with a KV cache in {kv}, only in {there}: {advice}.")
+
+    @property
+    def sha256(self) -> str:
+        """The hash of ``edgegen.json``, in hex, and so of everything: the manifest has that of every other file."""
+        return self.manifest_digest.found
+
+    def expect(self, sha256: str) -> None:
+        """
+        Raises:
+            VerificationError: the bundle has another hash.
+        """
+        if self.sha256 != sha256:
+            raise VerificationError(
+                f"{self.path} is not the bundle that was expected: its SHA-256 is {self.sha256}, not {sha256}."
+            )
 
     @property
     def digest(self) -> str:
@@ -94,19 +120,18 @@ class Bundle:
         except ValueError as error:
             raise VerificationError(f"{self.file(name)} is not valid JSON: {error}") from None
 
-    def verify(self) -> None:
-        """Compare every file with the manifest, whatever was remembered.
+    def verify(self, on_progress: Callable[[int], object] | None = None) -> None:
+        """Compare every file with the manifest, whatever was remembered, and the manifest with its own hash.
+
+        ``on_progress`` is called in this thread with how many bytes have been read.
 
         Raises:
             VerificationError: lists every file that is missing, leads out of the bundle, or differs in size or hash.
         """
-        self._refuse(self._files.problems())
+        self._refuse(self._files.problems(on_progress))
 
     def verify_once(self, on_progress: Callable[[int], object] | None = None) -> None:
-        """:meth:`verify`, unless these very files have passed it before.
-
-        ``on_progress`` is called in this thread with how many bytes have been read.
-        """
+        """:meth:`verify`, unless these very files have passed it before."""
         self._refuse(self._files.problems_once(on_progress))
 
     def __repr__(self) -> str:
@@ -115,11 +140,24 @@ class Bundle:
 
     @property
     def _files(self) -> VerifiedFiles:
-        return VerifiedFiles(self.path, self.content, self.manifest.files)
+        return VerifiedFiles(self.path, self.content, self.manifest.files, self._graph_problems)
+
+    def _graph_problems(self) -> list[str]:
+        """What ONNX Runtime had better not see, of files that are what the manifest says."""
+        sizes = {name: entry.size for name, entry in self.manifest.files.items() if "/" not in name}
+        found = list[str]()
+        for variant in self.manifest.variants:
+            for name in dict.fromkeys((variant.prefill, variant.decode)):
+                with self.file(name).open("rb") as file:
+                    content = file.read(MOST_GRAPH_BYTES + 1)
+                found += [f"{name}: {problem}" for problem in graph_problems(content, sizes)]
+        return found
 
     def _refuse(self, problems: list[str]) -> None:
         if not (self.path / MANIFEST_NAME).resolve().is_relative_to(self.path.resolve()):
             problems = [f"{MANIFEST_NAME}: leads out of the bundle", *problems]
+        if self.manifest_digest.differs:
+            problems = [f"{MANIFEST_NAME}: contents differ from its own hash", *problems]
         if problems:
             raise VerificationError(
                 f"the bundle {self.path} is damaged: {one_or_list(problems)}\nExport it again with --force."

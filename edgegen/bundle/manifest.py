@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
 from edgegen.bundle.layer_state import FixedState, LayerState
+from edgegen.bundle.manifest_digest import KEY, ManifestDigest, with_digest
 from edgegen.errors import ManifestError, one_or_list
 from edgegen.strict_json import OPTIONAL, decode
 
@@ -305,6 +306,11 @@ class Manifest:
                 f"{where} has format version {version!r}; this edgegen reads version {FORMAT_VERSION}: "
                 "export the model again, or use the edgegen that wrote it."
             )
+        stated = cast(dict[str, Any], raw).pop(KEY, None)
+        if stated != ManifestDigest.of(text.encode()).stated:
+            raise ManifestError(
+                f"{where} is damaged: the hash of its own text is not where an export writes it. Export it again."
+            )
         _leave_fast_prefill_out(cast(dict[str, Any], raw))
         problems: list[str] = []
         manifest = decode(cls, raw, "", problems)
@@ -315,6 +321,7 @@ class Manifest:
         return cast(Manifest, manifest)
 
     def to_json(self) -> str:
+        """The text of ``edgegen.json``, the hash of itself included."""
         content = asdict(self)
         for variant in content["variants"]:
             # As it was before there were any.
@@ -325,7 +332,7 @@ class Manifest:
             for layer in variant["kv"]["layers"]:
                 if layer["layer"] is None:
                     del layer["layer"]
-        return json.dumps(content, indent=1) + "\n"
+        return with_digest(json.dumps(content, indent=1))
 
 
 def is_safe_path(path: str) -> bool:

@@ -17,7 +17,20 @@ def values(message: bytes, number: int) -> Iterator[bytes]:
 def integer_value(message: bytes, number: int) -> int | None:
     """What the last field ``number`` holds, which is an integer; None if there is none."""
     found = [whole for at, _, whole in fields(message) if at == number]
-    return _varint(found[-1], _varint(found[-1], 0)[1])[0] if found else None
+    return integer(found[-1]) if found else None
+
+
+def integer(whole: bytes) -> int:
+    """What a whole field holds, which is an integer; a negative one is 2⁶⁴ more."""
+    return _varint(whole, _varint(whole, 0)[1])[0]
+
+
+def packed_integers(payload: bytes) -> Iterator[int]:
+    """The integers of a packed field."""
+    at = 0
+    while at < len(payload):
+        value, at = _varint(payload, at)
+        yield value
 
 
 def edited(message: bytes, number: int, edit: Edit) -> bytes:
@@ -70,6 +83,8 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     while True:
         if at >= len(message):
             raise ValueError("a message that ends too early")
+        if shift > 63:
+            raise ValueError("an integer of more than 64 bits")
         value |= (message[at] & 0x7F) << shift
         shift, at = shift + 7, at + 1
         if message[at - 1] < 0x80:

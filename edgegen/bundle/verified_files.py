@@ -21,21 +21,30 @@ from edgegen.system import home_folder
 _SETTLED_AFTER_NS = 2_000_000_000
 
 _BLOCK = 1 << 18
+_CHECKS = 2
+"""One more whenever a bundle that has passed before is to be looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
-    """Files of ``content`` by name; ``root`` is the folder that none of them may lead out of."""
+    """Files of ``content`` by name; ``root`` is the folder that none of them may lead out of.
+
+    ``found_inside``: what is wrong with whole files; it is asked where all of them are, and remembered with the rest.
+    """
 
     root: Path
     content: Path
     files: Mapping[str, FileEntry]
+    found_inside: Callable[[], list[str]] = list
 
     def problems(self, on_progress: Callable[[int], object] | None = None) -> list[str]:
         """What is wrong with any of the files, a few words each, whatever was remembered.
 
         ``on_progress`` is called in this thread with how many bytes have been read.
         """
+        return self._problems(on_progress) or self.found_inside()
+
+    def _problems(self, on_progress: Callable[[int], object] | None) -> list[str]:
         if on_progress is None:
             from concurrent.futures import ThreadPoolExecutor  # not needed at most starts
 
@@ -109,7 +118,7 @@ class VerifiedFiles:
             name: [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for name, s in sorted(stats.items())
         }
         expected = {name: entry.sha256 for name, entry in sorted(self.files.items())}
-        return {"files": identity, "sha256": expected}
+        return {"files": identity, "sha256": expected, "checks": _CHECKS}
 
     @staticmethod
     def _settled(identities: dict[str, Any]) -> bool:

@@ -45,6 +45,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
     rows = {
         "name": facts["name"],
         "path": facts["path"],
+        "sha256": facts["sha256"],
         "source": _origin(source),
         **adapter,
         "model": f"{facts['family']}, {facts['parameters'] / 1e6:.1f}M parameters, {facts['num_layers']} layers, "
@@ -85,6 +86,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
     return {
         "name": manifest.name,
         "path": str(bundle.path),
+        "sha256": bundle.sha256,
         "format_version": manifest.format_version,
         "source": asdict(manifest.source),
         "family": model.family,

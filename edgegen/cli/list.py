@@ -17,6 +17,7 @@ def command(as_json: bool) -> None:
         for entry in entries:
             size = entry.bundle.nbytes if entry.bundle else None
             scheme = entry.bundle.manifest.quantization.scheme if entry.bundle else None
+            sha256 = entry.bundle.sha256 if entry.bundle else None
             click.echo(
                 json.dumps(
                     {
@@ -24,6 +25,7 @@ def command(as_json: bool) -> None:
                         "path": str(entry.path),
                         "scheme": scheme,
                         "bytes": size,
+                        "sha256": sha256,
                         "problem": entry.problem,
                     }
                 )

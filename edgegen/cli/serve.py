@@ -130,6 +130,10 @@ def command(
     names = [Path(model).name or model for model in models]
     if len(set(names)) < len(names):
         raise UsageError("two bundles have the same name: clients could not tell them apart.")
+    if engine.expect_sha256 is not None:
+        if len(names) > 1:
+            raise UsageError(f"--expect-sha256 is the hash of one bundle, and {len(names)} are to be served.")
+        no_store = True  # no other bundle has this hash
 
     options_for = tuned_for(engine)
     if max_memory is not None:

@@ -6,26 +6,34 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.cli.flag import complete_bundle
+from edgegen.cli.flag import Flag, complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import VerificationError, one_or_list
+from edgegen.options.engine import EngineOptions
 
 
 @click.command("verify")
 @click.argument("bundle", default=DEFAULT_MODEL, shell_complete=complete_bundle)
 @click.option("--parity", is_flag=True, help="Besides, measure the parity report again, and compare.")
-def command(bundle: str, parity: bool) -> None:
-    """Read every file of BUNDLE (a name or a path) and compare it with size and SHA-256 in the manifest.
+@click.option("--expect-sha256", cls=Flag, metavar="HASH", help="Fail unless the bundle has this hash.")
+def command(bundle: str, parity: bool, expect_sha256: str | None) -> None:
+    """Read every file of BUNDLE (a name or a path) and compare it with size and SHA-256 in the manifest, and the
+    manifest with its own.
 
     With --parity, run its graphs over the text that the report was made on, and compare them with what the unquantized
     model said then. It fails when the bundle is meaningfully worse here than it was when it was exported.
     """
     opened = Bundle.open(BundleStore().resolve(bundle))
+    if expect_sha256 is not None:
+        opened.expect(EngineOptions(expect_sha256=expect_sha256).expect_sha256 or "")
     opened.verify()
     click.echo(
         f"{opened.path}: {len(opened.manifest.files)} files, {opened.nbytes / 1e6:.1f} MB, all as the manifest says"
     )
+    if opened.manifest_digest.stated is None:
+        click.echo("its edgegen.json has no hash of its own: an earlier edgegen wrote it. Export the model again.")
+    click.echo(f"sha256 {opened.sha256}")
     if parity:
         _measure_again(opened)
 

@@ -32,46 +32,46 @@ def _wrong_types(variant: GraphVariant, inputs: Tensors) -> list[str]:
 
 
 Sizes = tuple[int | None, ...]
-"""The sizes that must be so, from the last axis back; None is any."""
+"""The sizes that must be so, of all axes; None is any."""
 
 
 def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
     contract, kv = variant.contract, variant.kv
     for name in (contract.input_ids, contract.position_ids, contract.logits_indices):
-        yield name, ()
+        yield name, (None, None)
     for kv_class in kv.classes.values():
-        for name in (kv_class.seqlens, kv_class.total):
+        for name, sizes in ((kv_class.seqlens, (None,)), (kv_class.total, ())):
             if name is not None:
-                yield name, ()
+                yield name, sizes
     for layer in kv.layers:
         for name in (layer.past_key, layer.past_value):
-            yield name, (layer.head_dim, None, layer.kv_heads)
+            yield name, (None, layer.kv_heads, None, layer.head_dim)
     for state in kv.fixed:
-        yield state.past, state.shape[::-1]
+        yield state.past, (None, *state.shape)
     for table in variant.rotary:
         for name in (table.cos, table.sin):
-            yield name, (len(table.inverse_frequencies),)
+            yield name, (None, len(table.inverse_frequencies))
 
 
 def _outputs(variant: GraphVariant, model: Model) -> Iterator[tuple[str, Sizes]]:
-    yield variant.contract.logits, (model.vocab_size,)
+    yield variant.contract.logits, (None, None, model.vocab_size)
     for layer in variant.kv.layers:
         for name in (layer.present_key, layer.present_value):
-            yield name, (layer.head_dim, None, layer.kv_heads)
+            yield name, (None, layer.kv_heads, None, layer.head_dim)
     for state in variant.kv.fixed:
-        yield state.present, state.shape[::-1]
+        yield state.present, (None, *state.shape)
     if variant.hidden_states is not None:
-        yield variant.hidden_states.name, (variant.hidden_states.size,)
+        yield variant.hidden_states.name, (None, None, variant.hidden_states.size)
 
 
 def _problem(kind: str, name: str, sizes: Sizes, tensor: tuple[str, Sequence[int | str | None]] | None) -> str | None:
     if tensor is None:
         return f"it has no {kind} {name!r}"
     shape = tensor[1]
-    pairs = zip(sizes, reversed(shape), strict=False)
-    if len(sizes) > len(shape) or any(
-        size is not None and isinstance(there, int) and size != there for size, there in pairs
-    ):
-        said = ["…" if size is None else str(size) for size in reversed(sizes)]
-        return f"its {kind} {name!r} is {list(shape)}, and the manifest says {', '.join(['…', *said])}"
-    return None
+    if kind == "output" and not shape:  # a graph need not say it
+        return None
+    fits = len(sizes) == len(shape) and all(
+        size is None or not isinstance(there, int) or size == there for size, there in zip(sizes, shape, strict=True)
+    )
+    said = ", ".join("…" if size is None else str(size) for size in sizes)
+    return None if fits else f"its {kind} {name!r} is {list(shape)}, and the manifest says [{said}]"

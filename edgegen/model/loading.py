@@ -96,13 +96,14 @@ class Background(Generic[_T]):
             self._error = error
 
 
-def open_bundle(model: str | Path, *, verify: bool, on_progress: OnProgress = ignore_progress) -> Bundle:
-    """The bundle of that name or path, its files verified."""
+def open_bundle(model: str | Path, options: EngineOptions, on_progress: OnProgress = ignore_progress) -> Bundle:
+    """The bundle of that name or path, its files verified as ``options`` say."""
     bundle = Bundle.open(BundleStore().resolve(model))
-    if verify:
+    if options.verify != "never":
         quiet = on_progress is ignore_progress
         total = bundle.nbytes
-        bundle.verify_once(None if quiet else lambda done: on_progress(LoadProgress("verify", done, total)))
+        check = bundle.verify if options.verify == "always" else bundle.verify_once
+        check(None if quiet else lambda done: on_progress(LoadProgress("verify", done, total)))
         on_progress(LoadProgress("verify", total, total))
     return bundle
 

@@ -74,8 +74,15 @@ class Binding:
         self._io.bind_ortvalue_output(name, buffer.ortvalue)
 
     def run(self) -> None:
-        """Run the graph over what is bound; outputs are in their buffers when this returns."""
-        self._session.run_with_iobinding(self._io, self._switch.run_options)
+        """Run the graph over what is bound; outputs are in their buffers when this returns.
+
+        Raises:
+            BundleError: ONNX Runtime cannot; its own words follow.
+        """
+        try:
+            self._session.run_with_iobinding(self._io, self._switch.run_options)
+        except Exception as error:  # of many classes, as when a graph is loaded
+            raise BundleError(f"ONNX Runtime {ort.__version__} cannot run the graph: {error}") from error
 
 
 class GraphPair(Protocol):

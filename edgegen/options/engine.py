@@ -22,3 +22,5 @@ class EngineOptions(OptionSet):
     prefix_cache: int | None = None
     deterministic: bool = False
     draft: str | Path | None = None
+    verify: Literal["once", "always", "never"] = "once"
+    expect_sha256: str | None = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from re import fullmatch
 from reprlib import repr as shortened
 from typing import Any, cast
 
@@ -223,6 +224,22 @@ class StopPattern(Kind):
         except OptionError as error:
             return [f"{name}: {error}"]
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class Sha256(Kind):
+    """A SHA-256 in hex."""
+
+    @property
+    def spelled(self) -> str:
+        return "64 hex digits"
+
+    def normalized(self, value: object) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    def problems(self, name: str, value: object) -> list[str]:
+        known = isinstance(value, str) and fullmatch("[0-9a-f]{64}", value)
+        return [] if known else [f"{name}: a SHA-256 of 64 hex digits expected, found {shortened(value)}"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from edgegen.options.kinds import (
     Kind,
     Number,
     OneOf,
+    Sha256,
     StartAndFactor,
     StopPattern,
     Switch,
@@ -32,6 +33,7 @@ Group = Literal[
     "Constrained output",
     "Several answers",
     "Speed and memory",
+    "Verification",
     "Output",
 ]
 """The groups of a help text."""
@@ -52,6 +54,7 @@ MOST_SEQUENCES = 64
 
 _ANSWERING = ("generate", "chat", "batch")
 _RUNNING = ("generate", "chat", "batch", "score", "eval", "bench", "serve")
+_OPENING = ("generate", "chat", "batch", "score", "eval", "serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,6 +639,24 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
         "used again.",
         default="off",
         flag="--deterministic/--no-deterministic",
+    ),
+    Option(
+        "verify",
+        "Verification",
+        OneOf(("once", "always", "never"), "'once', 'always' or 'never', not"),
+        "Compare the bundle's files with their hashes.",
+        _OPENING,
+        note="`once` does not read files again that have passed before and have not changed since.",
+    ),
+    Option(
+        "expect_sha256",
+        "Verification",
+        Sha256(),
+        "Run no bundle but the one with this hash.",
+        _OPENING,
+        note="`edgegen info` and `edgegen list --json` show it. A draft model is not compared; a server "
+        "serves that bundle alone. See [Security](security.md).",
+        metavar="HASH",
     ),
 )
 

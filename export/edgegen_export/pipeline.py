@@ -228,7 +228,7 @@ def _compare(
     progress: ExportProgress,
 ) -> ParityReport:
     """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle."""
-    bundle, facts = Bundle(writer.target, manifest, writer.folder), model.facts.model
+    bundle, facts = Bundle.with_manifest(writer.target, manifest, writer.folder), model.facts.model
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
 
     def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:

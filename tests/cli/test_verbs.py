@@ -15,6 +15,7 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, main, run
 from edgegen.parity.report import ParityReport, VariantParity
 from tests.cli.conftest import Edgegen
+from tests.runtime.models import raw_manifest
 
 Capture = pytest.CaptureFixture[str]
 
@@ -187,8 +188,28 @@ class TestVerify:
         assert run(["verify", str(int8_bundle.path)]) == 0
         out, err = capsys.readouterr()
         assert f"{len(int8_bundle.manifest.files)} files" in out
-        assert "all as the manifest says" in out
+        assert out.endswith(f"all as the manifest says\nsha256 {int8_bundle.sha256}\n")
         assert err == ""
+
+    def test_refuses_another_bundle_than_the_expected_one(self, capsys: Capture, int8_bundle: Bundle) -> None:
+        path, found = str(int8_bundle.path), int8_bundle.sha256
+        assert run(["verify", path, "--expect-sha256", found.upper()]) == 0
+        assert run(["info", path, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["sha256"] == found
+        other = "0123456789abcdef" * 4
+        for argv in (["verify", path], ["generate", "-m", path, "--max-new-tokens", "1", "a"]):
+            assert run([*argv, "--expect-sha256", other]) == 1
+            said = f"is not the bundle that was expected: its SHA-256 is {found}, not {other}."
+            assert said in capsys.readouterr().err
+            assert run([*argv, "--expect-sha256", "c0ffee"]) == 2
+            assert "expect_sha256: a SHA-256 of 64 hex digits expected, found 'c0ffee'" in capsys.readouterr().err
+        assert run(["serve", "-m", path, "-m", "stories", "--expect-sha256", found]) == 2
+        assert "--expect-sha256 is the hash of one bundle, and 2 are to be served" in capsys.readouterr().err
+
+    def test_says_when_the_manifest_has_no_hash(self, capsys: Capture, copy: Path) -> None:
+        (copy / MANIFEST_NAME).write_text(json.dumps(raw_manifest(copy)))
+        assert run(["verify", str(copy)]) == 0
+        assert "its edgegen.json has no hash of its own" in capsys.readouterr().out
 
     def test_names_what_is_damaged(self, capsys: Capture, copy: Path) -> None:
         (copy / "v1" / "tokenizer.json").unlink()
@@ -202,7 +223,7 @@ class TestVerify:
     def test_measures_the_report_again(self, capsys: Capture, int8_bundle: Bundle) -> None:
         assert run(["verify", "--parity", str(int8_bundle.path)]) == 0
         out, err = capsys.readouterr()
-        assert "all as the manifest says\nagainst the checkpoint, on 512 tokens of sample text:\n" in out
+        assert f"\nsha256 {int8_bundle.sha256}\nagainst the checkpoint, on 512 tokens of sample text:\n" in out
         assert "greedy prompts flipped" in out
         assert "layer" not in out
         assert out.endswith("\nthe stored report, to the last digit\n")
@@ -220,7 +241,7 @@ class TestVerify:
         assert run(["verify", "--parity", str(copy)]) == 1
         out, err = capsys.readouterr()
         assert "greedy prompts flipped" in out
-        assert "is worse on this machine than when it was exported: int8-kv-int8: perplexity +" in err
+        assert "is worse on this machine than when it was exported: int8-kv-int8: perplexity " in err
 
     def test_a_damaged_bundle_is_not_generated_from(self, capsys: Capture, copy: Path) -> None:
         (copy / "v1" / "prefill.onnx").write_bytes(b"")
@@ -278,10 +299,11 @@ class TestListAndRm:
         assert entries[model]["scheme"] == "int8"
         assert entries[model]["problem"] is None
         assert entries[model]["bytes"] > 100_000
+        assert entries[model]["sha256"] == Bundle.open(Path(entries[model]["path"])).sha256
 
     def test_shows_no_control_characters_of_a_bundle(self, capsys: Capture, copy: Path, edgegen_home: Path) -> None:
         manifest = copy / MANIFEST_NAME
-        raw = json.loads(manifest.read_text())
+        raw = raw_manifest(copy)
         raw["name"] = raw["source"]["id"] = raw["model"]["family"] = "a\x1b]0;owned\x07\x9b2J\nb"
         manifest.write_text(json.dumps(raw))
         shutil.copytree(copy, edgegen_home / "bundles" / "red\x1b[31m")

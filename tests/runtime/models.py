@@ -231,7 +231,10 @@ def write_fake_bundle(
     content = folder / "v1"
     content.mkdir(parents=True)
     names = ("prefill.onnx", "decode.onnx", "weights.data")
-    files: dict[str, bytes] = {file: b"no graph, no weights: " + file.encode() for file in names}
+    # The message of a graph without version and nodes: nothing is wrong with it, and ONNX Runtime loads it not.
+    files: dict[str, bytes] = {
+        file: b"\x3a" + bytes([len(file) + 2]) + b"\x12" + bytes([len(file)]) + file.encode() for file in names
+    }
     files["generation_config.json"] = json.dumps({"bos_token_id": EOS} if config is None else config).encode()
     files["parity.json"] = json.dumps(FAKE_REPORT.to_json()).encode()
     files["reference.npz"] = b"nothing of which anything is known"
@@ -257,6 +260,13 @@ def write_fake_bundle(
     )
     (folder / MANIFEST_NAME).write_text(manifest.to_json())
     return Bundle.open(folder)
+
+
+def raw_manifest(folder: Path) -> dict[str, Any]:
+    """What ``edgegen.json`` says, without the hash of itself, so that it can be changed and written again."""
+    raw: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text("utf-8"))
+    del raw["sha256"]
+    return raw
 
 
 def fake_llm(

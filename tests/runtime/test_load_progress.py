@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,9 +20,9 @@ def fresh(int8_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return Bundle.open(Path(shutil.copytree(int8_bundle.path, tmp_path / "fresh")))
 
 
-def told(bundle: Bundle, *, verify: bool = True) -> list[LoadProgress]:
+def told(bundle: Bundle, verify: Literal["once", "always", "never"] = "once") -> list[LoadProgress]:
     progress = list[LoadProgress]()
-    LLM.load(bundle.path, options=EngineOptions(threads=1), on_progress=progress.append, verify=verify).close()
+    LLM.load(bundle.path, options=EngineOptions(threads=1, verify=verify), on_progress=progress.append).close()
     return progress
 
 
@@ -40,14 +41,19 @@ def test_stages_come_in_order_and_end_full(fresh: Bundle) -> None:
     assert [one.done for one in progress if one.stage == "weights"] == [0, fresh.weights_size]
 
 
+def test_always_is_every_time(fresh: Bundle) -> None:
+    for _ in range(2):
+        assert sum(one.stage == "verify" for one in told(fresh, "always")) > len(fresh.manifest.files)
+
+
 def test_without_verifying_nothing_is_told_of_it(fresh: Bundle) -> None:
-    assert "verify" not in {one.stage for one in told(fresh, verify=False)}
+    assert "verify" not in {one.stage for one in told(fresh, "never")}
 
 
 def test_a_draft_model_has_its_own_stages(fresh: Bundle) -> None:
     progress = list[LoadProgress]()
-    options = EngineOptions(threads=1, draft=fresh.path)
-    LLM.load(fresh.path, options=options, verify=False, on_progress=progress.append).close()
+    options = EngineOptions(threads=1, draft=fresh.path, verify="never")
+    LLM.load(fresh.path, options=options, on_progress=progress.append).close()
     assert [(one.stage, one.fraction) for one in progress][:2] == [("draft", 0), ("draft", 1)]
 
 

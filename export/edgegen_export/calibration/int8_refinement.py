@@ -32,7 +32,9 @@ GOAL = 3e-4
 SMALL = 1 << 18
 """Weights of a matrix that may become floats: a megabyte of them is read in the time that the call itself takes."""
 
-_SMALLER = (32, 16)
+_SMALLER, _SMALLEST = (32,), (32, 16)
+"""Sizes of better blocks, of any matrix and of small ones: blocks of 16 run on ONNX Runtime's operator, which packs a
+second copy of the matrix."""
 _SLAB = 1 << 20
 """Bytes of a matrix that are rounded at a time."""
 
@@ -179,7 +181,8 @@ def _ladder(weight: LazyTensor, form: MatrixFormat) -> list[MatrixFormat]:
     if form == FLOATS:
         return []
     block_size = block_size_for(weight.shape[1], form.block_size)
-    return [form, *(replace(form, block_size=size) for size in _SMALLER if size < block_size)]
+    smaller = _SMALLEST if math.prod(weight.shape) <= SMALL else _SMALLER
+    return [form, *(replace(form, block_size=size) for size in smaller if size < block_size)]
 
 
 def _blocks(weight: LazyTensor, form: MatrixFormat) -> Blocks:

@@ -3,9 +3,9 @@
 The hidden states of the unquantized model and of some changed models go through the layers side by side, so every layer
 is opened once. Quantized matrices run as in the bundle, their inputs rounded too. To take a model per matrix through
 all later layers would cost the square of their number. So each matrix is run in its own layer, for the error of the
-states after it, and goes on to the logits from a few layers only: there its divergence is measured, and how much divergence
-an error of such matrices causes, which between these layers is interpolated. In models of many layers only the first of
-a matrix's formats goes on, and the errors of the others are taken to cost as much.
+states after it, and goes on to the logits from a few layers only: there its divergence is measured, and how much
+divergence an error of such matrices causes, which between these layers is interpolated. In models of many layers only
+the first of a matrix's formats goes on, and the errors of the others are taken to cost as much.
 """
 
 from collections.abc import Mapping

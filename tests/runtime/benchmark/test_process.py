@@ -1,5 +1,6 @@
 """A round in a process of its own, and how such a process may end."""
 
+import json
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +11,7 @@ from edgegen.benchmark import BenchmarkOptions, Round, run_benchmark, run_round
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError
 from edgegen.system import proportional_memory
-from tests.runtime.models import write_fake_bundle
+from tests.runtime.models import raw_manifest, write_fake_bundle
 
 OPTIONS = BenchmarkOptions(prefill=(4, 16), contexts=(8, 32), batches=(1, 3), repeats=1, threads=1)
 
@@ -59,9 +60,9 @@ def test_int8_keys_and_values_are_a_quarter(int8_bundle: Bundle) -> None:
 
 def test_a_bundle_needs_no_tokenizer(tmp_path: Path, int8_bundle: Bundle) -> None:
     folder = shutil.copytree(int8_bundle.path, tmp_path / "mute")
-    manifest = (int8_bundle.path / "edgegen.json").read_text()
-    assert '"tokenizer": "tokenizer.json"' in manifest
-    (folder / "edgegen.json").write_text(manifest.replace('"tokenizer": "tokenizer.json"', '"tokenizer": null'))
+    manifest = raw_manifest(int8_bundle.path)
+    assert manifest["tokenizer"] == "tokenizer.json"
+    (folder / "edgegen.json").write_text(json.dumps(manifest | {"tokenizer": None}))
     assert run_round(folder, OPTIONS).prefill
 
 

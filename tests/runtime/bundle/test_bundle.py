@@ -18,7 +18,7 @@ from edgegen.errors import BundleError, BundleNotFoundError, ManifestError, Usag
 from edgegen.llm import LLM
 from edgegen.model.ort_session import require_version
 from edgegen.options.engine import EngineOptions
-from tests.runtime.models import write_fake_bundle
+from tests.runtime.models import raw_manifest, write_fake_bundle
 
 
 @pytest.fixture
@@ -180,10 +180,10 @@ class TestReachingOnnxRuntime:
         flip_a_bit(copy.file("weights.data"))
         with pytest.raises(VerificationError, match=r"weights\.data: contents differ"):
             LLM.load(copy.path)
-        LLM.load(copy.path, verify=False)  # its graphs would load: nothing but the hash knows
+        LLM.load(copy.path, options=EngineOptions(verify="never"))  # its graphs would load: nothing but the hash knows
 
     def test_a_bundle_for_a_newer_version_of_it_does_not(self, bundle: Bundle) -> None:
-        raw = json.loads((bundle.path / "edgegen.json").read_text())
+        raw = raw_manifest(bundle.path)
         raw["variants"][0]["minimum_onnxruntime"] = "99.0.0"
         (bundle.path / "edgegen.json").write_text(json.dumps(raw))
         with pytest.raises(BundleError, match=r"needs ONNX Runtime 99\.0\.0 or newer, and .* is installed"):
@@ -191,7 +191,7 @@ class TestReachingOnnxRuntime:
 
     def test_a_variant_for_a_newer_version_of_it_leaves_the_others(self, int8_bundle: Bundle, tmp_path: Path) -> None:
         shutil.copytree(int8_bundle.path, tmp_path / "copy")
-        raw = json.loads((tmp_path / "copy" / "edgegen.json").read_text())
+        raw = raw_manifest(tmp_path / "copy")
         raw["variants"][0]["minimum_onnxruntime"] = "99.0.0"
         (tmp_path / "copy" / "edgegen.json").write_text(json.dumps(raw))
         LLM.load(tmp_path / "copy", options=EngineOptions(kv="float32"))
@@ -246,7 +246,7 @@ class TestMemoryOfVerification:
     def test_another_manifest_over_the_same_files_is_verified(self, old_bundle: Bundle) -> None:
         bundle = old_bundle
         bundle.verify_once()
-        raw = json.loads((bundle.path / "edgegen.json").read_text())
+        raw = raw_manifest(bundle.path)
         raw["files"]["weights.data"]["sha256"] = "0" * 64
         (bundle.path / "edgegen.json").write_text(json.dumps(raw))
         with pytest.raises(VerificationError):
@@ -307,9 +307,8 @@ class TestOpening:
             Bundle.open(bundle.path)
 
     def test_unknown_keys_of_any_number_are_counted(self, bundle: Bundle) -> None:
-        manifest = bundle.path / "edgegen.json"
         more = {f"nam{n}": n for n in range(100_000)}
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | more))
+        (bundle.path / "edgegen.json").write_text(json.dumps(raw_manifest(bundle.path) | more))
         with pytest.raises(ManifestError) as caught:
             Bundle.open(bundle.path)
         assert "nam0: unknown key (did you mean 'name'?)" in str(caught.value)

@@ -13,6 +13,7 @@ import pytest
 
 from edgegen import LLM, EdgegenError, ManifestError
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from tests.runtime.models import raw_manifest
 
 HOSTILE: tuple[Any, ...] = (
     *(-1, 0, 1, 2**31, 2**63, 2**70, 1e308, True, None),
@@ -50,7 +51,7 @@ def replaced(manifest: Any, path: tuple[str | int, ...], value: object) -> Any:
 
 @pytest.mark.slow
 def test_any_value_is_borne_or_refused(folder: Path) -> None:
-    manifest = json.loads((folder / "edgegen.json").read_text())
+    manifest = raw_manifest(folder)
     tried = 0
     for n, path in enumerate(places(manifest)):
         for value in islice(HOSTILE, n % EACH, None, EACH):
@@ -64,9 +65,9 @@ def test_any_value_is_borne_or_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("model", "vocab_size"), 2047, "its output 'logits' is .*, and the manifest says …, 2047"),
+        (("model", "vocab_size"), 2047, "its output 'logits' is .*, and the manifest says .…, …, 2047"),
         (("model", "max_context"), 0, "model.max_context: from 1 to .* expected, found 0"),
-        (("variants", 0, "kv", "layers", 1, "kv_heads"), 3, "its input 'past_key_values.1.key' is .* …, 3, …, 64"),
+        (("variants", 0, "kv", "layers", 1, "kv_heads"), 3, "its input 'past_key_values.1.key' is .*.…, 3, …, 64"),
         (("variants", 0, "kv", "layers", 1, "head_dim"), -1, r"layers\[1\]\.head_dim: from 1 to .* expected, found -1"),
         (("variants", 0, "contract", "logits"), "x", "prefill.kv-int8.onnx: it has no output 'x'"),
         (("variants", 0, "kv", "classes", "full", "total"), "x", "it has no input 'x'"),
@@ -75,7 +76,7 @@ def test_any_value_is_borne_or_refused(folder: Path) -> None:
     ],
 )
 def test_what_is_not_so_is_named(folder: Path, path: tuple[str | int, ...], value: object, said: str) -> None:
-    manifest = json.loads((folder / "edgegen.json").read_text())
+    manifest = raw_manifest(folder)
     (folder / "edgegen.json").write_text(json.dumps(replaced(manifest, path, value)))
     with pytest.raises(ManifestError, match=said):
         LLM.load(folder)

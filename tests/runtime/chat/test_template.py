@@ -387,7 +387,7 @@ def with_files(bundle: Bundle, folder: Path, files: dict[str, Any]) -> Bundle:
         )
         path.write_bytes(data)
         kept[name] = FileEntry(len(data), hashlib.sha256(data).hexdigest())
-    return Bundle(folder, replace(bundle.manifest, files=kept), folder)
+    return Bundle.with_manifest(folder, replace(bundle.manifest, files=kept), folder)
 
 
 @pytest.mark.parametrize(
