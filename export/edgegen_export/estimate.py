@@ -28,13 +28,13 @@ from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, RO
 REFERENCE_GFLOPS = 100.0
 """The speed of a matrix product for which the costs are."""
 
-_PLAIN = {KV_SCALES: 43.0, COMPARING: 172.0}
+_PLAIN = {KV_SCALES: 16.0, COMPARING: 96.0}
 _COSTS: dict[Scheme, dict[str, float]] = {
-    "int8": {FINGERPRINT: 20.0, SAMPLING: 180.0, SMOOTHING: 207.0, KV_SCALES: 73.0, COMPARING: 172.0},
-    "int4": {FINGERPRINT: 20.0, SAMPLING: 428.0, QUANTIZING: 2400.0, KV_SCALES: 83.0, COMPARING: 172.0},
+    "int8": {FINGERPRINT: 8.0, SAMPLING: 50.0, SMOOTHING: 170.0, KV_SCALES: 29.0, COMPARING: 96.0},
+    "int4": {FINGERPRINT: 8.0, SAMPLING: 160.0, QUANTIZING: 610.0, KV_SCALES: 28.0, COMPARING: 96.0},
 }
-"""Seconds per billion parameters of each stage, where weights are calibrated."""
-_WRITING = 30.0
+"""Seconds per billion parameters of each stage, where weights are calibrated: ``python -m bench.exports``."""
+_WRITING = 11.0
 
 _MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 2}
 """Bytes of memory that every export takes, and how many times the largest tensor in float32 by the recipe's method."""
