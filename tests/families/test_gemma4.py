@@ -76,9 +76,15 @@ def test_only_the_first_pairs_of_wide_heads_turn() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_kv_shared_layers": 20}, "num_kv_shared_layers = 20"),
-        ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input = 256"),
-        ({"hidden_size_per_layer_input": ...}, "hidden_size_per_layer_input = 256"),
+        ({"num_kv_shared_layers": 60}, "num_kv_shared_layers = 60: from 0 to 59 expected"),
+        ({"num_kv_shared_layers": -1}, "num_kv_shared_layers = -1: from 0 to 59 expected"),
+        ({"num_kv_shared_layers": 55}, "num_kv_shared_layers = 55: no layer of full attention is left"),
+        (
+            {"num_kv_shared_layers": 1, "per_layer_config": {"59": {"head_dim": 512}}},
+            "layer 59 cannot read the keys of layer 53, which have another size",
+        ),
+        ({"hidden_size_per_layer_input": -8}, "hidden_size_per_layer_input: must be positive"),
+        ({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100}, "vocabulary of 262144"),
         ({"enable_moe_block": True}, "enable_moe_block = True"),
         ({"num_global_key_value_heads": 5}, "must divide num_attention_heads = 32"),
         ({"per_layer_config": {"5": {"head_size": 512}}}, "head_size"),
