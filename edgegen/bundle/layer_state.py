@@ -1,4 +1,4 @@
-"""LayerState: what one layer keeps of a sequence, as data: keys and values, another layer's, or a tensor of one size."""
+"""LayerState: what one layer keeps of a sequence, as data: keys and values, nothing of its own, or one tensor."""
 
 import math
 from dataclasses import dataclass
