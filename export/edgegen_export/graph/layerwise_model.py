@@ -109,17 +109,16 @@ class LayerwiseModel:
     ) -> Hidden:
         """ids [b, t] → what the first layer takes, [b, t, columns]; at the positions from 0, or from ``first`` [b], on.
 
-        ``stored``: how the tables "embed" and "positions" are stored, where they differ from the model's.
+        ``stored``: how the tables "embed", "embed_per_layer" and "positions" are stored, where they differ from the
+        model's.
         """
         tables, stored = dict(self._tensors), stored or {}
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
-        rows = _as_stored(_rows(self._tensors["embed.weight"], used), stored.get("embed", FLOATS), used)
-        tables["embed.weight"] = LazyTensor.from_array(rows)
-        if self._config.per_layer:
-            tables["embed_per_layer.weight"] = LazyTensor.from_array(
-                _rows(self._tensors["embed_per_layer.weight"], used)
-            )
+        for name in ("embed", "embed_per_layer"):
+            if (table := self._tensors.get(f"{name}.weight")) is not None:
+                rows = _as_stored(_rows(table, used), stored.get(name, FLOATS), used)
+                tables[f"{name}.weight"] = LazyTensor.from_array(rows)
         if "positions" in stored:
             values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
             tables["positions.weight"] = LazyTensor.from_array(values)
