@@ -62,7 +62,7 @@ class LayerwiseModel:
         ``on_states`` hears the states [b, t, d] after each layer.
         """
         x = np.empty(0, np.float32)
-        for x in self.states(ids):
+        for x in self._layers(ids):
             if on_states is not None:
                 on_states(self.hidden_states(x))
         return self.final(x)
@@ -72,7 +72,11 @@ class LayerwiseModel:
         return self._carried.hidden(x)
 
     def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
-        """ids [b, t] without past → what each layer gives, [b, t, columns], layer by layer."""
+        """ids [b, t] without past → the hidden states [b, t, d] after each layer, layer by layer."""
+        return map(self.hidden_states, self._layers(ids))
+
+    def _layers(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
+        """What each layer gives, [b, t, columns]."""
         x = self.embed(ids)
         for layer in range(self._config.num_layers):
             with self.layer(layer, ids.shape[1]) as run:
