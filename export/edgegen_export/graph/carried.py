@@ -56,8 +56,8 @@ class Carried:
         return step
 
     def leaving(self, g: GraphBuilder, x: Value, hidden: Value, step: StepInputs, layer: int) -> Value:
-        """What the next layer takes: x with the hidden states behind the layer, and with its keys and values if others
-        read them."""
+        """What the next layer takes: x with the hidden states behind the layer, and with the keys and values that it
+        made, if others read them."""
         made = {_HIDDEN: hidden}
         if _kept(layer)[0] in self._places:
             made |= zip(_kept(layer), step.kept[layer], strict=True)

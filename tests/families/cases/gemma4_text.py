@@ -1,6 +1,7 @@
 """Gemma 4, dense: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
 
-Published: 31B (32 GB in int8, 19 GB in int4). E2B and E4B share keys and values between layers: refused.
+Published: 31B (32 GB in int8, 19 GB in int4), and with embeddings of each layer and shared KV caches E2B (4.8 GB in
+int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB). The mixture of experts (26B) is refused.
 """
 
 from tests.families.cases.case import CONTEXT, variants
