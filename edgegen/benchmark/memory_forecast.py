@@ -5,8 +5,10 @@ The parts that are no sizes of files were measured (``docs/machine.md``): on Lin
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import bytes_of_tables
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
@@ -38,7 +40,8 @@ class MemoryForecast:
 
     Attributes:
         python: the interpreter and its libraries.
-        weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too.
+        weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too; without tables whose
+            rows are looked up.
         tokenizer: of the vocabulary and the merges.
         kv: the KV cache.
         activations: of a prefill chunk, logits, the sessions and the engine.
@@ -107,8 +110,18 @@ def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
 def _weights(bundle: Bundle, options: EngineOptions) -> int:
     """Bytes of the weights as they are computed with."""
     model, linear = bundle.manifest.model, bundle.manifest.quantization.linear
-    size = bundle.manifest.files[bundle.variant_with(options.kv).weights].size
+    variant = bundle.variant_with(options.kv)
+    # A table whose rows are looked up stays in the file, but for the rows of a text's tokens.
+    size = bundle.manifest.files[variant.weights].size - _tables(bundle.file(variant.prefill))
     if linear.bits >= 16:
         # Stock operators in float32, with a packed copy of the matrix of logits, which is the embeddings' too.
         return size * 32 // linear.bits + 4 * model.vocab_size * model.hidden_size
     return size if runs_kernels(options.kernels) else int(size * _STOCK.get(linear.bits, 1))
+
+
+def _tables(graph: Path) -> int:
+    """Bytes of the tables of ``graph``; none where it cannot be read, which loading will say."""
+    try:
+        return bytes_of_tables(graph.read_bytes())
+    except (OSError, ValueError):
+        return 0

@@ -1,4 +1,4 @@
-"""Tensors that lie in a file beside an ONNX graph: how many bytes of them a run reads.
+"""Tensors that lie in a file beside an ONNX graph: how many bytes of them a run reads, whole or row by row.
 
 A graph is a protocol buffer message, and is read as one, for ``onnx`` is not there at run time. Only fields that are
 needed are looked into (onnx.proto: ``ModelProto.graph``; ``GraphProto.node`` and ``initializer``; ``NodeProto.input``,
@@ -25,7 +25,25 @@ def bytes_read(graph: bytes) -> int:
     Raises:
         ValueError: that is no such message.
     """
-    places, casts, read = dict[str, tuple[int, int]](), dict[str, str](), set[str]()
+    return sum(length for _, length in _places(graph)[0])
+
+
+def bytes_of_tables(graph: bytes) -> int:
+    """Bytes of the tensors of which a run of ``graph`` reads a few rows only, and never the whole.
+
+    Raises:
+        ValueError: that is no such message.
+    """
+    return sum(length for _, length in _places(graph)[1])
+
+
+_Place = tuple[int, int]
+"""Offset and length."""
+
+
+def _places(graph: bytes) -> tuple[set[_Place], set[_Place]]:
+    """Where tensors lie that are read whole, and where those that are looked up only."""
+    places, casts, taken = dict[str, _Place](), dict[str, str](), {True: set[str](), False: set[str]()}
     for body in values(graph, _GRAPH):
         for tensor in values(body, _INITIALIZER):
             entries = dict(_entry(payload) for payload in values(tensor, _EXTERNAL_DATA))
@@ -37,10 +55,12 @@ def bytes_read(graph: bytes) -> int:
             inputs = [payload.decode() for payload in values(node, _INPUT)]
             if kind == "Cast":  # of a tensor, it is folded when the graph is loaded
                 casts[next(values(node, _OUTPUT)).decode()] = inputs[0]
-            elif kind not in _LOOKUPS:
-                read.update(inputs)
-    own = {casts.get(name, name) for name in read}
-    return sum(length for _, length in {place for name, place in places.items() if name in own})
+            else:
+                taken[kind in _LOOKUPS].update(inputs)
+    looked_up, whole = (
+        {places[own] for name in names if (own := casts.get(name, name)) in places} for names in taken.values()
+    )
+    return whole, looked_up - whole
 
 
 def _entry(message: bytes) -> tuple[str, str]:

@@ -1,12 +1,12 @@
-"""LayerState: what one layer keeps of a sequence, as data: keys and values, or a tensor of a fixed size."""
+"""LayerState: what one layer keeps of a sequence, as data: keys and values, nothing of its own, or one tensor."""
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
-StateKind = Literal["growing", "windowed", "fixed"]
+StateKind = Literal["growing", "windowed", "fixed", "shared"]
 """``growing``: keys and values of all positions; ``windowed``: of the last ones; ``fixed``: a tensor of one size, which
-every run overwrites."""
+every run overwrites; ``shared``: the keys and values of another layer, nothing of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class LayerState:
     """One state of layer ``layer``.
 
     ``bytes_per_token``: what a token adds, 0 if it is fixed; ``bytes_per_row``: what a sequence of any length takes,
-    0 unless it is fixed; ``window``: the positions that a windowed one attends to.
+    0 unless it is fixed; ``window``: the positions that a windowed one attends to, or a shared one; ``source``: the
+    layer whose keys and values a shared one reads.
     """
 
     layer: int
@@ -41,3 +42,4 @@ class LayerState:
     bytes_per_token: int
     bytes_per_row: int
     window: int | None = None
+    source: int | None = None

@@ -76,6 +76,19 @@ class KVLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedLayer:
+    """A layer ``layer`` that attends to the cache of the layer ``source``, and the names of that cache in its own
+    attention: bound to the source's memory, to which it appends what the source has appended."""
+
+    layer: int
+    source: int
+    past_key: str
+    past_value: str
+    present_key: str
+    present_value: str
+
+
+@dataclass(frozen=True, slots=True)
 class CacheClass:
     """Layers that keep the same positions: all of them, or the last ``window``.
 
@@ -104,6 +117,7 @@ class KVSpec:
     are and no more, and ``present`` is a new array: the past with the new ones behind it.
     ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so.
     ``fixed``: the states of a fixed size, float32 and in place; absent where there are none.
+    ``shared``: layers that keep nothing and read another's cache; absent where there are none.
     """
 
     dtype: KVDtype
@@ -111,6 +125,7 @@ class KVSpec:
     classes: dict[str, CacheClass]
     layers: tuple[KVLayer, ...]
     fixed: tuple[FixedState, ...] = field(default=(), metadata=OPTIONAL)
+    shared: tuple[SharedLayer, ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def states(self) -> tuple[LayerState, ...]:
@@ -120,7 +135,13 @@ class KVSpec:
             window, layer = self.classes[one.cache_class].window, n if one.layer is None else one.layer
             kind = "growing" if window is None else "windowed"
             states.append(LayerState(layer, kind, self.layer_bytes(one), 0, window))
+            readers = (reader.layer for reader in self.readers(one))
+            states += [LayerState(reader, "shared", 0, 0, window, layer) for reader in readers]
         return tuple(sorted(states, key=lambda state: state.layer))
+
+    def readers(self, layer: KVLayer) -> tuple[SharedLayer, ...]:
+        """The layers that read the cache of ``layer``."""
+        return tuple(one for one in self.shared if one.source == layer.layer)
 
     @property
     def bytes_per_row(self) -> int:
@@ -138,9 +159,12 @@ class KVSpec:
         return sum(self.layer_bytes(layer) for layer in self.layers if self.classes[layer.cache_class].window is None)
 
     def bytes_seen(self, context: int) -> int:
-        """Bytes of KV cache that a token attends to after ``context`` others: in windows, of their length."""
+        """Bytes of KV cache that a token attends to after ``context`` others: in windows, of their length; what layers
+        share, once for each."""
         seen = {name: min(context, kv_class.window or context) for name, kv_class in self.classes.items()}
-        return sum(self.layer_bytes(layer) * seen[layer.cache_class] for layer in self.layers)
+        return sum(
+            self.layer_bytes(layer) * seen[layer.cache_class] * (1 + len(self.readers(layer))) for layer in self.layers
+        )
 
     def layer_bytes(self, layer: KVLayer) -> int:
         """Bytes of KV cache of one token in one layer."""
@@ -329,6 +353,8 @@ class Manifest:
                 del variant["hidden_states"]
             if not variant["kv"]["fixed"]:
                 del variant["kv"]["fixed"]
+            if not variant["kv"]["shared"]:
+                del variant["kv"]["shared"]
             for layer in variant["kv"]["layers"]:
                 if layer["layer"] is None:
                     del layer["layer"]
@@ -407,6 +433,14 @@ def _cache_problems(kv: KVSpec) -> list[str]:
     in_place, problems = kv.kind == "in_place", list[str]()
     if kv.fixed and not in_place:
         problems.append(f"kv.fixed: none expected for a cache of kind {kv.kind!r}")
+    if kv.shared and not in_place:
+        problems.append(f"kv.shared: none expected for a cache of kind {kv.kind!r}")
+    keeping = {layer.layer for layer in kv.layers}
+    for n, one in enumerate(kv.shared):
+        if one.source not in keeping:
+            problems.append(f"kv.shared[{n}].source: layer {one.source} has no cache of its own")
+        if one.layer in keeping:
+            problems.append(f"kv.shared[{n}].layer: layer {one.layer} has a cache of its own")
     for n, state in enumerate(kv.fixed):
         if not state.shape or min(state.shape) < 1:
             problems.append(f"kv.fixed[{n}].shape: positive sizes expected, found {list(state.shape)}")

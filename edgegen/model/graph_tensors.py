@@ -23,7 +23,8 @@ def tensor_problems(variant: GraphVariant, model: Model, inputs: Tensors, output
 
 def _wrong_types(variant: GraphVariant, inputs: Tensors) -> list[str]:
     wanted = _TYPES[variant.kv.dtype]
-    found = {layer.past_key: inputs[layer.past_key][0] for layer in variant.kv.layers if layer.past_key in inputs}
+    names = [layer.past_key for layer in (*variant.kv.layers, *variant.kv.shared)]
+    found = {name: inputs[name][0] for name in names if name in inputs}
     return [
         f"its input {name!r} is a {there}, and the manifest says {wanted}"
         for name, there in found.items()
@@ -44,8 +45,9 @@ def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
             if name is not None:
                 yield name, sizes
     for layer in kv.layers:
-        for name in (layer.past_key, layer.past_value):
-            yield name, (None, layer.kv_heads, None, layer.head_dim)
+        for one in (layer, *kv.readers(layer)):
+            for name in (one.past_key, one.past_value):
+                yield name, (None, layer.kv_heads, None, layer.head_dim)
     for state in kv.fixed:
         yield state.past, (None, *state.shape)
     for table in variant.rotary:
@@ -56,8 +58,9 @@ def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
 def _outputs(variant: GraphVariant, model: Model) -> Iterator[tuple[str, Sizes]]:
     yield variant.contract.logits, (None, None, model.vocab_size)
     for layer in variant.kv.layers:
-        for name in (layer.present_key, layer.present_value):
-            yield name, (None, layer.kv_heads, None, layer.head_dim)
+        for one in (layer, *variant.kv.readers(layer)):
+            for name in (one.present_key, one.present_value):
+                yield name, (None, layer.kv_heads, None, layer.head_dim)
     for state in variant.kv.fixed:
         yield state.present, (None, *state.shape)
     if variant.hidden_states is not None:

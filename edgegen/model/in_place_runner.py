@@ -151,13 +151,15 @@ class _Step:
 
     def _bind_cache(self, cache: KVCache, first: int, rows: int) -> None:
         self._bound = None
-        buffers = iter(cache.buffers(first, rows))
-        for layer in self._variant.kv.layers:
-            for past, present in ((layer.past_key, layer.present_key), (layer.past_value, layer.present_value)):
-                buffer = next(buffers)
-                self._binding.input(past, buffer)
-                self._binding.output(present, buffer)
-        for state, buffer in zip(self._variant.kv.fixed, buffers, strict=True):
+        buffers, kv = iter(cache.buffers(first, rows)), self._variant.kv
+        for layer in kv.layers:
+            key, value = next(buffers), next(buffers)
+            for one in (layer, *kv.readers(layer)):
+                self._binding.input(one.past_key, key)
+                self._binding.input(one.past_value, value)
+                self._binding.output(one.present_key, key)
+                self._binding.output(one.present_value, value)
+        for state, buffer in zip(kv.fixed, buffers, strict=True):
             self._binding.input(state.past, buffer)
             self._binding.output(state.present, buffer)
         for name, buffer in self._rotary.buffers(cache.capacity).items():

@@ -73,7 +73,8 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     parity = costs.pop(COMPARING) / (1 if parameters < LARGE else WINDOWS)  # which are compared on one passage
     factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
     seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
-    largest = 4 * max(map(math.prod, required.values()))
+    whole = (shape for name, shape in required.items() if name != "embed_per_layer.weight")  # read row by row
+    largest = 4 * max(map(math.prod, whole))
     memory = _MEMORY + _TENSORS_IN_MEMORY[recipe.method] * largest
     bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates)
     return Estimate(seconds, memory, bundle, _scratch_bytes(config, recipe, bundle))
@@ -117,7 +118,7 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
-    kv = 8 * sum(config.kv_heads_of(i) * config.head_dim_of(i) for i in config.attention_layers)
+    kv = 8 * sum(config.kv_heads_of(i) * config.head_dim_of(i) for i in config.cached_layers)
     parity = kv * WINDOW * WINDOWS + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity
@@ -131,7 +132,8 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     states = 4 * d * (tokens + tried * PROBE_ROWS * length)
     store = _stored_blocks(config) if gptq else 0
     widest = max((config.head_dim_of(i) for i in config.attention_layers), default=0)
-    hessians = 4 * (3 * d * d + (config.num_heads * widest) ** 2 + config.intermediate_size**2) if gptq else 0
+    inner = max(map(config.mlp_width_of, range(config.num_layers)))
+    hessians = 4 * (3 * d * d + (config.num_heads * widest) ** 2 + inner**2) if gptq else 0
     return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
 
 

@@ -87,6 +87,8 @@ class FamilySource:
             recipe = replace(recipe, exceptions=dict.fromkeys(experts, without_zeros))
         if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
             recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
+        if recipe.linear.bits < EIGHT_BITS.bits and self.config.per_layer:
+            recipe = replace(recipe, exceptions={**recipe.exceptions, "per_layer_in": EIGHT_BITS})
         repacked = repacking(self.tensors, self.config, experts, recipe)
         measure = partial(calibrate, self.tensors, self.config, self.reference) if calibrates else None
         return Plan(repacked.recipe, measure, repacked.warnings)

@@ -32,6 +32,7 @@ TYPES = (
     manifest.KVSpec,
     manifest.CacheClass,
     manifest.KVLayer,
+    manifest.SharedLayer,
     manifest.GraphContract,
     manifest.RotaryTable,
     ParityReport,

@@ -42,7 +42,7 @@ def base(family: str) -> Case:
     return next(case for case in CASES if (case.family, case.name) == (family, "base"))
 
 
-@pytest.fixture(scope="module", params=[case for case in CASES if case.name == "base"], ids=str)
+@pytest.fixture(scope="module", params=[case for case in CASES if case.name in ("base", "E2B")], ids=str)
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 

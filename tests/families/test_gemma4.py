@@ -2,23 +2,33 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edgegen.benchmark.memory_forecast import forecast_memory
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.external_data import bytes_of_tables
+from edgegen.cli.info import describe
 from edgegen.errors import UnsupportedModelError
+from edgegen.model.graph_tensors import tensor_problems
+from edgegen.model.ort_session import OneSession
+from edgegen.options.engine import EngineOptions
 from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
+from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
 from tests.families.harness import TOLERANCE, checkpoint_of, oracle_of, tokens
 
-CASE = next(case for case in CASES if str(case) == "gemma4_text: base")
+CASE, SMALL_CASE = (next(case for case in CASES if str(case) == f"gemma4_text: {name}") for name in ("base", "E2B"))
 
 PUBLISHED: dict[str, Any] = {
     "model_type": "gemma4_text",
@@ -37,6 +47,24 @@ PUBLISHED: dict[str, Any] = {
     "final_logit_softcapping": 30.0,
 }
 """The keys that say what the layers are; newer files have ``per_layer_config`` instead of the ``global`` ones."""
+
+
+E2B: dict[str, Any] = {
+    "model_type": "gemma4_text",
+    "hidden_size": 1536,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "hidden_size_per_layer_input": 256,
+    "num_kv_shared_layers": 20,
+    "use_double_wide_mlp": True,
+    "sliding_window": 512,
+    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+    "final_logit_softcapping": 30.0,
+}
 
 
 def read(**changes: Any) -> DecoderConfig:
@@ -64,6 +92,22 @@ def test_both_ways_of_saying_it_mean_the_same() -> None:
     assert read(attention_k_eq_v=False).kv_heads_of(5) == 16
 
 
+def test_the_last_layers_of_e2b_read_keys_and_values_of_two_others() -> None:
+    config = GEMMA4.read_config(E2B)
+    assert [layer.source for layer in config.layers] == [None] * 15 + [13, 13, 13, 13, 14] * 4
+    assert [config.mlp_width_of(i) for i in range(35)] == [6144] * 15 + [12288] * 20
+    kv = kv_spec(config)
+    assert kv.bytes_per_token == 4 * 2 * (12 * 256 + 3 * 512)
+    assert [(one.layer, one.source) for one in kv.shared] == [(i, 14 if i % 5 == 4 else 13) for i in range(15, 35)]
+
+
+def test_e2b_has_the_published_number_of_parameters_beside_the_table() -> None:
+    required, _ = decoder_tensors(GEMMA4.read_config(E2B))
+    table = math.prod(required["embed_per_layer.weight"])
+    assert table == 262144 * 35 * 256
+    assert round((sum(map(math.prod, required.values())) - table) / 1e9, 1) == 2.3
+
+
 def test_only_the_first_pairs_of_wide_heads_turn() -> None:
     rope = read().layers[5].rope
     assert rope is not None
@@ -76,9 +120,15 @@ def test_only_the_first_pairs_of_wide_heads_turn() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_kv_shared_layers": 20}, "num_kv_shared_layers = 20"),
-        ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input = 256"),
-        ({"hidden_size_per_layer_input": ...}, "hidden_size_per_layer_input = 256"),
+        ({"num_kv_shared_layers": 60}, "num_kv_shared_layers = 60: from 0 to 59 expected"),
+        ({"num_kv_shared_layers": -1}, "num_kv_shared_layers = -1: from 0 to 59 expected"),
+        ({"num_kv_shared_layers": 55}, "num_kv_shared_layers = 55: no layer of full attention is left"),
+        (
+            {"num_kv_shared_layers": 1, "per_layer_config": {"59": {"head_dim": 512}}},
+            "layer 59 cannot read the keys of layer 53, which have another size",
+        ),
+        ({"hidden_size_per_layer_input": -8}, "hidden_size_per_layer_input: must be positive"),
+        ({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100}, "vocabulary of 262144"),
         ({"enable_moe_block": True}, "enable_moe_block = True"),
         ({"num_global_key_value_heads": 5}, "must divide num_attention_heads = 32"),
         ({"per_layer_config": {"5": {"head_size": 512}}}, "head_size"),
@@ -123,3 +173,46 @@ def test_the_language_model_of_a_whole_checkpoint_is_exported(tmp_path: Path) ->
     assert bundle.manifest.model.family == "gemma4"
     with pytest.raises(UnsupportedModelError, match="contradicts"):
         GEMMA4_WITH_VISION.read_config({**config, "tie_word_embeddings": False})
+
+
+def test_keys_of_sharing_layers_that_a_checkpoint_has_are_not_read(tmp_path: Path) -> None:
+    """The published checkpoints have them."""
+    plain, more = (checkpoint_of(SMALL_CASE, tmp_path / name) for name in ("plain", "more"))
+    stored = {name: tensor.read().copy() for name, tensor in open_safetensors(more / "model.safetensors").items()}
+    for layer in (3, 4, 5):
+        for name in ("k_proj", "v_proj", "k_norm"):
+            tensor = f"model.layers.{layer}.self_attn.{name}.weight"
+            assert tensor not in stored
+            stored[tensor] = np.ones(3, np.float32)
+    write_safetensors(more / "model.safetensors", stored)
+    one, other = (export_to(folder, tmp_path / f"{folder.name}-bundle") for folder in (plain, more))
+    assert other.manifest.files["weights.data"] == one.manifest.files["weights.data"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("small")
+    return export(str(checkpoint_of(SMALL_CASE, folder / "checkpoint")), folder / "bundle", fast=True)[0]
+
+
+def test_info_counts_neither_sharing_layers_nor_the_table(small: Bundle) -> None:
+    """Two windows with a head of 16 and a full layer with one of 32; a table of 96 rows with 6 · 32 codes and 6 · 32 /
+    64 scales of two bytes."""
+    memory, size = describe(small)["memory"], small.manifest.files["weights.data"].size
+    assert memory["kv_bytes_per_token"] == 2 * (2 * 16 + 32)
+    forecast = forecast_memory(small, EngineOptions(kernels="stock"))
+    assert forecast.weights == int(1.46 * (size - 96 * (6 * 32 + 6 * 32 // 64 * 2)))
+
+
+def test_a_graph_without_the_names_of_a_sharing_layer_is_refused(small: Bundle) -> None:
+    variant = small.variant
+    wrong = replace(variant.kv, shared=(replace(variant.kv.shared[0], past_key="elsewhere"), *variant.kv.shared[1:]))
+    session = OneSession(small.file(variant.prefill), 1)
+    found = tensor_problems(replace(variant, kv=wrong), small.manifest.model, session.inputs, session.outputs)
+    assert found == ["it has no input 'elsewhere'"]
+
+
+def test_an_fp16_table_is_widened_after_its_rows_are_chosen(tmp_path: Path) -> None:
+    """Else a session would keep all of it, and twice as large."""
+    bundle = export_to(checkpoint_of(SMALL_CASE, tmp_path / "checkpoint"), tmp_path / "bundle", "fp16")
+    assert bytes_of_tables(bundle.file(bundle.variant.prefill).read_bytes()) == 2 * 96 * 6 * 32

@@ -30,6 +30,7 @@ WINDOWED = [
     ("gemma2", "base"),
     ("gemma3_text", "base"),
     ("gemma4_text", "base"),
+    ("gemma4_text", "E2B"),
     ("phi3", "window"),
     ("starcoder2", "base"),
     ("cohere2", "base"),

@@ -78,6 +78,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     matrices: dict[str, Shape] = {"embed": (config.vocab_size, embedding)}
     if embedding != d:
         matrices |= {"embed_in": (d, embedding), "head_in": (embedding, d)}
+    if own := config.per_layer:
+        both = config.num_layers * own.width
+        matrices |= {"embed_per_layer": (own.rows, both), "per_layer_in": (both, d)}
+        for i in range(config.num_layers):
+            matrices |= {f"layers.{i}.per_layer.gate": (own.width, d), f"layers.{i}.per_layer.out": (d, own.width)}
     kernels: dict[str, Shape] = {}
     for i, layer in enumerate(config.layers):
         attn, mlp, conv = f"layers.{i}.attn", f"layers.{i}.mlp", f"layers.{i}.conv"
@@ -99,7 +104,7 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             continue
         experts = config.experts_of(i)
         if experts is None:
-            matrices |= _mlp(mlp, d, config.intermediate_size, gated=config.gated)
+            matrices |= _mlp(mlp, d, config.mlp_width_of(i), gated=config.gated)
             continue
         matrices[f"{mlp}.router"] = (experts.count, d)
         matrices |= _mlp(mlp, d, experts.width, gated=True, count=experts.count)
@@ -166,6 +171,7 @@ def delta_numbers(layer: int) -> tuple[str, str]:
 def attention_inputs(config: DecoderConfig, layer: int) -> tuple[str, ...]:
     """The matrices of attention that take what the layer takes."""
     names = ["q", "k"] if config.layers[layer].value_is_key else ["q", "k", "v"]
+    names = names if config.layers[layer].source is None else ["q"]
     return tuple(f"layers.{layer}.attn.{name}" for name in (*names, *(["gate"] * config.gated_attention)))
 
 
@@ -215,9 +221,14 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
             norms[f"layers.{i}.mamba.norm"] = (Norm("rms", layer.mamba.eps), (layer.mamba.inner,))
         if layer.delta:
             norms[f"layers.{i}.delta.norm"] = (Norm("rms", layer.delta.eps), (layer.delta.value_dim,))
+    if own := config.per_layer:
+        norms["per_layer_norm"] = (config.norm, (own.width,))
+        norms |= {f"layers.{i}.per_layer_norm": (config.norm, (config.hidden_size,)) for i in range(config.num_layers)}
     if config.qk_norm:
         for i in config.attention_layers:
-            for name, heads in (("q_norm", config.num_heads), ("k_norm", config.kv_heads_of(i))):
+            normed = {"q_norm": config.num_heads}
+            normed |= {"k_norm": config.kv_heads_of(i)} if config.layers[i].source is None else {}
+            for name, heads in normed.items():
                 shape = _qk_shape(config.qk_norm, heads, config.head_dim_of(i))
                 norms[f"layers.{i}.attn.{name}"] = (config.qk_norm.norm, shape)
     return norms
@@ -247,10 +258,12 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     problems = list(clashes)
+    spare = _spare_tensors(config)
     head = next((layout.theirs for names, layout in instances if names == ("head.weight",)), "")
     for names, layout in instances:
-        if not all(name in shapes for name in names):
-            continue  # ours does not exist under this config
+        if not all(name in shapes for name in names):  # ours do not exist under this config
+            used |= found.keys() & set(layout.names) if spare.issuperset(names) else set()
+            continue
         wanted = layout.shape([shapes[name] for name in names])
         sources = [found.get(name) for name in layout.names]
         if any(name in required for name in names) or any(sources):
@@ -289,6 +302,13 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def _spare_tensors(config: DecoderConfig) -> set[str]:
+    """Tensors that a checkpoint may have, and that nothing is computed with: of keys and values that are not read."""
+    readers = [i for i, layer in enumerate(config.layers) if layer.source is not None]
+    names = ("k.weight", "k.bias", "v.weight", "v.bias", "k_norm.weight", "k_norm.bias")
+    return {f"layers.{i}.attn.{name}" for i in readers for name in names}
 
 
 def _layer(name: str) -> str:

@@ -186,14 +186,31 @@ class GatedDeltaNet:
 
 
 @dataclass(frozen=True, slots=True)
+class PerLayerEmbedding:
+    """Each layer looks up an embedding of its own, ``width`` numbers, in a table of ``rows`` tokens for all layers.
+
+    What a layer takes is ``sum_multiplier · (norm(projection_multiplier · projection(x)) + table_multiplier ·
+    table[token])``, with x the token embedding. Behind its MLP the layer adds ``norm(out(activation(gate(y)) · that))``
+    to the residual stream y.
+    """
+
+    width: int
+    rows: int
+    table_multiplier: float
+    projection_multiplier: float
+    sum_multiplier: float
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """The attention settings of one layer, or the convolution, Mamba-2 mixer or gated delta net that it has instead.
 
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
     position, or None for full attention; ``rope``: rotation of queries and keys, or None; ``conv``, ``mamba``,
     ``delta``: instead of attention, or beside it, None where there is attention only; ``mlp_only``: with none of them.
-    ``head_dim``, ``kv_heads``: where they differ from the model's. ``value_is_key``: values are what the key projection
-    gives, before its norm and rotation.
+    ``head_dim``, ``kv_heads``, ``mlp_width``: where they differ from the model's. ``value_is_key``: values are what the
+    key projection gives, before its norm and rotation. ``source``: an earlier layer, whose keys and values attention
+    reads instead of its own.
     """
 
     scale: float
@@ -206,6 +223,8 @@ class Layer:
     head_dim: int | None = None
     kv_heads: int | None = None
     value_is_key: bool = False
+    mlp_width: int | None = None
+    source: int | None = None
 
     @property
     def attends(self) -> bool:
@@ -235,6 +254,7 @@ class DecoderConfig:
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     ``value_norm``: each head of the values is divided by its root mean square, with the epsilon of ``norm``.
     ``layer_scale``: what a layer gives, with the residual stream, is multiplied with a trained number.
+    ``per_layer``: each layer has an embedding of its own, which it adds behind the MLP of a ``sandwich``.
     ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
@@ -260,6 +280,7 @@ class DecoderConfig:
     qk_norm: QKNorm | None = None
     value_norm: bool = False
     layer_scale: bool = False
+    per_layer: PerLayerEmbedding | None = None
     query_scale: QueryScale | None = None
     embedding_size: int | None = None
     embedding_norm: bool = False
@@ -283,6 +304,16 @@ class DecoderConfig:
         """The layers that have attention."""
         return [i for i, layer in enumerate(self.layers) if layer.attends]
 
+    @property
+    def cached_layers(self) -> list[int]:
+        """The layers that have keys and values of their own."""
+        return [i for i in self.attention_layers if self.layers[i].source is None]
+
+    @property
+    def sources(self) -> list[int]:
+        """The layers whose keys and values others read, in order."""
+        return sorted({layer.source for layer in self.layers if layer.source is not None})
+
     def has_mlp(self, layer: int) -> bool:
         """Whether a layer has an MLP, or experts: all have but those of a ``single`` block with something else."""
         return self.block != "single" or self.layers[layer].mlp_only
@@ -294,6 +325,10 @@ class DecoderConfig:
     def kv_heads_of(self, layer: int) -> int:
         """The number of a layer's key and value heads."""
         return self.layers[layer].kv_heads or self.num_kv_heads
+
+    def mlp_width_of(self, layer: int) -> int:
+        """The intermediate size of a layer's plain MLP."""
+        return self.layers[layer].mlp_width or self.intermediate_size
 
     def experts_of(self, layer: int) -> Experts | None:
         """The experts of a layer; None where it has a plain MLP."""

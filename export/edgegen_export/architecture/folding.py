@@ -65,6 +65,10 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
             multiply([f"layers.{i}.{each.module}.weight"], each.takes * each.gives)
             multiply([f"layers.{i}.{each.module}.bias"], each.gives)
     multiply(["embed.weight"], config.embedding_multiplier)
+    if own := config.per_layer:
+        multiply(["per_layer_in.weight"], own.projection_multiplier)
+        multiply(["per_layer_norm.weight"], own.sum_multiplier)
+        multiply(["embed_per_layer.weight"], own.sum_multiplier * own.table_multiplier)
     logits = final_multiplier(config)
     assert config.final_norm or logits == 1.0, "there is nothing to fold the logits' multiplier into"
     multiply(["final_norm.weight", "final_norm.bias"], logits)

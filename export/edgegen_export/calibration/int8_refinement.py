@@ -68,7 +68,7 @@ class Trial:
     @property
     def tables(self) -> list[str]:
         """The modules whose rows are looked up."""
-        return [name for name in ("embed", "positions") if f"{name}.weight" in self.tensors]
+        return [name for name in ("embed", "embed_per_layer", "positions") if f"{name}.weight" in self.tensors]
 
     @property
     def head(self) -> str:

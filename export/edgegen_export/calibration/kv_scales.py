@@ -54,7 +54,7 @@ def kv_scales(
     tried = set[str]()
     scales: dict[str, LazyTensor] = {}
     for layer in range(config.num_layers):
-        if layer not in config.attention_layers:
+        if layer not in config.cached_layers:
             with reference.layer(layer, length) as run:
                 states = [run(x) for x in states]
             continue

@@ -61,6 +61,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     mlp = f"layers.{layer}.mlp"
     mixers = mixer_matrices(config, layer).items()
     matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
+    if config.per_layer:
+        matrices += [(f"layers.{layer}.per_layer.{name}",) for name in ("gate", "out")]
     if not config.has_mlp(layer):
         return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)
@@ -257,7 +259,8 @@ def _keys_for_int8(
 ) -> dict[str, LazyTensor]:
     """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
     attn, dim, rope = f"layers.{layer}.attn", config.head_dim_of(layer), config.layers[layer].rope
-    if rope is None or config.qk_norm or config.clip_qkv is not None:
+    shared = layer in config.sources or config.layers[layer].source is not None
+    if rope is None or config.qk_norm or config.clip_qkv is not None or shared:
         return {}
     x = np.concatenate(inputs[fused_name(attention_inputs(config, layer))].samples)
     heads, made = {"q": config.num_heads, "k": config.kv_heads_of(layer)}, dict[str, Floats]()

@@ -63,8 +63,7 @@ def repacking(
         return Repacking(recipe, (_all_again(found, recipe),))
     linear = Counter(forms.values()).most_common(1)[0][0]
     exceptions = {name: forms.get(name, EIGHT_BITS) for name in found if forms.get(name) != linear}
-    if "positions.weight" in tensors:
-        exceptions["positions"] = EIGHT_BITS
+    exceptions |= {name: EIGHT_BITS for name in ("positions", "per_layer_in") if f"{name}.weight" in tensors}
     if "head.weight" in tensors and isinstance(form := regrouped_form(tensors["head.weight"]), MatrixFormat):
         exceptions["head"] = form
     left = {name: form for name, form in found.items() if name not in forms}

@@ -88,7 +88,8 @@ class Sensitivity:
         kind = name.split(".", 2)[-1]
         measured = self._measured.setdefault(kind, {})
         self._places[change] = kind, self._layer
-        self._errors[change] = _relative_error(states, self.exact)
+        found, exact = map(self._reference.hidden_states, (states, self.exact))
+        self._errors[change] = _relative_error(found, exact)
         # A kind that was missing from a layer to measure (it may stay in floats) is made up for in the next one.
         due = len(measured) < sum(layer <= self._layer for layer in self._layers)
         if self._all_formats if name in measured else due:

@@ -1,11 +1,12 @@
 """Gemma 4's dense text models: Gemma 3 with larger heads and keys as values in layers of full attention, normalized
-values and a factor of every layer. Of a Gemma 4 with vision and audio, the language model is exported."""
+values and a factor of every layer. In E2B and E4B each layer has embeddings of its own, and the last layers read the
+keys and values of earlier ones. Of a Gemma 4 with vision and audio, the language model is exported."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm
+from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, PerLayerEmbedding, QKNorm
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.gemma import SANDWICH_TENSORS
 from edgegen_export.families.llama import LLAMA_PREFIXES
@@ -31,27 +32,40 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
     keys_as_values = read.flag("attention_k_eq_v")
     sizes = _sizes_of_full_layers(read, windowed, heads, (head_dim, kv_heads), keys_as_values)
 
+    sources = _sources(read, windowed, sizes)
+    inner = read.positive("intermediate_size")
+    wider = 2 * inner if read.flag("use_double_wide_mlp") else None
     local = read_rope(read, head_dim, positions, layer_type="sliding_attention")
     layers: list[Layer] = []
-    for has_window, (size, groups) in zip(windowed, sizes, strict=True):
+    for has_window, (size, groups), source in zip(windowed, sizes, sources, strict=True):
         rope = local
         if not has_window:
             rope = read_rope(read, size, positions, proportional=True)
         own_size, own_groups = size if size != head_dim else None, groups if groups != kv_heads else None
-        is_key = keys_as_values and not has_window
-        layers.append(Layer(1.0, rope=rope, head_dim=own_size, kv_heads=own_groups, value_is_key=is_key))
+        layers.append(
+            Layer(
+                1.0,
+                rope=rope,
+                head_dim=own_size,
+                kv_heads=own_groups,
+                value_is_key=keys_as_values and not has_window and source is None,
+                mlp_width=None if source is None else wider,
+                source=source,
+            )
+        )
     default_context, longest_context = contexts(None, positions)
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
     read.ignore("attention_bias")  # the checkpoint's tensors show it
     _refuse(read)
+    vocabulary = read.positive("vocab_size")
     config = DecoderConfig(
         layers=tuple(layers),
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate_size=read.positive("intermediate_size"),
-        vocab_size=read.positive("vocab_size"),
+        intermediate_size=inner,
+        vocab_size=vocabulary,
         max_positions=default_context,
         longest_context=longest_context,
         norm=norm,
@@ -62,6 +76,7 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
         qk_norm=QKNorm(norm, over="head"),
         value_norm=True,
         layer_scale=True,
+        per_layer=_per_layer(read, hidden, vocabulary),
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
     )
@@ -94,17 +109,46 @@ def _sizes_of_full_layers(
     return result
 
 
+def _sources(read: ConfigReader, windowed: list[bool], sizes: list[tuple[int, int]]) -> list[int | None]:
+    """The layer whose keys and values each of the last ``num_kv_shared_layers`` reads: of those before them, the last
+    of its kind."""
+    count = read.get("num_kv_shared_layers", int, 0)
+    first, said = len(windowed) - count, f"num_kv_shared_layers = {count}"
+    if not 0 <= count < len(windowed):
+        read.problem(f"{said}: from 0 to {len(windowed) - 1} expected, for some layers must have keys and values")
+        return [None] * len(windowed)
+    sources: list[int | None] = [None] * first
+    for i in range(first, len(windowed)):
+        source = max((j for j in range(first) if windowed[j] == windowed[i]), default=None)
+        if source is None:
+            kind = "sliding" if windowed[i] else "full"
+            read.problem(f"{said}: no layer of {kind} attention is left whose keys and values the others could read")
+        elif sizes[source] != sizes[i]:
+            read.problem(f"{said}: layer {i} cannot read the keys of layer {source}, which have another size")
+        sources.append(source)
+    return sources
+
+
+def _per_layer(read: ConfigReader, hidden: int, vocabulary: int) -> PerLayerEmbedding | None:
+    """The embeddings of each layer, if there are any."""
+    width = read.get("hidden_size_per_layer_input", int, 0)
+    rows = read.get("vocab_size_per_layer_input", int, vocabulary)
+    if not width:
+        return None
+    if width < 0:
+        read.problem(f"hidden_size_per_layer_input: must be positive, found {width}")
+        return None
+    if rows < vocabulary:
+        read.problem(f"vocab_size_per_layer_input = {rows}: some of the vocabulary of {vocabulary} would have no row")
+    return PerLayerEmbedding(width, rows, width**0.5, hidden**-0.5, 2**-0.5)
+
+
 def _refuse(read: ConfigReader) -> None:
     """Record what other models of this type have."""
-    read.refuse("num_kv_shared_layers", (0,), "layers that share keys and values are not supported")
-    if read.get("hidden_size_per_layer_input", int, 0):
-        width = read.get("hidden_size_per_layer_input", int, 0)
-        read.problem(f"hidden_size_per_layer_input = {width}: embeddings of each layer are not supported")
     read.refuse("enable_moe_block", (False,), "a mixture of experts beside the MLP is not supported")
     read.refuse("use_bidirectional_attention", ("vision",), "attention to later positions is not causal")
-    read.ignore("num_kv_shared_layers", "enable_moe_block", "use_bidirectional_attention")
+    read.ignore("enable_moe_block", "use_bidirectional_attention")
     # Sizes of what is refused above.
-    read.ignore("vocab_size_per_layer_input", "use_double_wide_mlp")
     read.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
 
 
@@ -132,13 +176,24 @@ GEMMA4_DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": True,
     "sliding_window": 512,
     "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262144,
     "rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
     },
 }
 
-GEMMA4_TENSORS = {**SANDWICH_TENSORS, **QK_NORM, "layers.{i}.scale": "layers.{i}.layer_scalar"}
+GEMMA4_TENSORS = {
+    **SANDWICH_TENSORS,
+    **QK_NORM,
+    "layers.{i}.scale": "layers.{i}.layer_scalar",
+    "embed_per_layer.weight": "embed_tokens_per_layer.weight",
+    "per_layer_in.weight": "per_layer_model_projection.weight",
+    "per_layer_norm.weight": "per_layer_projection_norm.weight",
+    "layers.{i}.per_layer.gate.weight": "layers.{i}.per_layer_input_gate.weight",
+    "layers.{i}.per_layer.out.weight": "layers.{i}.per_layer_projection.weight",
+    "layers.{i}.per_layer_norm.weight": "layers.{i}.post_per_layer_input_norm.weight",
+}
 
 GEMMA4 = Architecture(
     model_types=("gemma4_text",),

@@ -15,7 +15,7 @@ _INDEXED = "its sparse attention chooses keys by an index of its own, which no o
 _SEES = "it reads more than text"
 _SPEAKS = "it writes sound, not text"
 _EXPERTS = "its mixture of experts is not one that edgegen's graphs compute"
-_SHARED = "its layers share keys and values and have embeddings of their own"
+_STREAMS = "it has several residual streams, each of which every layer predicts and corrects"
 _DRAFT = "it is a draft model, which reads the hidden states of another one"
 _NO_FAMILY = "edgegen has no family for it"
 
@@ -47,7 +47,7 @@ _REASONS: dict[str, str] = {
         hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash
         minimax_m2 phimoe solar_open
     """,
-    _SHARED: "gemma3n_text gemma4_unified_text",
+    _STREAMS: "gemma3n_text",
     _DRAFT: "gemma4_assistant gemma4_unified_assistant",
     "its attention is the difference of two, which no operator on the CPU computes": "diffllama",
     "its layers run several times for each token, with keys and values of each time": "hrm_text",
@@ -63,6 +63,7 @@ _REASONS: dict[str, str] = {
         cohere_compass_text
         ctrl
         cwm
+        gemma4_unified_text
         gpt-sw3
         gpt_neox_japanese
         iquestcoder

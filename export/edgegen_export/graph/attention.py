@@ -4,7 +4,7 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,7 +39,9 @@ class StepInputs:
 
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
     by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
-    ``query_scale``: float32 [b, t, 1], multiplied with the queries.
+    ``query_scale``: float32 [b, t, 1], multiplied with the queries; ``per_layer``: by layer, what it takes of
+    embeddings of its own; ``kept``: new keys and values [b, t, kv_heads · head_dim] of layers whose cache others share,
+    which these layers put in.
     """
 
     positions: Value
@@ -48,12 +50,17 @@ class StepInputs:
     alibi: Value = NONE
     kv_dtype: KVDtype = "float32"
     query_scale: Value = NONE
+    per_layer: Mapping[int, Value] = field(default_factory=dict[int, Value])
+    kept: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, tuple[Value, Value]])
 
 
 def attention(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, cache: KVLayer, step: StepInputs
 ) -> Stream:
     """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place.
+
+    A layer that shares another's cache appends the other's keys and values a second time, in the same place: the
+    operator always appends, and the bits are the same.
 
     Returns the output projection without its bias, which the stream adds.
     """
@@ -69,10 +76,13 @@ def attention(
         limit = np.array(config.clip_qkv, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
     fused_rotation = _rotates_inside(config, layer)
-    if config.qk_norm or config.value_norm or own.value_is_key or step.query_scale or (own.rope and not fused_rotation):
+    apart = config.qk_norm or config.value_norm or own.value_is_key or step.query_scale or layer in config.sources
+    if apart or own.source is not None or (own.rope and not fused_rotation):
         query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
         query, key, value = packed, NONE, NONE
+    if layer in config.sources:
+        step.kept[layer] = key, value
     cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
 
     kv_shape = ["batch", cache.kv_heads, "capacity", cache.head_dim]
@@ -85,7 +95,8 @@ def attention(
     rounding: dict[str, AttributeValue] = {}
     if step.kv_dtype == "int8":
         rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
-        inputs += [g.weight(params.vector(name)) for name in kv_scale_names(layer)]
+        keeper = layer if own.source is None else own.source
+        inputs += [g.weight(params.vector(name)) for name in kv_scale_names(keeper)]
     attended, present_key, present_value = g.node(
         "GroupQueryAttention",
         trimmed(inputs),
@@ -121,7 +132,9 @@ def _rotates_inside(config: DecoderConfig, layer: int) -> bool:
 
 
 def _widths(config: DecoderConfig, layer: int) -> list[int]:
-    """The widths of queries and keys, and of values where they have a projection of their own."""
+    """The widths of queries, and of keys and values where they have projections of their own."""
+    if config.layers[layer].source is not None:
+        return [config.num_heads * config.head_dim_of(layer)]
     groups = config.kv_heads_of(layer)
     counts = (config.num_heads, groups) if config.layers[layer].value_is_key else (config.num_heads, groups, groups)
     return [count * config.head_dim_of(layer) for count in counts]
@@ -136,14 +149,9 @@ def _prepared(
     step: StepInputs,
 ) -> tuple[Value, Value, Value]:
     """Query, key and value, each [b, t, heads · head_dim], with their norms and query scale, and with RoPE if the
-    attention operator cannot apply it."""
+    attention operator cannot apply it. Keys and values may be another layer's."""
     module, own, head_dim = f"layers.{layer}.attn", config.layers[layer], config.head_dim_of(layer)
     heads = {"q": config.num_heads, "k": config.kv_heads_of(layer)}
-    widths = _widths(config, layer)
-    query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
-    value = others[0] if others else key
-    if config.value_norm:
-        value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
 
     def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
         if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:
@@ -161,10 +169,17 @@ def _prepared(
             )
         return normed(name, x, after_rotation=True)
 
-    query = prepared("q", query)
-    if step.query_scale:  # which a later rotation does not change
-        query = g.op.Mul(query, step.query_scale)
-    return query, prepared("k", key), value
+    def scaled(query: Value) -> Value:  # which a later rotation does not change
+        return g.op.Mul(query, step.query_scale) if step.query_scale else query
+
+    if own.source is not None:
+        return scaled(prepared("q", packed)), *step.kept[own.source]
+    widths = _widths(config, layer)
+    query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
+    value = others[0] if others else key
+    if config.value_norm:
+        value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
+    return scaled(prepared("q", query)), prepared("k", key), value
 
 
 def _head_norm(

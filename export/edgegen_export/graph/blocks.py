@@ -17,6 +17,7 @@ from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import expert_mlp, mlp
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.per_layer import with_per_layer
 from edgegen_export.graph.short_conv import short_conv
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
@@ -45,7 +46,8 @@ def decoder_block(
     """A decoder layer, by kind of block:
 
     - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``
-    - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then ``x *= scale`` where there is one
+    - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then what the layer makes of an embedding of
+      its own, then ``x *= scale``, where there are such
     - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
     - ``norm_after_sum``: ``x = norm(x + attn(x)); x = norm(x + mlp(x))``
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
@@ -92,6 +94,10 @@ def decoder_block(
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
                 x, residual = norm(g, params, config, Stream(residual, post), f"{name}.mlp_norm")
                 stream = Stream(residual, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+                if config.per_layer:
+                    with g.scope("per_layer"):
+                        part = step.per_layer[layer]
+                        stream = Stream(with_per_layer(g, params, config, layer, added(g, stream), part))
                 if config.layer_scale:
                     return Stream(g.op.Mul(added(g, stream), g.weight(params.vector(f"{name}.scale"))))
                 return stream

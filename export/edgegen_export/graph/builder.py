@@ -106,12 +106,17 @@ class GraphBuilder:
         """The weight's value; 16-bit floats are a storage format and become float32 when a session opens."""
         if tensor.offset is None:
             return self.input(tensor.name, tensor.dtype, tensor.shape)
-        self.weights[tensor.name] = tensor
+        stored = self.stored(tensor)
         if tensor.dtype not in ("float16", "bfloat16"):
-            return Value(tensor.name)
+            return stored
         wide = f"{tensor.name}.float32"
         self.casts[wide] = helper.make_node("Cast", [tensor.name], [wide], name=wide, to=TensorProto.FLOAT)
         return Value(wide)
+
+    def stored(self, tensor: Tensor) -> Value:
+        """The weight as it is stored."""
+        self.weights[tensor.name] = tensor
+        return Value(tensor.name)
 
     def multiplied(self, weight: str) -> Value:
         """The value that the first node with ``weight`` as second input multiplies with it."""

@@ -1,16 +1,27 @@
 """The prefill graph and the decode graph of a decoder, built from the same blocks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen.bundle.manifest import CacheClass, GraphContract, KVDtype, KVLayer, KVSpec, Phase, RotaryTable
+from edgegen.bundle.manifest import (
+    CacheClass,
+    GraphContract,
+    KVDtype,
+    KVLayer,
+    KVSpec,
+    Phase,
+    RotaryTable,
+    SharedLayer,
+)
 from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.per_layer import per_layer_inputs
 from edgegen_export.graph.query_scale import query_scale
 from edgegen_export.graph.stream import added
 
@@ -23,8 +34,8 @@ HIDDEN_SCALE = "hidden_states.scale"
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
     """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size; and the fixed
-    states of layers that have no attention."""
-    names = {i: _class_name(config.layers[i].window) for i in config.attention_layers}
+    states of layers that have no attention. Layers that share another's cache keep nothing."""
+    names = {i: _class_name(config.layers[i].window) for i in config.cached_layers}
     return KVSpec(
         dtype="float32",
         kind="in_place",
@@ -46,6 +57,18 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
                 layer=i if len(names) < config.num_layers else None,
             )
             for i, name in names.items()
+        ),
+        shared=tuple(
+            SharedLayer(
+                layer=i,
+                source=layer.source,
+                past_key=f"past_key_values.{i}.key",
+                past_value=f"past_key_values.{i}.value",
+                present_key=f"present.{i}.key",
+                present_value=f"present.{i}.value",
+            )
+            for i, layer in enumerate(config.layers)
+            if layer.source is not None
         ),
         fixed=tuple(state for i, layer in enumerate(config.layers) for state in _fixed(config, i, layer)),
     )
@@ -120,6 +143,12 @@ def _build(
 
     with g.scope("embed"):
         stream = embedding(g, params, config, ids, step.positions)
+    if config.per_layer:
+        with g.scope("per_layer"):
+            parts = per_layer_inputs(g, params, config, config.per_layer, ids, added(g, stream))
+            count = config.num_layers
+            split = g.node("Split", [parts], count, attributes={"axis": 2, "num_outputs": count})
+            step = replace(step, per_layer=dict(enumerate(split)))
     for layer in range(config.num_layers):
         stream = decoder_block(g, params, config, layer, stream, kv, step)
         if with_states:

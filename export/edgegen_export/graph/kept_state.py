@@ -1,13 +1,20 @@
 """What a layer of a graph keeps, found in the cache's description."""
 
+from dataclasses import replace
+
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import KVLayer, KVSpec
 
 
 def kv_layer(kv: KVSpec, layer: int) -> KVLayer:
-    """The keys and values of a layer that has attention."""
-    if kv.layers[0].layer is None:  # every layer has
+    """The keys and values that the attention of a layer reads, by its own names."""
+    if kv.layers[0].layer is None:  # every layer has its own
         return kv.layers[layer]
+    for one in kv.shared:
+        if one.layer == layer:
+            names = {"past_key": one.past_key, "past_value": one.past_value}
+            names |= {"present_key": one.present_key, "present_value": one.present_value}
+            return replace(kv_layer(kv, one.source), **names)
     return next(one for one in kv.layers if one.layer == layer)
 
 

@@ -22,10 +22,12 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.carried import Carried
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
+from edgegen_export.graph.per_layer import per_layer_inputs
 from edgegen_export.graph.stream import Stream, added
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
@@ -44,6 +46,7 @@ class LayerwiseModel:
         self._config = config
         self._kv = kv
         self._tables = rotary_tables(config)
+        self._carried = Carried(config)
 
     @property
     def vocab_size(self) -> int:
@@ -59,13 +62,21 @@ class LayerwiseModel:
         ``on_states`` hears the states [b, t, d] after each layer.
         """
         x = np.empty(0, np.float32)
-        for x in self.states(ids):
+        for x in self._layers(ids):
             if on_states is not None:
-                on_states(x)
+                on_states(self.hidden_states(x))
         return self.final(x)
 
+    def hidden_states(self, x: Hidden) -> Hidden:
+        """The hidden states [b, t, d] of what a layer gives, which has columns for later layers too."""
+        return self._carried.hidden(x)
+
     def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
-        """ids [b, t] without past → the hidden states [b, t, e] after each layer, layer by layer."""
+        """ids [b, t] without past → the hidden states [b, t, d] after each layer, layer by layer."""
+        return map(self.hidden_states, self._layers(ids))
+
+    def _layers(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
+        """What each layer gives, [b, t, columns]."""
         x = self.embed(ids)
         for layer in range(self._config.num_layers):
             with self.layer(layer, ids.shape[1]) as run:
@@ -100,30 +111,32 @@ class LayerwiseModel:
         first: NDArray[np.int64] | None = None,
         stored: Mapping[str, Stored] | None = None,
     ) -> Hidden:
-        """ids [b, t] → what the first layer takes, [b, t, e]; at the positions from 0, or from ``first`` [b], on.
+        """ids [b, t] → what the first layer takes, [b, t, columns]; at the positions from 0, or from ``first`` [b], on.
 
-        ``stored``: how the tables "embed" and "positions" are stored, where they differ from the model's.
+        ``stored``: how the tables "embed", "embed_per_layer" and "positions" are stored, where they differ from the
+        model's.
         """
         tables, stored = dict(self._tensors), stored or {}
         # Only the rows in use, so that the table is never read whole.
         used, renumbered = np.unique(ids, return_inverse=True)
-        table = self._tensors["embed.weight"]
-        rows = np.empty((len(used), table.shape[1]), np.float32)
-        for n, i in enumerate(used.tolist()):
-            rows[n] = table.rows(i, i + 1)[0]
-            table.release()  # each row mapped its neighbours too
-        rows = _as_stored(rows, stored.get("embed", FLOATS), used)
-        tables["embed.weight"] = LazyTensor.from_array(rows)
+        for name in ("embed", "embed_per_layer"):
+            if (table := self._tensors.get(f"{name}.weight")) is not None:
+                rows = _as_stored(_rows(table, used), stored.get(name, FLOATS), used)
+                tables[f"{name}.weight"] = LazyTensor.from_array(rows)
         if "positions" in stored:
             values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
             tables["positions.weight"] = LazyTensor.from_array(values)
         params = FedParameters(tables)
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
-        stream = embedding(g, params, self._config, g.input("ids", "int64", shape), g.input("at", "int64", shape))
+        numbers = g.input("ids", "int64", shape)
+        x = added(g, embedding(g, params, self._config, numbers, g.input("at", "int64", shape)))
+        if own := self._config.per_layer:
+            x = g.op.Concat(x, per_layer_inputs(g, params, self._config, own, numbers, x), axis=2)
         start = np.zeros(len(ids), np.int64) if first is None else first
         positions = start[:, None] + np.arange(ids.shape[1], dtype=np.int64)
-        return _run(g, added(g, stream), params, {"ids": renumbered.reshape(ids.shape), "at": positions})
+        found = _run(g, x, params, {"ids": renumbered.reshape(ids.shape), "at": positions})
+        return self._carried.with_room(found)
 
     @contextmanager
     def layer(
@@ -140,15 +153,17 @@ class LayerwiseModel:
         fused name that are quantized, and multiplied as in the bundle.
         """
         params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
-        cache = kv_layer(self._kv, layer) if self._config.layers[layer].attends else None
+        own, carried = self._config.layers[layer], self._carried
+        cache = kv_layer(self._kv, layer) if own.attends else None
         g = GraphBuilder(f"layer {layer}")
-        rope = self._config.layers[layer].rope
-        tables = {rope: self._tables[rope]} if rope else {}
-        stream = _inputs(g)
+        tables = {own.rope: self._tables[own.rope]} if own.rope else {}
+        x = g.input("x", "float32", _SHAPE)
         classes = {cache.cache_class: self._kv.classes[cache.cache_class]} if cache else {}
-        step = step_inputs(g, self._config, self._kv.dtype, classes, tables, stream.residual)
+        step = step_inputs(g, self._config, self._kv.dtype, classes, tables, x)
+        step = carried.entering(g, x, step, layer, own.source)
+        stream = Stream(carried.hidden_value(g, x))
         stream = decoder_block(g, params, self._config, layer, stream, self._kv, step)
-        g.output(_RESULT, added(g, stream), "float32", _SHAPE)
+        g.output(_RESULT, carried.leaving(g, x, added(g, stream), step, layer), "float32", _SHAPE)
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
         rotary: dict[str, NDArray[Any]] = {}
@@ -170,10 +185,11 @@ class LayerwiseModel:
         """What the last layer gives → what the head's matrix multiplies, or what is projected to that first."""
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
-        hidden = final_hidden(g, params, self._config, _inputs(g))
+        x_value = self._carried.hidden_value(g, g.input("x", "float32", _SHAPE))
+        hidden = final_hidden(g, params, self._config, Stream(x_value))
         if projected and self._config.embedding_size not in (None, self._config.hidden_size):
             hidden = linear(g, params.matrix("head_in"), hidden)
-        return x if hidden == "x" else _run(g, hidden, params, {"x": x})
+        return self.hidden_states(x) if hidden == x_value else _run(g, hidden, params, {"x": x})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,8 +279,13 @@ _SHAPE = ("batch", "tokens", "hidden")
 _RESULT, _TAP = "result", "input of "
 
 
-def _inputs(g: GraphBuilder) -> Stream:
-    return Stream(g.input("x", "float32", _SHAPE))
+def _rows(table: LazyTensor, used: NDArray[np.int64]) -> Hidden:
+    """The rows ``used`` of ``table``."""
+    rows = np.empty((len(used), table.shape[1]), np.float32)
+    for n, i in enumerate(used.tolist()):
+        rows[n] = table.rows(i, i + 1)[0]
+        table.release()  # each row mapped its neighbours too
+    return rows
 
 
 def _as_stored(rows: Hidden, stored: Stored, which: slice | NDArray[np.int64]) -> Hidden:

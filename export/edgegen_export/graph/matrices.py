@@ -3,6 +3,8 @@
 Shapes: b rows (batch), t new tokens per row.
 """
 
+from onnx import TensorProto
+
 from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value, trimmed
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
 
@@ -10,6 +12,9 @@ from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
 def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
     """The rows ``ids`` int64 [b, t] of ``table`` as float32 [b, t, columns]."""
     match table:
+        case FloatMatrix(weight) if weight.dtype == "float16" and weight.offset is not None:
+            # Widened after the choice: the table stays mapped, and half as large.
+            return g.op.Cast(g.op.Gather(g.stored(weight), ids, axis=0), to=TensorProto.FLOAT)
         case FloatMatrix(weight):
             return g.op.Gather(g.weight(weight), ids, axis=0)
         case BlockMatrix():

@@ -46,7 +46,8 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
         pairs.append(Pair(f"{mamba}.norm", (f"{mamba}.out",)))
     if kind.delta:
         pairs.append(Pair(f"{delta}.norm", (f"{delta}.out",)))
-    if kind.attends and config.clip_qkv is None and not (config.value_norm or kind.value_is_key):
+    shared = kind.source is not None or layer in config.sources  # values that other layers read too
+    if kind.attends and config.clip_qkv is None and not (config.value_norm or kind.value_is_key or shared):
         # Attention is linear in its values.
         group = config.num_heads // config.kv_heads_of(layer)
         pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), group, config.head_dim_of(layer)))

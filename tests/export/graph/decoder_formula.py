@@ -18,6 +18,10 @@ class DecoderFormula:
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, NDArray[np.float32]]) -> None:
         self.config = config
         self.tensors = {name: x.astype(np.float64) for name, x in tensors.items()}
+        self.read: dict[str, Array] = {}
+        """Keys and values by their names, for layers that read another's."""
+        self.parts: Array = np.empty(0)
+        """What layers take of embeddings of their own, [t, layers, width]."""
 
     def logits(self, ids: list[int]) -> Array:
         """ids [t] → logits [t, vocab]."""
@@ -29,6 +33,11 @@ class DecoderFormula:
             x = self.norm(config.norm, x, "embed_norm")
         if isinstance(config.positions, LearnedPositions):
             x = x + self.tensors["positions.weight"][: len(ids)]
+        if own := config.per_layer:
+            shape = (len(ids), config.num_layers, own.width)
+            made = (own.projection_multiplier * x @ self.tensors["per_layer_in.weight"].T).reshape(shape)
+            looked_up = own.table_multiplier * self.tensors["embed_per_layer.weight"][ids].reshape(shape)
+            self.parts = own.sum_multiplier * (self.norm(config.norm, made, "per_layer_norm") + looked_up)
         for i, layer in enumerate(config.layers):
             x = self.layer(f"layers.{i}", layer, x)
         if config.final_norm:
@@ -58,7 +67,12 @@ class DecoderFormula:
                 return x + factor * mlp(norm(x, "mlp_norm"))
             case "sandwich":
                 x = x + factor * norm(attention(norm(x, "attn_norm")), "attn_post_norm")
-                return x + factor * norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
+                x = x + factor * norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
+                if not config.per_layer:
+                    return x
+                gate = activated(config.activation, self.linear(f"{name}.per_layer.gate", x))
+                made = self.linear(f"{name}.per_layer.out", gate * self.parts[:, int(name.split(".")[1])])
+                return x + norm(made, "per_layer_norm")
             case "post_norm":
                 x = x + factor * norm(attention(x), "attn_post_norm")
                 return x + factor * norm(mlp(x), "mlp_post_norm")
@@ -106,6 +120,9 @@ class DecoderFormula:
         config, tokens = self.config, len(x)
         heads: list[Array] = []
         for part, count in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
+            if part != "q" and layer.source is not None:
+                heads.append(self.read[f"layers.{layer.source}.attn.{part}"])
+                continue
             y = self.linear(f"{name}.{part}", x)
             if config.clip_qkv is not None:
                 y = np.clip(y, -config.clip_qkv, config.clip_qkv)
@@ -124,6 +141,7 @@ class DecoderFormula:
                 y = y * (1 + config.query_scale.beta * np.log(1 + passed))
             y = self.kept(name, part, y)
             heads.append(y.repeat(config.num_heads // count, axis=1).swapaxes(0, 1))  # [heads, t, head_dim]
+            self.read[f"{name}.{part}"] = heads[-1]
         query, key, value = heads
         scores = capped(config.attention_softcap, layer.scale * query @ key.swapaxes(1, 2))
         if isinstance(config.positions, Alibi):

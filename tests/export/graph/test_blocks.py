@@ -23,6 +23,7 @@ from edgegen_export.architecture.config import (
     Layer,
     LearnedPositions,
     Norm,
+    PerLayerEmbedding,
     QKNorm,
     QueryScale,
 )
@@ -117,6 +118,22 @@ CONFIGS: dict[str, DecoderConfig] = {
     "narrow embedding, no last norm": replace(
         OLD, embedding_size=24, block="norm_after_sum", final_norm=False, tied_head=True, activation="relu"
     ),
+    "shared keys and values": replace(
+        PLAIN,
+        layers=(
+            *layers(None, 7),
+            Layer(0.25, 7, ROPE, source=1, mlp_width=80),
+            Layer(0.5, None, ROPE, source=0),
+            Layer(0.25, 7, ROPE, source=1),
+        ),
+    ),
+    "shared keys and values without rotation": replace(
+        OLD, layers=(*layers(None, 7, rope=None), Layer(0.25, 7, source=1))
+    ),
+    "shared keys, rotated before": replace(
+        PLAIN, head_dim=8, layers=(*layers(7, rope=Rope(100.0, 8)), Layer(0.5, 7, Rope(100.0, 8), source=0))
+    ),
+    "embeddings of layers": replace(ROTATED, block="sandwich", per_layer=PerLayerEmbedding(16, 44, 4.0, 0.2, 0.7)),
     "single with an MLP": replace(ROTATED, block="single", layers=(*layers(None), Layer(1.0, mlp_only=True))),
     **{f"{block} with rms": replace(ROTATED, block=block) for block in BLOCKS},
     **{f"{block} with layer norm": replace(OLD, block=block) for block in BLOCKS},
@@ -267,7 +284,10 @@ def test_rows_of_different_lengths_do_not_see_each_other(subject: Subject) -> No
         subject.close(together[:, slot], rows[slot], list(range(length, length + 4)))
 
 
-@pytest.mark.parametrize("name", ["rotated", "windows, norm of heads, one shared head", "alibi and windows", "clipped"])
+@pytest.mark.parametrize(
+    "name",
+    ["rotated", "windows, norm of heads, one shared head", "alibi and windows", "clipped", "shared keys and values"],
+)
 def test_an_int8_row_has_the_bits_it_has_alone(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     tensors = random_tensors(config, biases=True)

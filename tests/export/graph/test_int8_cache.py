@@ -39,6 +39,8 @@ KINDS = (
     "alibi and windows",
     "capped scores",
     "clipped",
+    "shared keys and values",
+    "shared keys, rotated before",
 )
 
 

@@ -151,7 +151,13 @@ def test_large_models_are_compared_on_one_window() -> None:
 # Layers.
 
 
-@pytest.mark.parametrize("kind", ["learned positions", "capped scores", "two ropes", "alibi and windows"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("learned positions", "capped scores", "two ropes", "alibi and windows"),
+        *("shared keys and values", "embeddings of layers"),
+    ],
+)
 def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_path: Path) -> None:
     config = CONFIGS[kind]
     tensors = folded_tensors(config, random_tensors(config, biases=config.norm.kind == "layer"))

@@ -14,10 +14,11 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
+from tests.export.graph.test_blocks import CONFIGS
 from tests.families.cases import CASES
 
 Array = NDArray[np.float32]
-IDS = np.random.default_rng(0).integers(0, 90, (2, 12))
+IDS = np.random.default_rng(0).integers(0, 40, (2, 12))
 
 
 def decoders() -> Iterator[tuple[str, DecoderConfig]]:
@@ -31,7 +32,7 @@ def decoders() -> Iterator[tuple[str, DecoderConfig]]:
         kind = (
             *(config.block, config.norm.kind, config.gated, config.activation, config.experts is None, config.qk_norm),
             *(config.num_heads, config.num_kv_heads, config.clip_qkv, config.tied_head, config.embedding_size),
-            *(config.final_norm, config.attention_softcap),
+            *(config.final_norm, config.attention_softcap, bool(config.sources)),
         )
         if kind not in seen:
             seen.add(kind)
@@ -56,13 +57,18 @@ def logits(tensors: Mapping[str, LazyTensor], config: DecoderConfig) -> Array:
     return reference.logits(hidden.reshape(-1, hidden.shape[-1]))
 
 
+SHARED = CONFIGS["shared keys and values"]
+
+
 def all_pairs(config: DecoderConfig) -> list[Pair]:
     head = head_pair(config)
     return [pair for i in range(config.num_layers) for pair in layer_pairs(config, i)] + ([head] if head else [])
 
 
 @pytest.mark.parametrize("biases", [True, False])
-@pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in decoders()])
+@pytest.mark.parametrize(
+    "config", [pytest.param(config, id=name) for name, config in (*decoders(), ("shared values", SHARED))]
+)
 def test_the_logits_stay(config: DecoderConfig, biases: bool) -> None:
     tensors = random_tensors(config, biases)
     before, rng = logits(tensors, config), np.random.default_rng(2)

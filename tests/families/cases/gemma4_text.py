@@ -1,12 +1,25 @@
 """Gemma 4, dense: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
 
-Published: 31B (32 GB in int8, 19 GB in int4). E2B and E4B share keys and values between layers: refused.
+Published: 31B (32 GB in int8, 19 GB in int4), and with embeddings of each layer and shared KV caches E2B (4.8 GB in
+int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB). The mixture of experts (26B) is refused.
 """
 
 from tests.families.cases.case import CONTEXT, variants
 
 _SLIDING = {"rope_type": "default", "rope_theta": 100.0}
 _FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0}
+
+E2B = {
+    "hidden_size_per_layer_input": 32,
+    "vocab_size_per_layer_input": 96,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "attention_k_eq_v": False,
+    "num_key_value_heads": 1,
+}
+"""As the small models are: embeddings of each layer, and the last half of the layers shares keys and values."""
 
 CASES = variants(
     "gemma4_text",
@@ -52,6 +65,12 @@ CASES = variants(
         "bidirectional": {"use_bidirectional_attention": "all"},
         "shared keys and values": {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8},
         "embeddings of layers": {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96},
+        "wide MLPs where none share": {"use_double_wide_mlp": True},
+        "E2B": E2B,
+        "E2B with one kind shared": {**E2B, "num_kv_shared_layers": 1},
+        "E2B with heads of 24": {**E2B, "head_dim": 24, "global_head_dim": 24},
+        "E2B, wide table": {**E2B, "vocab_size_per_layer_input": 112},
+        "more rows than tokens": {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 95},
         "experts": {
             "enable_moe_block": True,
             "num_experts": 4,
@@ -62,8 +81,8 @@ CASES = variants(
     {
         "bidirectional in images": {"inert": "text is causal either way"},
         "bidirectional": {"refused": "use_bidirectional_attention"},
-        "shared keys and values": {"refused": "num_kv_shared_layers"},
-        "embeddings of layers": {"refused": "hidden_size_per_layer_input"},
+        "wide MLPs where none share": {"inert": "only sharing layers are wide"},
+        "more rows than tokens": {"refused": "vocab_size_per_layer_input = 95"},
         "experts": {"refused": "enable_moe_block"},
     },
     oracles=(5,),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.external_data import bytes_read
+from edgegen.bundle.external_data import bytes_of_tables, bytes_read
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
 
@@ -34,12 +34,16 @@ def test_a_table_is_not_read_unless_it_is_the_heads_too(tmp_path: Path, bytes_of
     bundle = bundle_of(tmp_path, bytes_of_a_weight, tied=tied)
     layer = WIDTH * 3 * HEADS + HEADS * WIDTH + 3 * WIDTH * INNER
     matrices = (2 * layer + VOCAB * WIDTH) * bytes_of_a_weight
-    read = bytes_read(bundle.file(bundle.variant.decode).read_bytes())
+    graph = bundle.file(bundle.variant.decode).read_bytes()
+    read = bytes_read(graph)
     assert matrices <= read < matrices + PADDING
     table = 0 if tied else VOCAB * WIDTH * bytes_of_a_weight
+    assert bytes_of_tables(graph) == table
     assert table <= bundle.manifest.files[bundle.variant.weights].size - read < table + PADDING
 
 
 def test_what_is_no_graph_is_refused() -> None:
     with pytest.raises(ValueError, match="ends too early"):
         bytes_read(b"\x3a\x7f\x00")
+    with pytest.raises(ValueError, match="ends too early"):
+        bytes_of_tables(b"\x3a\x7f\x00")

@@ -19,6 +19,7 @@ from edgegen.bundle.manifest import (
     KVSpec,
     Manifest,
     Quantization,
+    SharedLayer,
     is_safe_path,
 )
 from edgegen.errors import ManifestError
@@ -64,7 +65,7 @@ def test_an_exported_bundles_manifest_is_what_it_says(int8_bundle: Bundle) -> No
 
 
 def test_every_dataclass_of_the_manifest_is_frozen() -> None:
-    for kind in (Manifest, FileEntry, KVSpec, KVLayer, GraphContract, Quantization):
+    for kind in (Manifest, FileEntry, KVSpec, KVLayer, SharedLayer, GraphContract, Quantization):
         assert is_dataclass(kind)
         assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
@@ -215,6 +216,41 @@ def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:
         "variants[0].kv.layers[0]: unknown cache class 'windowed'",
         "variants[0].weights: 'elsewhere.data' is not among files",
     ]
+
+
+def shared(layer: int, source: int) -> dict[str, Any]:
+    names = {name: f"{name}.{layer}" for name in ("past_key", "past_value", "present_key", "present_value")}
+    return {"layer": layer, "source": source, **names}
+
+
+def test_a_shared_layer_keeps_nothing_and_reads_anothers_cache(raw: dict[str, Any]) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["layers"][0]["layer"] = 2
+    alone = Manifest.from_json(json.dumps(raw)).variants[0].kv
+    kv["shared"] = [shared(3, 2), shared(5, 2)]
+    read = Manifest.from_json(json.dumps(raw))
+    found = read.variants[0].kv
+    assert [(state.layer, state.kind, state.source) for state in found.states] == [
+        (2, "growing", None),
+        (3, "shared", 2),
+        (5, "shared", 2),
+    ]
+    assert sum(state.bytes_per_token for state in found.states) == found.bytes_per_token == alone.bytes_per_token
+    assert found.bytes_seen(7) == 3 * alone.bytes_seen(7)
+    assert Manifest.from_json(read.to_json()) == read
+
+
+def test_a_shared_layer_needs_a_source_and_no_cache_of_its_own(raw: dict[str, Any]) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["layers"][0]["layer"] = 2
+    kv["shared"] = [shared(3, 1), shared(2, 2)]
+    assert problems(raw) == [
+        "variants[0].kv.shared[0].source: layer 1 has no cache of its own",
+        "variants[0].kv.shared[1].layer: layer 2 has a cache of its own",
+    ]
+    kv |= {"kind": "concat", "shared": [shared(3, 2)]}
+    kv["classes"]["full"] |= {"seqlens": None, "total": None}
+    assert problems(raw) == ["variants[0].kv.shared: none expected for a cache of kind 'concat'"]
 
 
 CLASSES = "variants[0].kv.classes.full"

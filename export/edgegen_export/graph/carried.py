@@ -1,0 +1,80 @@
+"""Carried: what a layer takes from earlier ones besides the hidden states, when layers run one by one.
+
+Arrays [b, t, size] go from layer to layer. The hidden states are their first columns. Behind them are, where the model
+has them, what each layer takes of embeddings of its own, and the keys and values that later layers read.
+"""
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.graph.attention import StepInputs
+from edgegen_export.graph.builder import GraphBuilder, Value
+
+_HIDDEN = "hidden"
+
+
+class Carried:
+    """The columns of ``config``."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        widths = {_HIDDEN: config.hidden_size}
+        if config.per_layer:
+            widths |= {_part(i): config.per_layer.width for i in range(config.num_layers)}
+        self._embedded = sum(widths.values())
+        for i in config.sources:
+            widths |= dict.fromkeys(_kept(i), config.kv_heads_of(i) * config.head_dim_of(i))
+        places = pairwise(accumulate(widths.values(), initial=0))
+        self._places = dict(zip(widths, places, strict=True))
+        self._hidden, self.size = config.hidden_size, sum(widths.values())
+
+    def hidden(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The hidden states [b, t, d] of an array."""
+        return x[..., : self._hidden]
+
+    def with_room(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What embeddings give, with room for keys and values."""
+        if self.size == self._embedded:
+            return x
+        room = np.zeros((*x.shape[:2], self.size - self._embedded), np.float32)
+        return np.concatenate([x, room], axis=2)
+
+    def hidden_value(self, g: GraphBuilder, x: Value) -> Value:
+        """As :meth:`hidden`, of a graph's value."""
+        return self._columns(g, x, _HIDDEN)
+
+    def entering(self, g: GraphBuilder, x: Value, step: StepInputs, layer: int, source: int | None) -> StepInputs:
+        """``step`` with what the layer takes of x; ``source``: the layer whose keys and values it reads."""
+        if _part(layer) in self._places:
+            step = replace(step, per_layer={layer: self._columns(g, x, _part(layer))})
+        if source is not None:
+            key, value = (self._columns(g, x, name) for name in _kept(source))
+            step = replace(step, kept={source: (key, value)})
+        return step
+
+    def leaving(self, g: GraphBuilder, x: Value, hidden: Value, step: StepInputs, layer: int) -> Value:
+        """What the next layer takes: x with the hidden states behind the layer, and with the keys and values that it
+        made, if others read them."""
+        made = {_HIDDEN: hidden}
+        if _kept(layer)[0] in self._places:
+            made |= zip(_kept(layer), step.kept[layer], strict=True)
+        if self._places.keys() == made.keys():
+            return hidden if len(made) == 1 else g.op.Concat(*made.values(), axis=2)
+        return g.op.Concat(*(made.get(name) or self._columns(g, x, name) for name in self._places), axis=2)
+
+    def _columns(self, g: GraphBuilder, x: Value, name: str) -> Value:
+        if len(self._places) == 1:
+            return x
+        start, stop = self._places[name]
+        return g.op.Slice(x, g.axes(start), g.axes(stop), g.axes(2))
+
+
+def _part(layer: int) -> str:
+    return f"part of layer {layer}"
+
+
+def _kept(layer: int) -> tuple[str, str]:
+    return f"keys of layer {layer}", f"values of layer {layer}"
