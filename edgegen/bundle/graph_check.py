@@ -27,7 +27,7 @@ OPERATORS = {
         "DequantizeLinear Div DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand Flatten Floor Gather "
         "GatherElements GatherND Gelu Gemm Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN "
         "LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul MatMulInteger Max Mean Min Mod Mul Neg "
-        "Not OneHot Or Pad Pow QuantizeLinear RMSNormalization Range Reciprocal ReduceL2 ReduceMax ReduceMean "
+        "NonZero Not OneHot Or Pad Pow QuantizeLinear RMSNormalization Range Reciprocal ReduceL2 ReduceMax ReduceMean "
         "ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding Round ScatterElements ScatterND "
         "Shape Sigmoid Sign SimplifiedLayerNormalization Sin Size Slice Softmax Softplus Split Sqrt Squeeze Sub Sum "
         "Swish Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor".split()

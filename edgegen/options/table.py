@@ -33,7 +33,6 @@ Group = Literal[
     "Constrained output",
     "Several answers",
     "Speed and memory",
-    "Verification",
     "Output",
 ]
 """The groups of a help text."""
@@ -642,7 +641,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "verify",
-        "Verification",
+        "Prompt",
         OneOf(("once", "always", "never"), "'once', 'always' or 'never', not"),
         "Compare the bundle's files with their hashes.",
         _OPENING,
@@ -650,7 +649,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "expect_sha256",
-        "Verification",
+        "Prompt",
         Sha256(),
         "Run no bundle but the one with this hash.",
         _OPENING,
