@@ -14,10 +14,11 @@ from gguf.quants import quantize
 from tests.export.checkpoint.gguf_case import Case
 from tests.export.checkpoint.gguf_cases import BEFORE_2025
 from tests.export.checkpoint.gguf_cases_of_2025 import OF_2025
+from tests.export.checkpoint.gguf_cases_of_experts import OF_EXPERTS
 from tests.export.checkpoint.gguf_steps import Arrays
 from tests.oracle import import_torch, import_transformers
 
-CASES = BEFORE_2025 | OF_2025
+CASES = BEFORE_2025 | OF_2025 | OF_EXPERTS
 
 
 def random_model(case: Case) -> Any:

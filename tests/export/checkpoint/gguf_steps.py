@@ -48,7 +48,7 @@ def llama(writer: GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_rope_dimension_count(size)
-    scaling: dict[str, Any] = config.rope_scaling or {}
+    scaling: dict[str, Any] = getattr(config, "rope_scaling", None) or {}
     if scaling.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(scaling["factor"])
@@ -266,3 +266,39 @@ def falcon(writer: GGUFWriter, config: Any) -> None:
 
 def neox(writer: GGUFWriter, config: Any) -> None:
     writer.add_parallel_residual(config.use_parallel_residual)
+
+
+def experts(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_count(getattr(config, "num_local_experts", None) or config.num_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    if getattr(config, "moe_intermediate_size", None):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if getattr(config, "shared_expert_intermediate_size", None):
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+
+
+def stacked_experts(config: Any, arrays: Arrays) -> Arrays:
+    """The matrices of a layer's experts behind each other, under the names that the library knows."""
+    count = getattr(config, "num_local_experts", None) or config.num_experts
+    known = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    changed = {key: array for key, array in arrays.items() if ".experts." not in key}
+    for key in arrays:
+        if ".experts.0." in key:
+            before, after = key.split(".experts.0.")
+            name = after.removesuffix(".weight")
+            stack = np.stack([arrays[f"{before}.experts.{n}.{after}"] for n in range(count)])
+            merged = before.replace("block_sparse_moe", "mlp")
+            changed[f"{merged}.experts.{known.get(name, name)}.weight"] = stack
+    return changed
+
+
+def lfm2(writer: GGUFWriter, config: Any) -> None:
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    kinds = config.layer_types
+    writer.add_head_count_kv([config.num_key_value_heads if kind == "full_attention" else 0 for kind in kinds])
+    writer.add_vocab_size(config.vocab_size)
+
+
+def without_channel_axis(config: Any, arrays: Arrays) -> Arrays:
+    return {key: array[:, 0] if key.endswith("conv.conv.weight") else array for key, array in arrays.items()}

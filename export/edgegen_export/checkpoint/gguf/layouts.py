@@ -93,13 +93,28 @@ class Fused(Layout):
 
 
 @dataclass(frozen=True, slots=True)
-class EachHead(Layout):
-    """One row per head; the original has a vector for each, ``{head}`` in its name."""
+class Each(Layout):
+    """One for each head, or each expert, on the first axis; the original has a tensor for each, ``{n}`` in its name."""
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
         return {
-            f"{self.theirs.replace('{head}', str(head))}.{parameter}": tensor.take(head, head + 1).reshaped(
-                tensor.shape[1:]
-            )
-            for head in range(tensor.shape[0])
+            f"{self.theirs.replace('{n}', str(n))}.{parameter}": tensor.take(n, n + 1).reshaped(tensor.shape[1:])
+            for n in range(tensor.shape[0])
         }
+
+
+@dataclass(frozen=True, slots=True)
+class OneRow(Layout):
+    """A vector, or a matrix of one row; the original has the latter."""
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        return {f"{self.theirs}.{parameter}": tensor.reshaped((1, tensor.shape[-1]))}
+
+
+@dataclass(frozen=True, slots=True)
+class OneChannel(Layout):
+    """A kernel [channels, width] for each channel by itself; the original has an axis of one channel between."""
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        kernel = tensor.reshaped((tensor.shape[0], 1, tensor.shape[1])) if parameter == "weight" else tensor
+        return {f"{self.theirs}.{parameter}": kernel}

@@ -96,16 +96,38 @@ class MetadataReader:
     @cached_property
     def heads(self) -> Heads:
         queries = self.integer("attention.head_count")
-        keys = self.integer("attention.head_count_kv", queries)
+        keys = self._key_heads(queries)
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
         self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
         if queries % keys:
             self._problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
         return Heads(queries, keys, size)
 
+    @cached_property
+    def attending(self) -> list[bool]:
+        """Which layers have attention: those that have key heads."""
+        listed = self._value("attention.head_count_kv")
+        return [n != 0 for n in cast(list[Any], listed)] if isinstance(listed, list) else [True] * self.layers
+
+    def _key_heads(self, queries: int) -> int:
+        """Of the layers that have attention, all of which must have as many."""
+        key, listed = "attention.head_count_kv", self._value("attention.head_count_kv")
+        if not isinstance(listed, list) or all(self.attending):
+            return self.integer(key, queries)
+        numbers = cast(list[Any], listed)
+        kept = [n for n in numbers if n != 0]
+        if len(numbers) == self.layers and kept and type(kept[0]) is int and kept == [kept[0]] * len(kept):
+            return max(1, kept[0])
+        self._problems.append(f"{self._prefix}{key}: {self.layers} numbers, all the same or 0, expected")
+        return 1
+
     def has(self, stem: str) -> bool:
         """Whether a tensor of that name is there, in the first layer where ``{i}`` stands for it."""
         return stem.replace("{i}", "0") in self._gguf.tensors
+
+    def has_anywhere(self, stem: str) -> bool:
+        """Whether a tensor of that name is there in any layer."""
+        return any(f"blk.{i}.{stem}" in self._gguf.tensors for i in range(self.layers))
 
     def factors(self, name: str) -> list[float] | None:
         """The values of a vector by which rotary frequencies are divided, or None."""
@@ -133,7 +155,8 @@ class MetadataReader:
         """
         self.ignore(*_NEUTRAL)
         for key, reason in _ABSENT_PARTS.items():
-            self.refuse(key, (0,), reason)
+            if key not in self._read:
+                self.refuse(key, (0,), reason)
         if "attention.sliding_window" not in self._read:
             self.refuse("attention.sliding_window", (0,), "sliding windows are not known of this architecture")
         self.refuse("attention.causal", (True,), "only causal models generate text")

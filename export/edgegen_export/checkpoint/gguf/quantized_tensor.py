@@ -1,10 +1,12 @@
 """QuantizedTensor: rows of quantized blocks in a mapped file, dequantized where and when they are read."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.gguf.formats import Format
-from edgegen_export.checkpoint.lazy import LazyTensor, Transposed, check_take
+from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor, Transposed, check_take
 from edgegen_export.checkpoint.mapped_file import MappedFile
 
 _STEP = 1 << 20  # values dequantized at a time
@@ -40,7 +42,7 @@ class QuantizedTensor(LazyTensor):
     def transposed(self) -> LazyTensor:
         return Transposed(self)
 
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+    def take(self, start: int, stop: int, axis: int = 0) -> QuantizedTensor:
         check_take(self, start, stop, axis)
         if axis == 0:
             return self._over(self._blocks[start:stop], self._first, self.shape[1])
@@ -50,7 +52,7 @@ class QuantizedTensor(LazyTensor):
         part = self._blocks[:, begin * nbytes : end * nbytes]
         return self._over(part, self._first + start - begin * block, stop - start)
 
-    def _over(self, blocks: NDArray[np.uint8], first: int, count: int) -> LazyTensor:
+    def _over(self, blocks: NDArray[np.uint8], first: int, count: int) -> QuantizedTensor:
         columns = (first, first + count)
         return QuantizedTensor(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
 
@@ -75,3 +77,42 @@ class QuantizedTensor(LazyTensor):
 
     def _release(self, start: int, stop: int) -> None:
         self._file.release(self._blocks[start:stop])
+
+
+class QuantizedStack(LazyTensor):
+    """Matrices of the same shape behind each other, [count, rows, columns]: those of experts."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: QuantizedTensor, count: int) -> None:
+        """``rows``: of all matrices."""
+        super().__init__((count, rows.shape[0] // count, rows.shape[1]), rows.dtype)
+        self._rows = rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._rows.names
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        check_take(self, start, stop, axis)
+        if axis:
+            return ArrayTensor(self.read(), name=self.names[0]).take(start, stop, axis)
+        each = self.shape[1]
+        return QuantizedStack(self._rows.take(start * each, stop * each), stop - start)
+
+    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
+        return self._rows if shape == self._rows.shape else super().reshaped(shape)
+
+    def transposed(self) -> LazyTensor:
+        return ArrayTensor(self.read(), name=self.names[0]).transposed()
+
+    def _borrow(self, start: int, stop: int) -> None:
+        return None
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        each = self.shape[1]
+        out[...] = self._rows.take(start * each, stop * each).read().reshape(out.shape)
+
+    def _release(self, start: int, stop: int) -> None:
+        each = self.shape[1]
+        self._rows.take(start * each, stop * each).release()

@@ -1,12 +1,13 @@
 """The architectures of GGUF files that can be read, each as data. Names and defaults are llama.cpp's."""
 
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
+from edgegen_export.checkpoint.gguf.architectures.experts import LLAMA_OR_MIXTRAL, OLMOE, QWEN2MOE, QWEN3MOE
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
+from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     COMMAND_R,
     GRANITE,
-    LLAMA,
     OLMO,
     OLMO2,
     QWEN2,
@@ -45,15 +46,19 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "gptneox": GPTNEOX,
     "granite": GRANITE,
     "hunyuan-dense": HUNYUAN_DENSE,
-    "llama": LLAMA,
+    "lfm2": LFM2,
+    "llama": LLAMA_OR_MIXTRAL,
     "mistral3": MISTRAL3,
     "nemotron": NEMOTRON,
     "olmo": OLMO,
     "olmo2": OLMO2,
+    "olmoe": OLMOE,
     "phi2": PHI2,
     "phi3": PHI3,
     "qwen2": QWEN2,
+    "qwen2moe": QWEN2MOE,
     "qwen3": QWEN3,
+    "qwen3moe": QWEN3MOE,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,
