@@ -29,6 +29,7 @@ from edgegen_export.families.hyperclovax import HYPERCLOVAX
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.minicpm import MINICPM
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
@@ -93,6 +94,7 @@ FAMILIES: tuple[Architecture, ...] = (
     COHERE,
     COHERE2,
     GRANITE4,
+    MINICPM,
     MINISTRAL3,
     MISTRAL3_WITH_VISION,
     ERNIE4_5,

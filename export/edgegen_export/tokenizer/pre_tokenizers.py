@@ -79,12 +79,18 @@ _DEEPSEEK_V3 = PreTokenizer(
     )
 )
 
+_SEED_WORDS = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "default": PreTokenizer((_PUNCTUATION.replace("`", ""), _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(("gpt-2", "phi-2", "jais", "trillion", "gigachat", "exaone4"), _GPT2),
     **dict.fromkeys(("mpt", "olmo"), replace(_GPT2, composed=True)),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
-    **dict.fromkeys(("dbrx", "smaug-bpe"), replace(_LLAMA3, ignore_merges=False, add_bos=False)),
+    **dict.fromkeys(
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3
+    ),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), replace(_LLAMA3, ignore_merges=False, add_bos=False)),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
     "stablelm2": replace(_QWEN2, composed=False),
     **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b"), _DIGITS_FIRST),
@@ -94,7 +100,8 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
         ("[\r\n]", rf"\s?[{_letters(_CASED_LETTERS)}]+", _WIDE_PUNCTUATION, r"\s+$", _CJK, r"\p{N}+")
     ),
     "deepseek-coder": PreTokenizer(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, _DIGIT)),
-    "deepseek-v3": _DEEPSEEK_V3,
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), _DEEPSEEK_V3),
+    "seed-coder": PreTokenizer((_SEED_WORDS,)),
     "tekken": PreTokenizer((_TEKKEN_WORDS,), ignore_merges=True, add_bos=True),
     **dict.fromkeys(("gpt-4o", "llama4"), _GPT4O),
     **dict.fromkeys(("bloom", "gpt3-finnish", "poro-chat"), PreTokenizer((_BLOOM_WORDS,))),

@@ -20,7 +20,8 @@ UNRELATED = {"_name_or_path", "architectures", "dtype", "transformers_version", 
 
 
 def test_every_architecture_has_a_case() -> None:
-    assert {case.arch for case in CASES.values()} == set(ARCHITECTURES)
+    of_its_own = {"minicpm"}  # transformers does not have it: tests/families/test_minicpm.py
+    assert {case.arch for case in CASES.values()} == set(ARCHITECTURES) - of_its_own
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.loader])

@@ -229,6 +229,10 @@ WORDS: dict[str, list[str]] = {
     "deepseek-llm": ["abc", " DEF", "'", "LL", " ", "1234567", "!?", "\n", "\n", "x"],
     "deepseek-v3": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "bloom": ["abc", " DEF'LL", " 1234567", "!?\n\n", "x"],
+    "lfm2": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
+    "glm4": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
+    "hunyuan-dense": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
+    "seed-coder": ["abc", " DEF", "'LL", " ", *"1234567", "!?", "\n\n", "x"],
 }
 
 
@@ -307,8 +311,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({f"{GGML}.model": "llama"}, "there is no tokenizer.ggml.tokens"),
     ({"tokenizer.huggingface.json": "{"}, "tokenizer.huggingface.json is not a readable tokenizer"),
     (
-        metadata_of("gpt2", "chatglm-bpe", AB) | MERGES,
-        "tokenizer.ggml.pre is 'chatglm-bpe', which is not supported: only",
+        metadata_of("gpt2", "kimi-k2", AB) | MERGES,
+        "tokenizer.ggml.pre is 'kimi-k2', which is not supported: only",
     ),
     (
         metadata_of("gpt2", "qwen-2", AB) | MERGES,

@@ -8,6 +8,7 @@ from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     COMMAND_R,
     GRANITE,
+    MINICPM,
     OLMO,
     OLMO2,
     QWEN2,
@@ -48,6 +49,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "hunyuan-dense": HUNYUAN_DENSE,
     "lfm2": LFM2,
     "llama": LLAMA_OR_MIXTRAL,
+    "minicpm": MINICPM,
     "mistral3": MISTRAL3,
     "nemotron": NEMOTRON,
     "olmo": OLMO,

@@ -1,5 +1,6 @@
 """Llama and its relatives: RMSNorm before attention and MLP or after them, rotary positions, gated MLP."""
 
+import math
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
@@ -86,6 +87,18 @@ GRANITE = replace(
     reals={RMS_NORM_EPS: "rms_norm_eps", "logit_scale": "logits_scaling"},
     rules=(*LLAMA.rules, _granite),
 )
+
+
+def _minicpm(read: MetadataReader) -> Entries:
+    """Its config says as scales what the file has as factors."""
+    return {
+        "scale_emb": read.real("embedding_scale"),
+        "scale_depth": read.real("residual_scale") * math.sqrt(read.layers),
+        "dim_model_base": read.hidden_size / (read.real("logit_scale") or 1.0),
+    }
+
+
+MINICPM = replace(LLAMA, model_type="minicpm", hf_class="MiniCPMForCausalLM", rules=(*LLAMA.rules, _minicpm))
 
 
 def _olmo(read: MetadataReader) -> Entries:
