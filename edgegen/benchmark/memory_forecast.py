@@ -5,10 +5,10 @@ The parts that are no sizes of files were measured (``docs/machine.md``): on Lin
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.external_data import bytes_of_tables
+from edgegen.bundle.manifest import GraphVariant
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
@@ -112,16 +112,17 @@ def _weights(bundle: Bundle, options: EngineOptions) -> int:
     model, linear = bundle.manifest.model, bundle.manifest.quantization.linear
     variant = bundle.variant_with(options.kv)
     # A table whose rows are looked up stays in the file, but for the rows of a text's tokens.
-    size = bundle.manifest.files[variant.weights].size - _tables(bundle.file(variant.prefill))
+    size = bundle.manifest.files[variant.weights].size - table_bytes(bundle, variant)
     if linear.bits >= 16:
         # Stock operators in float32, with a packed copy of the matrix of logits, which is the embeddings' too.
         return size * 32 // linear.bits + 4 * model.vocab_size * model.hidden_size
     return size if runs_kernels(options.kernels) else int(size * _STOCK.get(linear.bits, 1))
 
 
-def _tables(graph: Path) -> int:
-    """Bytes of the tables of ``graph``; none where it cannot be read, which loading will say."""
+def table_bytes(bundle: Bundle, variant: GraphVariant) -> int:
+    """Bytes of the weights of which a token reads one row; none where the graph cannot be read, which loading will
+    say."""
     try:
-        return bytes_of_tables(graph.read_bytes())
+        return bytes_of_tables(bundle.file(variant.prefill).read_bytes())
     except (OSError, ValueError):
         return 0

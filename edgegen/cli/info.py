@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import click
 
-from edgegen.benchmark.memory_forecast import forecast_memory
+from edgegen.benchmark.memory_forecast import forecast_memory, table_bytes
 from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
@@ -55,8 +55,9 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         "context": f"{facts['max_context']} tokens",
         "kernels": facts["kernels"],
         **({"tuned": _tuned(facts["tuned"])} if facts["tuned"] else {}),
-        "memory": f"{_megabytes(memory['weights_bytes'])} weights + {_megabytes(memory['kv_bytes'])} KV cache "
-        f"at {_times(batch)}{memory['context']} tokens ({_per_token(memory)})",
+        "memory": f"{_megabytes(memory['weights_bytes'])} weights{_tables(memory)} + "
+        f"{_megabytes(memory['kv_bytes'])} KV cache at {_times(batch)}{memory['context']} tokens "
+        f"({_per_token(memory)})",
         "process": f"about {_megabytes(memory['process_bytes'])}: {memory['parts']}",
         "variants": ", ".join(map(_variant, facts["variants"])),
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
@@ -113,6 +114,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         "memory": {
             "context": wanted,
             "weights_bytes": manifest.files[variant.weights].size,
+            "table_bytes": table_bytes(bundle, variant),
             "kv_bytes_per_token": variant.kv.bytes_per_token,
             "state_bytes_per_row": variant.kv.bytes_per_row,
             "kv_bytes_per_token_with_full_windows": variant.kv.lasting_bytes_per_token,
@@ -132,6 +134,12 @@ def _times(batch: int) -> str:
 def _tuned(tuned: Mapping[str, Any]) -> str:
     """What ``edgegen tune`` has found, in a few words."""
     return f"{tuned['threads']} threads, prefill chunks of {tuned['prefill_chunk']}, {tuned['kv']} KV cache"
+
+
+def _tables(memory: Mapping[str, Any]) -> str:
+    """How many of the weights stay in the file, where they are many."""
+    many = memory["table_bytes"] > memory["weights_bytes"] // 10
+    return f" ({_megabytes(memory['table_bytes'])} of them tables, read row by row)" if many else ""
 
 
 def _per_token(memory: Mapping[str, Any]) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.external_data import bytes_of_tables
+from edgegen.cli import app
 from edgegen.cli.info import describe
 from edgegen.errors import UnsupportedModelError
 from edgegen.model.graph_tensors import tensor_problems
@@ -191,17 +193,23 @@ def test_keys_of_sharing_layers_that_a_checkpoint_has_are_not_read(tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """With a table of more rows than there are tokens."""
     folder = tmp_path_factory.mktemp("small")
-    return export(str(checkpoint_of(SMALL_CASE, folder / "checkpoint")), folder / "bundle", fast=True)[0]
+    case = replace(SMALL_CASE, config={**SMALL_CASE.config, "vocab_size_per_layer_input": 2048})
+    return export(str(checkpoint_of(case, folder / "checkpoint")), folder / "bundle", fast=True)[0]
 
 
 def test_info_counts_neither_sharing_layers_nor_the_table(small: Bundle) -> None:
-    """Two windows with a head of 16 and a full layer with one of 32; a table of 96 rows with 6 · 32 codes and 6 · 32 /
-    64 scales of two bytes."""
+    """Two windows with a head of 16 and a full layer with one of 32; a table of 2,048 rows with 6 · 32 codes and
+    6 · 32 / 64 scales of two bytes."""
     memory, size = describe(small)["memory"], small.manifest.files["weights.data"].size
     assert memory["kv_bytes_per_token"] == 2 * (2 * 16 + 32)
+    assert memory["table_bytes"] == 2048 * (6 * 32 + 6 * 32 // 64 * 2)
     forecast = forecast_memory(small, EngineOptions(kernels="stock"))
-    assert forecast.weights == int(1.46 * (size - 96 * (6 * 32 + 6 * 32 // 64 * 2)))
+    assert forecast.weights == int(1.46 * (size - memory["table_bytes"]))
+    shown = CliRunner().invoke(app, ["info", str(small.path)]).output
+    assert " MB weights (0.4 MB of them tables, read row by row) + " in shown
+    assert "0.1 KiB per token" in shown
 
 
 def test_a_graph_without_the_names_of_a_sharing_layer_is_refused(small: Bundle) -> None:

@@ -310,6 +310,12 @@ class DecoderConfig:
         return [i for i in self.attention_layers if self.layers[i].source is None]
 
     @property
+    def cached_until(self) -> int:
+        """The layers from here on keep nothing: they attend to what earlier ones keep."""
+        keeping = [i for i, layer in enumerate(self.layers) if layer.source is None]
+        return keeping[-1] + 1
+
+    @property
     def sources(self) -> list[int]:
         """The layers whose keys and values others read, in order."""
         return sorted({layer.source for layer in self.layers if layer.source is not None})

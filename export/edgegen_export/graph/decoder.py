@@ -23,7 +23,7 @@ from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import per_layer_inputs
 from edgegen_export.graph.query_scale import query_scale
-from edgegen_export.graph.stream import added
+from edgegen_export.graph.stream import Stream, added
 
 HIDDEN_STATES = "hidden_states"
 """The output of the hidden states."""
@@ -143,13 +143,19 @@ def _build(
 
     with g.scope("embed"):
         stream = embedding(g, params, config, ids, step.positions)
+    parts = NONE
     if config.per_layer:
         with g.scope("per_layer"):
             parts = per_layer_inputs(g, params, config, config.per_layer, ids, added(g, stream))
-            count = config.num_layers
-            split = g.node("Split", [parts], count, attributes={"axis": 2, "num_outputs": count})
-            step = replace(step, per_layer=dict(enumerate(split)))
+    skips = phase == "prefill" and hidden is None and not with_states
+    early = config.cached_until if skips and not isinstance(config.positions, Alibi) else config.num_layers
+    step = replace(step, per_layer=_split(g, config, parts, 0, early))
     for layer in range(config.num_layers):
+        if layer == early:  # later layers append nothing to a KV cache: they run for the tokens with logits only
+            with g.scope("wanted"):
+                wanted = g.input(names.logits_indices, "int64", ["batch", "wanted"])
+                stream, step = Stream(pick(g, added(g, stream), wanted)), _picked(g, step, wanted)
+                step = replace(step, per_layer=_split(g, config, parts, early, config.num_layers, wanted))
         stream = decoder_block(g, params, config, layer, stream, kv, step)
         if with_states:
             state = g.op.Identity(added(g, stream))
@@ -159,15 +165,36 @@ def _build(
         if hidden is not None:
             final = projected(g, params, config, final)
             final = _hidden_output(g, params, config, final, scaled=hidden == "scaled")
-        wanted = "tokens"
-        if phase == "prefill":
-            wanted = "wanted"
-            final = pick(g, final, g.input(names.logits_indices, "int64", ["batch", wanted]))
+        if phase == "prefill" and early == config.num_layers:
+            final = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
         if hidden is None:  # after the choice of positions, of which there are fewer
             final = projected(g, params, config, final)
         logits = head(g, params, config, final)
-    g.output(names.logits, logits, "float32", ["batch", wanted, config.vocab_size])
+    tokens = "wanted" if phase == "prefill" else "tokens"
+    g.output(names.logits, logits, "float32", ["batch", tokens, config.vocab_size])
     return g
+
+
+def _split(
+    g: GraphBuilder, config: DecoderConfig, parts: Value, first: int, last: int, wanted: Value = NONE
+) -> dict[int, Value]:
+    """What the layers from ``first`` to ``last`` take of their own embeddings, of the ``wanted`` tokens."""
+    if not config.per_layer or first == last:
+        return {}
+    width = config.per_layer.width
+    with g.scope("per_layer"):
+        if last - first < config.num_layers:
+            parts = g.op.Slice(parts, g.axes(first * width), g.axes(last * width), g.axes(2))
+        parts = pick(g, parts, wanted) if wanted else parts
+        split = g.node("Split", [parts], last - first, attributes={"axis": 2, "num_outputs": last - first})
+    return dict(zip(range(first, last), split, strict=True))
+
+
+def _picked(g: GraphBuilder, step: StepInputs, wanted: Value) -> StepInputs:
+    """The inputs of layers that run for the ``wanted`` tokens, which are the last ones."""
+    kept = {layer: (pick(g, key, wanted), pick(g, value, wanted)) for layer, (key, value) in step.kept.items()}
+    scale = pick(g, step.query_scale, wanted) if step.query_scale else NONE
+    return replace(step, positions=pick(g, step.positions, wanted), kept=kept, query_scale=scale)
 
 
 def _hidden_output(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, *, scaled: bool) -> Value:
