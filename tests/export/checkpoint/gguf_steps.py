@@ -48,7 +48,7 @@ def llama(writer: GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_rope_dimension_count(size)
-    scaling: dict[str, Any] = config.rope_scaling or {}
+    scaling: dict[str, Any] = getattr(config, "rope_scaling", None) or {}
     if scaling.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(scaling["factor"])
@@ -154,6 +154,77 @@ def windows(writer: GGUFWriter, config: Any) -> None:
 
 def part_of_head(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_dimension_count(int(config.partial_rotary_factor * config.head_dim))
+
+
+def experts(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_count(getattr(config, "num_experts", None) or config.num_local_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    for key, add in (
+        ("moe_intermediate_size", writer.add_expert_feed_forward_length),
+        ("shared_expert_intermediate_size", writer.add_expert_shared_feed_forward_length),
+        ("shared_intermediate_size", writer.add_expert_shared_feed_forward_length),
+    ):
+        if getattr(config, key, None):
+            add(getattr(config, key))
+
+
+def gpt_oss(writer: GGUFWriter, config: Any) -> None:
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+    writer.add_rope_scaling_type(RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(config.rope_scaling["factor"])
+    writer.add_rope_scaling_orig_ctx_len(config.rope_scaling["original_max_position_embeddings"])
+
+
+def merged(config: Any, arrays: Arrays) -> Arrays:
+    """The matrices of all experts on an axis."""
+    kept = {key: array for key, array in arrays.items() if ".experts." not in key}
+    found: dict[str, list[NDArray[np.float32]]] = {}
+    for key, array in arrays.items():
+        if ".experts." in key:
+            before, _, after = key.partition(".experts.")
+            before = before.replace("model.layers", "layers").replace("block_sparse_moe", "feed_forward")
+            before = before if "feed_forward" in before else f"model.{before}"
+            found.setdefault(f"{before}.experts.{after.partition('.')[2]}", []).append(array)
+    return kept | {key: np.stack(parts) for key, parts in found.items()}
+
+
+def split(config: Any, arrays: Arrays) -> Arrays:
+    """Granite's gates, and what they are multiplied by, apart; a shared expert's gate is a vector in Qwen2 MoE."""
+    kept = {key: array for key, array in arrays.items() if "input_linear" not in key}
+    for i in range(config.num_hidden_layers):
+        for module, name in (("block_sparse_moe", "exps"), ("shared_mlp", "shexp")):
+            whole = arrays.get(f"model.layers.{i}.{module}.input_linear.weight")
+            if whole is not None:
+                gate, up = np.split(whole, 2, axis=-2)
+                kept |= {f"blk.{i}.ffn_gate_{name}.weight": gate, f"blk.{i}.ffn_up_{name}.weight": up}
+            if name == "exps":
+                kept[f"blk.{i}.ffn_down_exps.weight"] = kept.pop(
+                    f"model.layers.{i}.block_sparse_moe.output_linear.weight"
+                )
+    return kept
+
+
+def flat_gate(config: Any, arrays: Arrays) -> Arrays:
+    return {key: array[0] if "shared_expert_gate" in key else array for key, array in arrays.items()}
+
+
+def unstacked_gpt_oss(config: Any, arrays: Arrays) -> Arrays:
+    """Rows of gates and of what they are multiplied by apart, matrices as [experts, out, in], and names with an end."""
+    result: Arrays = {}
+    for key, array in arrays.items():
+        layer = key.split(".")[2] if ".layers." in key else ""
+        if key.endswith("sinks"):
+            result[f"blk.{layer}.attn_sinks.weight"] = array
+        elif ".experts." in key:
+            kind = "bias" if key.endswith("_bias") else "weight"
+            rows = array if kind == "bias" else np.ascontiguousarray(array.swapaxes(1, 2))
+            names = ("gate", "up") if "gate_up" in key else ("down",)
+            for k, name in enumerate(names):
+                result[f"blk.{layer}.ffn_{name}_exps.{kind}"] = np.ascontiguousarray(rows[:, k :: len(names)])
+        else:
+            result[key] = array
+    return result
 
 
 _XIELU = ("alpha_p", "alpha_n", "beta", "eps")

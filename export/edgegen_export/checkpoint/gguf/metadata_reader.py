@@ -25,8 +25,8 @@ _NEUTRAL = (
     "vocab_size",
 )
 _ABSENT_PARTS = {
-    "expert_count": "mixtures of experts are not supported",
-    "expert_used_count": "mixtures of experts are not supported",
+    "expert_count": "experts are not known of this architecture",
+    "expert_used_count": "experts are not known of this architecture",
     "nextn_predict_layers": "layers that predict further tokens are not supported",
 }
 
@@ -133,7 +133,8 @@ class MetadataReader:
         """
         self.ignore(*_NEUTRAL)
         for key, reason in _ABSENT_PARTS.items():
-            self.refuse(key, (0,), reason)
+            if key not in self._read:
+                self.refuse(key, (0,), reason)
         if "attention.sliding_window" not in self._read:
             self.refuse("attention.sliding_window", (0,), "sliding windows are not known of this architecture")
         self.refuse("attention.causal", (True,), "only causal models generate text")

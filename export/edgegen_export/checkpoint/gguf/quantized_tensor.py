@@ -1,11 +1,14 @@
 """QuantizedTensor: rows of quantized blocks in a mapped file, dequantized where and when they are read."""
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.gguf.formats import Format
+from edgegen_export.checkpoint.groups import Grouping, Groups
 from edgegen_export.checkpoint.lazy import LazyTensor, Transposed, check_take
 from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.checkpoint.mxfp4 import MIDDLE, TWICE
 
 _STEP = 1 << 20  # values dequantized at a time
 
@@ -52,7 +55,7 @@ class QuantizedTensor(LazyTensor):
 
     def _over(self, blocks: NDArray[np.uint8], first: int, count: int) -> LazyTensor:
         columns = (first, first + count)
-        return QuantizedTensor(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
+        return type(self)(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
 
     def _borrow(self, start: int, stop: int) -> None:
         return None
@@ -75,3 +78,25 @@ class QuantizedTensor(LazyTensor):
 
     def _release(self, start: int, stop: int) -> None:
         self._file.release(self._blocks[start:stop])
+
+
+class Mxfp4Rows(QuantizedTensor):
+    """Rows in MXFP4: a byte for the exponent of 32 values, then their codes, those of the first half in the low bits.
+
+    Twice a value is a whole number, so that 8-bit codes with half the scale say exactly the same.
+    """
+
+    __slots__ = ()
+
+    @property
+    def grouping(self) -> Grouping | None:
+        whole = self.shape[1] == self._blocks.shape[1] // self._format.nbytes * self._format.block
+        return Grouping(bits=8, size=self._format.block, in_order=True, symmetric=True) if whole else None
+
+    def groups(self) -> Groups:
+        stored = self._blocks.reshape(len(self._blocks), -1, self._format.nbytes)
+        low, high = stored[..., 1:] & np.uint8(15), stored[..., 1:] >> np.uint8(4)
+        codes = (TWICE[np.concatenate([low, high], axis=-1)] + np.int16(MIDDLE)).astype(np.uint8)
+        scales = np.ldexp(np.float32(1), stored[..., 0].astype(np.int32) - 128).astype(ml_dtypes.bfloat16)
+        self.release()
+        return Groups(codes.reshape(self.shape), scales, np.full(scales.shape, MIDDLE))

@@ -1,12 +1,19 @@
 """The architectures of GGUF files that can be read, each as data. Names and defaults are llama.cpp's."""
 
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
+from edgegen_export.checkpoint.gguf.architectures.experts import (
+    GPT_OSS,
+    GRANITEMOE,
+    LLAMA_OR_MIXTRAL,
+    OLMOE,
+    QWEN2MOE,
+    QWEN3MOE,
+)
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     COMMAND_R,
     GRANITE,
-    LLAMA,
     OLMO,
     OLMO2,
     QWEN2,
@@ -41,19 +48,24 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
     "glm4": GLM4,
+    "gpt-oss": GPT_OSS,
     "gpt2": GPT2,
     "gptneox": GPTNEOX,
     "granite": GRANITE,
+    "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
-    "llama": LLAMA,
+    "llama": LLAMA_OR_MIXTRAL,
     "mistral3": MISTRAL3,
     "nemotron": NEMOTRON,
     "olmo": OLMO,
     "olmo2": OLMO2,
+    "olmoe": OLMOE,
     "phi2": PHI2,
     "phi3": PHI3,
     "qwen2": QWEN2,
+    "qwen2moe": QWEN2MOE,
     "qwen3": QWEN3,
+    "qwen3moe": QWEN3MOE,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

@@ -12,7 +12,7 @@ from edgegen_export.checkpoint.gguf.architecture import (
     modules,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import EachHead, RotaryPairs
+from edgegen_export.checkpoint.gguf.layouts import Each, RotaryPairs
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -25,8 +25,8 @@ ATTENTION: Modules = {
 }
 GATED_MLP: Modules = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 NORMS: Modules = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-_PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
-_QK_NORMS: Modules = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
+QK_NORMS: Modules = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 _ATTENTION_BIAS = rule.bias("attention_bias", "attn_q")
 _RULES = (rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary)
 
@@ -35,7 +35,7 @@ LLAMA = GgufArchitecture(
     hf_class="LlamaForCausalLM",
     integers=SIZES,
     reals={RMS_NORM_EPS: "rms_norm_eps"},
-    modules=modules(TOP, {**NORMS, **ATTENTION, **_PAIRED, **GATED_MLP}, PREFIX),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **PAIRED, **GATED_MLP}, PREFIX),
     rules=(*_RULES, _ATTENTION_BIAS, rule.bias("mlp_bias", "ffn_up")),
 )
 QWEN2 = replace(
@@ -49,7 +49,7 @@ QWEN3 = replace(
     QWEN2,
     model_type="qwen3",
     hf_class="Qwen3ForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **_QK_NORMS, **GATED_MLP}, PREFIX),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **GATED_MLP}, PREFIX),
     rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS),
 )
 
@@ -101,7 +101,7 @@ OLMO = replace(
     reals={},
     modules=modules(
         {name: theirs for name, theirs in TOP.items() if name != "output_norm"},  # its norms have no weights
-        {**ATTENTION, **_PAIRED, **GATED_MLP},
+        {**ATTENTION, **PAIRED, **GATED_MLP},
         PREFIX,
     ),
     rules=(*_RULES, _ATTENTION_BIAS, _olmo),
@@ -123,7 +123,7 @@ OLMO2 = replace(
         TOP,
         {
             **ATTENTION,
-            **_QK_NORMS,
+            **QK_NORMS,
             "post_attention_norm": "post_attention_layernorm",
             **GATED_MLP,
             "post_ffw_norm": "post_feedforward_layernorm",
@@ -143,7 +143,7 @@ COMMAND_R = replace(
     model_type="cohere",
     hf_class="CohereForCausalLM",
     reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
-    modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **_QK_NORMS, **GATED_MLP}, PREFIX),
+    modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP}, PREFIX),
     rules=(*_RULES, _ATTENTION_BIAS, _query_key_norm),
 )
 
@@ -181,8 +181,8 @@ STABLELM = replace(
         {
             **NORMS,
             **ATTENTION,
-            "attn_q_norm": EachHead("self_attn.q_layernorm.norms.{head}"),
-            "attn_k_norm": EachHead("self_attn.k_layernorm.norms.{head}"),
+            "attn_q_norm": Each("self_attn.q_layernorm.norms.{n}"),
+            "attn_k_norm": Each("self_attn.k_layernorm.norms.{n}"),
             **GATED_MLP,
         },
         PREFIX,
