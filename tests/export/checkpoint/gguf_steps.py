@@ -168,6 +168,18 @@ def experts(writer: GGUFWriter, config: Any) -> None:
             add(getattr(config, key))
 
 
+def lfm2(writer: GGUFWriter, config: Any) -> None:
+    attends = [kind == "full_attention" for kind in config.layer_types]
+    writer.add_head_count_kv([config.num_key_value_heads if it else 0 for it in attends])
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+
+
+def flat_kernels(config: Any, arrays: Arrays) -> Arrays:
+    return {key: array[:, 0] if ".conv.conv." in key else array for key, array in arrays.items()}
+
+
 def gpt_oss(writer: GGUFWriter, config: Any) -> None:
     writer.add_sliding_window(config.sliding_window)
     writer.add_expert_feed_forward_length(config.intermediate_size)

@@ -106,11 +106,14 @@ class Each(Layout):
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Layout):
-    """A vector that the original has as a matrix of one row."""
+class Unsqueezed(Layout):
+    """The original's weight has one more axis, of size 1."""
+
+    axis: int = 0
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        return {f"{self.theirs}.{parameter}": tensor.reshaped((1, *tensor.shape))}
+        shape = (*tensor.shape[: self.axis], 1, *tensor.shape[self.axis :])
+        return {f"{self.theirs}.{parameter}": tensor.reshaped(shape) if parameter == "weight" else tensor}
 
 
 @dataclass(frozen=True, slots=True)

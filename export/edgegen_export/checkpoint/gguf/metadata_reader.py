@@ -14,6 +14,7 @@ from edgegen_export.checkpoint.gguf.layouts import Heads
 T = TypeVar("T", bool, int, float, str)
 
 _EMBEDDING = "token_embd.weight"
+_KEY_HEADS = "attention.head_count_kv"
 # Keys that say nothing about the mathematics: the vocabulary's size is that of the embedding, and the architecture says
 # which kind of norm it has, though some files give the epsilon of both.
 _NEUTRAL = (
@@ -42,6 +43,7 @@ class MetadataReader:
         self._prefix = architecture + "."
         self._read: set[str] = set()
         self._problems: list[str] = []
+        self._some_attend = False
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number ≥ ``least``; what is written once per layer must be the same in all. None: required."""
@@ -93,10 +95,19 @@ class MetadataReader:
     def hidden_size(self) -> int:
         return self.integer("embedding_length")
 
+    def layers_with_attention(self) -> list[bool]:
+        """Which layers have key-value heads; for architectures where some have none."""
+        self._some_attend = True
+        given: object = self._value(_KEY_HEADS)
+        counts = cast(list[object], given) if isinstance(given, list) else [given] * self.layers
+        if len(counts) != self.layers:
+            self._problems.append(f"{self._prefix}{_KEY_HEADS}: {self.layers} numbers expected, found {len(counts)}")
+        return [count != 0 for count in counts]
+
     @cached_property
     def heads(self) -> Heads:
         queries = self.integer("attention.head_count")
-        keys = self.integer("attention.head_count_kv", queries)
+        keys = self.integer(_KEY_HEADS, queries)
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
         self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
         if queries % keys:
@@ -156,6 +167,8 @@ class MetadataReader:
         value = self._value(key)
         if isinstance(value, list):
             items = cast(list[object], value)
+            if key == _KEY_HEADS and self._some_attend:
+                items = [item for item in items if item != 0]
             if not items or any(item != items[0] for item in items):
                 self._problems.append(f"{self._prefix}{key}: differs from layer to layer, which is not supported")
                 return stand_in

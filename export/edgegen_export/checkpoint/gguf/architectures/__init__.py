@@ -11,6 +11,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
 )
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
+from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     COMMAND_R,
     GRANITE,
@@ -54,6 +55,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "granite": GRANITE,
     "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
+    "lfm2": LFM2,
     "llama": LLAMA_OR_MIXTRAL,
     "mistral3": MISTRAL3,
     "nemotron": NEMOTRON,

@@ -18,7 +18,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     TOP,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
-from edgegen_export.checkpoint.gguf.layouts import Each, Joined, Parameter, Row
+from edgegen_export.checkpoint.gguf.layouts import Each, Joined, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 _SOFTMAX = (0, 1)
@@ -64,7 +64,7 @@ _SHARED_EXPERT: Modules = {
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
-    "ffn_gate_inp_shexp": Row("mlp.shared_expert_gate"),
+    "ffn_gate_inp_shexp": Unsqueezed("mlp.shared_expert_gate"),
 }
 QWEN2MOE = replace(
     QWEN2,
