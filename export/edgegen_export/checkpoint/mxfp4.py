@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from edgegen_export.checkpoint.groups import Grouping, Groups
 from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor, Transposed, check_take
 from edgegen_export.checkpoint.packing import MXFP4_BLOCK as BLOCK
+from edgegen_export.checkpoint.stacked import Stacked
 
 PARTS = ("blocks", "scales")
 """The tensors ``name_blocks`` and ``name_scales`` stand in the place of ``name``."""
 
 _BYTES = BLOCK // 2
 """Bytes of a block."""
-_TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 """Twice the value of each code; the first of a byte lies in its low bits."""
 _BIAS, _NOT_A_NUMBER = 127, 255
-_MIDDLE = np.uint8(128)
+MIDDLE = np.uint8(128)
 _STEP = 1 << 20
 """Values that are unpacked at a time."""
 
@@ -52,10 +53,10 @@ class Mxfp4Matrix(LazyTensor):
 
     def groups(self) -> Groups:
         rows = self.shape[0]
-        codes = (self._twice(0, rows) + np.int16(_MIDDLE)).astype(np.uint8).reshape(self.shape)
+        codes = (self._twice(0, rows) + np.int16(MIDDLE)).astype(np.uint8).reshape(self.shape)
         scales = self._halves(0, rows).astype(ml_dtypes.bfloat16)
         self.release()
-        return Groups(codes, scales, np.full(scales.shape, _MIDDLE))
+        return Groups(codes, scales, np.full(scales.shape, MIDDLE))
 
     def transposed(self) -> LazyTensor:
         return Transposed(self)
@@ -72,7 +73,7 @@ class Mxfp4Matrix(LazyTensor):
         """Twice the values of rows, without their scales: [rows, blocks, 32]."""
         stored: NDArray[np.uint8] = self._blocks.stored[start:stop]
         pairs = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1)
-        return _TWICE[pairs].reshape(*stored.shape[:2], BLOCK)
+        return TWICE[pairs].reshape(*stored.shape[:2], BLOCK)
 
     def _halves(self, start: int, stop: int) -> NDArray[np.float32]:
         """Half the scales of rows: [rows, blocks]."""
@@ -97,52 +98,6 @@ class Mxfp4Matrix(LazyTensor):
             part.take(start, stop).release()
 
 
-class Mxfp4Stack(LazyTensor):
-    """The matrices of experts under the shape [experts, in, out] that they have as floats."""
-
-    __slots__ = ("_blocks", "_name", "_scales")
-
-    def __init__(self, blocks: ArrayTensor, scales: ArrayTensor, *, name: str) -> None:
-        """``blocks`` uint8 [experts, out, in / 32, 16], ``scales`` uint8 [experts, out, in / 32]."""
-        experts, rows, count = scales.shape
-        super().__init__((experts, count * BLOCK, rows), "mxfp4")
-        self._blocks, self._scales, self._name = blocks, scales, name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self._name,)
-
-    def transposed(self) -> LazyTensor:
-        raise ValueError(f"only 2-D tensors are transposed, this one has shape {self.shape}")
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        if axis:
-            return LazyTensor.from_array(self.read()).take(start, stop, axis)
-        parts = self._blocks.take(start, stop), self._scales.take(start, stop)
-        return Mxfp4Stack(*map(_array, parts), name=self._name)
-
-    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
-        return Transposed(self._expert(0)) if (1, *shape) == self.shape else super().reshaped(shape)
-
-    def _expert(self, expert: int) -> Mxfp4Matrix:
-        rows, count = self._scales.shape[1:]
-        blocks, scales = (part.take(expert, expert + 1) for part in (self._blocks, self._scales))
-        shaped = blocks.reshaped((rows, count, _BYTES)), scales.reshaped((rows, count))
-        return Mxfp4Matrix(*map(_array, shaped), name=self._name)
-
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
-    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
-        for expert in range(start, stop):
-            out[expert - start] = self._expert(expert).read().T
-
-    def _release(self, start: int, stop: int) -> None:
-        for part in (self._blocks, self._scales):
-            part.take(start, stop).release()
-
-
 def mxfp4_stacks(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:
     """``tensors`` with one matrix in the place of each pair of blocks and scales; and what is wrong with such pairs."""
     result, problems = dict(tensors), list[str]()
@@ -154,8 +109,23 @@ def mxfp4_stacks(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTenso
             wrong.append(f"{name}: stored twice, as floats and in MXFP4")
         problems += wrong
         if not wrong and isinstance(blocks, ArrayTensor) and isinstance(scales, ArrayTensor):
-            result[name] = Mxfp4Stack(blocks, scales, name=f"{name}_blocks")
+            result[name] = _stack(blocks, scales, f"{name}_blocks")
     return result, problems
+
+
+def _stack(blocks: ArrayTensor, scales: ArrayTensor, name: str) -> Stacked:
+    """The matrices of experts under the shape [experts, in, out] that they have as floats."""
+    experts, rows, count = scales.shape
+
+    def expert(number: int) -> LazyTensor:
+        parts = (part.take(number, number + 1) for part in (blocks, scales))
+        own = [
+            _array(part.reshaped(shape))
+            for part, shape in zip(parts, ((rows, count, _BYTES), (rows, count)), strict=True)
+        ]
+        return Mxfp4Matrix(*own, name=name).transposed()
+
+    return Stacked(tuple(expert(number) for number in range(experts)), (count * BLOCK, rows))
 
 
 def _misfits(name: str, blocks: LazyTensor | None, scales: LazyTensor | None) -> list[str]:

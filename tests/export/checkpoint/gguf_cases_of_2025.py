@@ -2,11 +2,13 @@
 
 from tests.export.checkpoint.gguf_case import BIGGER_HEADS, LLAMA, LLAMA3, LLAMA_STEPS, Case
 from tests.export.checkpoint.gguf_steps import (
+    flat_kernels,
     fused,
     granite,
     granite4,
     key_length,
     kv_heads,
+    lfm2,
     llama,
     llama3_factors,
     nemotron,
@@ -147,5 +149,23 @@ OF_2025: dict[str, Case] = {
         "SeedOssForCausalLM",
         {**BIGGER_HEADS, "attention_bias": False},
         (sizes, kv_heads, rope, key_length),
+    ),
+    "lfm2": Case(
+        "lfm2",
+        "Lfm2Config",
+        "Lfm2ForCausalLM",
+        {**LLAMA, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+        | {"block_auto_adjust_ff_dim": False, "conv_L_cache": 4, "tie_word_embeddings": True},
+        (sizes, rope, lfm2),
+        (flat_kernels,),
+    ),
+    "lfm2 with a head": Case(
+        "lfm2",
+        "Lfm2Config",
+        "Lfm2ForCausalLM",
+        {**LLAMA, "layer_types": ["full_attention", "conv"], "block_auto_adjust_ff_dim": False}
+        | {"tie_word_embeddings": False},
+        (sizes, rope, lfm2),
+        (flat_kernels,),
     ),
 }

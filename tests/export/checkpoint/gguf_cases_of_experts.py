@@ -1,84 +1,90 @@
-"""Cases of mixtures of experts, and of LFM2."""
+"""Cases of mixtures of experts."""
 
-from tests.export.checkpoint.gguf_case import LLAMA, Case
+from tests.export.checkpoint.gguf_case import BIGGER_HEADS, LLAMA, LLAMA_STEPS, Case
 from tests.export.checkpoint.gguf_steps import (
     experts,
+    flat_gate,
+    gpt_oss,
+    granite,
     key_length,
     kv_heads,
-    lfm2,
     llama,
+    merged,
     permuted,
     rope,
     sizes,
-    stacked_experts,
-    without_channel_axis,
+    split,
+    unstacked_gpt_oss,
 )
 
-_SOME = {**LLAMA, "num_experts": 6, "num_experts_per_tok": 3}
-_QWEN = {**_SOME, "moe_intermediate_size": 16, "tie_word_embeddings": False}
-_STEPS = (sizes, kv_heads, rope, experts)
-_TRAINING = frozenset({"router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "use_sliding_window"})
+_EXPERTS = {**LLAMA, "num_experts_per_tok": 2}
 
 OF_EXPERTS: dict[str, Case] = {
+    "mixtral": Case(
+        "llama",
+        "MixtralConfig",
+        "MixtralForCausalLM",
+        {**_EXPERTS, "intermediate_size": 64, "num_local_experts": 4},
+        (*LLAMA_STEPS, experts),
+        (permuted, merged),
+    ),
     "qwen2moe": Case(
         "qwen2moe",
         "Qwen2MoeConfig",
         "Qwen2MoeForCausalLM",
-        {**_QWEN, "shared_expert_intermediate_size": 32, "norm_topk_prob": False},
-        _STEPS,
-        (stacked_experts,),
-        not_said=_TRAINING,
+        {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32},
+        (sizes, kv_heads, rope, experts),
+        (merged, flat_gate),
     ),
     "qwen3moe": Case(
         "qwen3moe",
         "Qwen3MoeConfig",
         "Qwen3MoeForCausalLM",
-        {**_QWEN, "head_dim": 16, "norm_topk_prob": True},
-        (*_STEPS, key_length),
-        (stacked_experts,),
-        not_said=_TRAINING,
+        {**_EXPERTS, "head_dim": 16, "num_experts": 4, "moe_intermediate_size": 16, "norm_topk_prob": True},
+        (sizes, kv_heads, rope, key_length, experts),
+        (merged,),
     ),
     "olmoe": Case(
         "olmoe",
         "OlmoeConfig",
         "OlmoeForCausalLM",
-        {**_SOME, "norm_topk_prob": False},
-        _STEPS,
-        (stacked_experts,),
-        not_said=_TRAINING,
+        {**_EXPERTS, "num_experts": 4},
+        (sizes, kv_heads, rope, experts),
+        (merged,),
     ),
-    "mixtral": Case(
-        "llama",
-        "MixtralConfig",
-        "MixtralForCausalLM",
-        {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
-        (sizes, kv_heads, llama, rope, experts),
-        (permuted, stacked_experts),
-        not_said=_TRAINING,
+    "granitemoe": Case(
+        "granitemoe",
+        "GraniteMoeConfig",
+        "GraniteMoeForCausalLM",
+        {**_EXPERTS, "num_local_experts": 4, "attention_multiplier": 0.0625, "tie_word_embeddings": True},
+        (sizes, kv_heads, llama, rope, granite, experts),
+        (permuted, split),
     ),
-    "lfm2": Case(
-        "lfm2",
-        "Lfm2Config",
-        "Lfm2ForCausalLM",
-        {
-            **LLAMA,
-            "num_hidden_layers": 3,
-            "layer_types": ["conv", "full_attention", "conv"],
-            "tie_word_embeddings": True,
-        }
-        | {"block_auto_adjust_ff_dim": False, "conv_L_cache": 3},
-        (sizes, rope, lfm2),
-        (without_channel_axis,),
-        not_said=frozenset({"full_attn_idxs"}),
+    "granitemoe with a shared expert": Case(
+        "granitemoe",
+        "GraniteMoeSharedConfig",
+        "GraniteMoeSharedForCausalLM",
+        {**_EXPERTS, "num_local_experts": 4, "attention_multiplier": 0.0625, "shared_intermediate_size": 64},
+        (sizes, kv_heads, llama, rope, granite, experts),
+        (permuted, split),
     ),
-    "lfm2 with biases, untied": Case(
-        "lfm2",
-        "Lfm2Config",
-        "Lfm2ForCausalLM",
-        {**LLAMA, "num_hidden_layers": 4, "layer_types": ["conv", "conv", "full_attention", "full_attention"]}
-        | {"block_auto_adjust_ff_dim": False, "conv_L_cache": 4, "conv_bias": True, "tie_word_embeddings": False},
-        (sizes, rope, lfm2),
-        (without_channel_axis,),
-        not_said=frozenset({"full_attn_idxs"}),
+    "gpt-oss": Case(
+        "gpt-oss",
+        "GptOssConfig",
+        "GptOssForCausalLM",
+        {**BIGGER_HEADS, "tie_word_embeddings": False, "num_experts_per_tok": 2, "num_local_experts": 4}
+        | {"intermediate_size": 32, "sliding_window": 12}
+        | {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 16,
+            }
+        },
+        (sizes, kv_heads, rope, key_length, experts, gpt_oss),
+        (unstacked_gpt_oss,),
     ),
 }

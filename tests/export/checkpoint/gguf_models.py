@@ -42,8 +42,13 @@ def arrays_of(model: Any) -> Arrays:
     return {k: v.numpy() for k, v in model.state_dict().items() if not (tied and k == "lm_head.weight")}
 
 
-def write_gguf(path: Path, case: Case, model: Any, kind: GGMLQuantizationType | None = None) -> Path:
-    """The model as a GGUF file with a vocabulary of made-up tokens: float32, or matrices of another ``kind``."""
+def write_gguf(
+    path: Path, case: Case, model: Any, kind: GGMLQuantizationType | None = None, *, least_axes: int = 2
+) -> Path:
+    """The model as a GGUF file with a vocabulary of made-up tokens: float32, or matrices of another ``kind``.
+
+    ``least_axes``: 3 for the matrices of experts only.
+    """
     config = model.config
     arrays = arrays_of(model)
     for step in case.rearrange:
@@ -59,7 +64,7 @@ def write_gguf(path: Path, case: Case, model: Any, kind: GGMLQuantizationType | 
     if getattr(config, "pad_token_id", None) is not None:
         writer.add_pad_token_id(config.pad_token_id)
     for name, array in arrays.items():
-        stored = array if kind is None or array.ndim < 2 else quantize(array, kind)
+        stored = array if kind is None or array.ndim < least_axes else quantize(array, kind)
         writer.add_tensor(
             names.get_name(name, try_suffixes=(".weight", ".bias")) or name,
             stored,

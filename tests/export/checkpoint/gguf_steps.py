@@ -156,6 +156,89 @@ def part_of_head(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_dimension_count(int(config.partial_rotary_factor * config.head_dim))
 
 
+def experts(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_count(getattr(config, "num_experts", None) or config.num_local_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    for key, add in (
+        ("moe_intermediate_size", writer.add_expert_feed_forward_length),
+        ("shared_expert_intermediate_size", writer.add_expert_shared_feed_forward_length),
+        ("shared_intermediate_size", writer.add_expert_shared_feed_forward_length),
+    ):
+        if getattr(config, key, None):
+            add(getattr(config, key))
+
+
+def lfm2(writer: GGUFWriter, config: Any) -> None:
+    attends = [kind == "full_attention" for kind in config.layer_types]
+    writer.add_head_count_kv([config.num_key_value_heads if it else 0 for it in attends])
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+
+
+def flat_kernels(config: Any, arrays: Arrays) -> Arrays:
+    return {key: array[:, 0] if ".conv.conv." in key else array for key, array in arrays.items()}
+
+
+def gpt_oss(writer: GGUFWriter, config: Any) -> None:
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+    writer.add_rope_scaling_type(RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(config.rope_scaling["factor"])
+    writer.add_rope_scaling_orig_ctx_len(config.rope_scaling["original_max_position_embeddings"])
+
+
+def merged(config: Any, arrays: Arrays) -> Arrays:
+    """The matrices of all experts on an axis."""
+    kept = {key: array for key, array in arrays.items() if ".experts." not in key}
+    found: dict[str, list[NDArray[np.float32]]] = {}
+    for key, array in arrays.items():
+        if ".experts." in key:
+            before, _, after = key.partition(".experts.")
+            before = before.replace("model.layers", "layers").replace("block_sparse_moe", "feed_forward")
+            before = before if "feed_forward" in before else f"model.{before}"
+            found.setdefault(f"{before}.experts.{after.partition('.')[2]}", []).append(array)
+    return kept | {key: np.stack(parts) for key, parts in found.items()}
+
+
+def split(config: Any, arrays: Arrays) -> Arrays:
+    """Granite's gates, and what they are multiplied by, apart; a shared expert's gate is a vector in Qwen2 MoE."""
+    kept = {key: array for key, array in arrays.items() if "input_linear" not in key}
+    for i in range(config.num_hidden_layers):
+        for module, name in (("block_sparse_moe", "exps"), ("shared_mlp", "shexp")):
+            whole = arrays.get(f"model.layers.{i}.{module}.input_linear.weight")
+            if whole is not None:
+                gate, up = np.split(whole, 2, axis=-2)
+                kept |= {f"blk.{i}.ffn_gate_{name}.weight": gate, f"blk.{i}.ffn_up_{name}.weight": up}
+            if name == "exps":
+                kept[f"blk.{i}.ffn_down_exps.weight"] = kept.pop(
+                    f"model.layers.{i}.block_sparse_moe.output_linear.weight"
+                )
+    return kept
+
+
+def flat_gate(config: Any, arrays: Arrays) -> Arrays:
+    return {key: array[0] if "shared_expert_gate" in key else array for key, array in arrays.items()}
+
+
+def unstacked_gpt_oss(config: Any, arrays: Arrays) -> Arrays:
+    """Rows of gates and of what they are multiplied by apart, matrices as [experts, out, in], and names with an end."""
+    result: Arrays = {}
+    for key, array in arrays.items():
+        layer = key.split(".")[2] if ".layers." in key else ""
+        if key.endswith("sinks"):
+            result[f"blk.{layer}.attn_sinks.weight"] = array
+        elif ".experts." in key:
+            kind = "bias" if key.endswith("_bias") else "weight"
+            rows = array if kind == "bias" else np.ascontiguousarray(array.swapaxes(1, 2))
+            names = ("gate", "up") if "gate_up" in key else ("down",)
+            for k, name in enumerate(names):
+                result[f"blk.{layer}.ffn_{name}_exps.{kind}"] = np.ascontiguousarray(rows[:, k :: len(names)])
+        else:
+            result[key] = array
+    return result
+
+
 _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 
 
@@ -266,39 +349,3 @@ def falcon(writer: GGUFWriter, config: Any) -> None:
 
 def neox(writer: GGUFWriter, config: Any) -> None:
     writer.add_parallel_residual(config.use_parallel_residual)
-
-
-def experts(writer: GGUFWriter, config: Any) -> None:
-    writer.add_expert_count(getattr(config, "num_local_experts", None) or config.num_experts)
-    writer.add_expert_used_count(config.num_experts_per_tok)
-    if getattr(config, "moe_intermediate_size", None):
-        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-    if getattr(config, "shared_expert_intermediate_size", None):
-        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
-
-
-def stacked_experts(config: Any, arrays: Arrays) -> Arrays:
-    """The matrices of a layer's experts behind each other, under the names that the library knows."""
-    count = getattr(config, "num_local_experts", None) or config.num_experts
-    known = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-    changed = {key: array for key, array in arrays.items() if ".experts." not in key}
-    for key in arrays:
-        if ".experts.0." in key:
-            before, after = key.split(".experts.0.")
-            name = after.removesuffix(".weight")
-            stack = np.stack([arrays[f"{before}.experts.{n}.{after}"] for n in range(count)])
-            merged = before.replace("block_sparse_moe", "mlp")
-            changed[f"{merged}.experts.{known.get(name, name)}.weight"] = stack
-    return changed
-
-
-def lfm2(writer: GGUFWriter, config: Any) -> None:
-    writer.add_layer_norm_rms_eps(config.norm_eps)
-    writer.add_shortconv_l_cache(config.conv_L_cache)
-    kinds = config.layer_types
-    writer.add_head_count_kv([config.num_key_value_heads if kind == "full_attention" else 0 for kind in kinds])
-    writer.add_vocab_size(config.vocab_size)
-
-
-def without_channel_axis(config: Any, arrays: Arrays) -> Arrays:
-    return {key: array[:, 0] if key.endswith("conv.conv.weight") else array for key, array in arrays.items()}

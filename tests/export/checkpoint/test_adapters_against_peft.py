@@ -69,6 +69,13 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "glm": ("Glm", {"head_dim": 16, "pad_token_id": 1}, {"target_modules": ["q_proj", "gate_up_proj", "down_proj"]}),
     "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 1}, {"target_modules": "all-linear"}),
     "apertus": ("Apertus", {"rope_scaling": None}, {"target_modules": ["v_proj", "up_proj", "down_proj"]}),
+    # transformers 4 writes the state after a prompt shorter than the convolution to the wrong place; 2 avoids that.
+    "lfm2": (
+        "Lfm2",
+        {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False, "pad_token_id": 1}
+        | {"conv_L_cache": 2},
+        {"target_modules": ["q_proj", "v_proj", "out_proj", "in_proj", "w1", "w2", "w3"]},
+    ),
     "seed_oss": ("SeedOss", {"head_dim": 8}, {"target_modules": "all-linear"}),
 }
 

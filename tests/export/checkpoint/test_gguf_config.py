@@ -72,7 +72,7 @@ def test_all_that_is_missing_or_wrong_is_listed(tmp_path: Path) -> None:
         "llama.embedding_length: 0 is not at least 1",
         "llama.attention.head_count: differs from layer to layer",
         "llama.attention.layer_norm_rms_epsilon: missing",
-        "llama.expert_count = 8: mixtures of experts are not supported",
+        "llama.expert_count = 8: experts are not known of this architecture",
         "llama.attention.causal = False: only causal models generate text",
         "llama.attention.sliding_windw = 7: not understood, and it may change the result",
         "llama.rope.dimension_count = 2: only whole heads can be rotated",

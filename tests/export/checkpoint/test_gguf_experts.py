@@ -1,4 +1,4 @@
-"""GGUF files of mixtures of experts and of LFM2: quantized stacks of matrices, and what is refused."""
+"""Quantized experts of GGUF files: what the ``gguf`` library reads of them, MXFP4 kept exactly, and parts missing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,68 +6,93 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import dequantize, quantize
+from gguf import ExpertGatingFuncType, GGMLQuantizationType, GGUFReader, GGUFWriter
+from gguf.quants import dequantize
+from numpy.typing import NDArray
 
 from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint import Checkpoint
-from tests.export.bundles import export_to, random_ids, runner_of
-from tests.export.checkpoint.gguf_models import CASES, arrays_of, random_model, write_gguf
+from edgegen_export.pipeline import export
+from tests.export.checkpoint.gguf_models import CASES, random_model, write_gguf
+from tests.export.checkpoint.gguf_steps import Arrays
+from tests.export.checkpoint.test_mxfp4 import stored
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
 
-KINDS = [GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0, GGMLQuantizationType.MXFP4]
+MXFP4 = GGMLQuantizationType.MXFP4
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_each_expert_is_a_part_of_a_quantized_stack(tmp_path: Path, kind: GGMLQuantizationType) -> None:
+def written(folder: Path, name: str, kind: GGMLQuantizationType) -> Path:
+    return write_gguf(folder / "model.gguf", CASES[name], random_model(CASES[name]), kind, least_axes=3)
+
+
+def values_in(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The quantized tensors of the file, as the ``gguf`` library reads them."""
+    tensors: list[Any] = list(GGUFReader(path).tensors)
+    return {
+        tensor.name: dequantize(tensor.data, tensor.tensor_type)
+        for tensor in tensors
+        if tensor.tensor_type != GGMLQuantizationType.F32
+    }
+
+
+def gate_up(values: dict[str, NDArray[np.float32]], layer: int) -> NDArray[np.float32]:
+    """gpt-oss's two matrices, their rows in turns: [experts, rows, columns]."""
+    gate, up = (values[f"blk.{layer}.ffn_{name}_exps.weight"] for name in ("gate", "up"))
+    return np.stack([gate, up], axis=2).reshape(len(gate), -1, gate.shape[2])
+
+
+@pytest.mark.parametrize("kind", [MXFP4, GGMLQuantizationType.Q8_0])
+def test_quantized_experts_are_read_as_the_library_reads_them(tmp_path: Path, kind: GGMLQuantizationType) -> None:
+    path = written(tmp_path, "gpt-oss", kind)
+    values, tensors = values_in(path), Checkpoint.open(str(path)).tensors
+    assert len(values) == 6
+    for i in range(2):
+        experts = f"model.layers.{i}.mlp.experts"
+        np.testing.assert_array_equal(tensors[f"{experts}.gate_up_proj"].read(), gate_up(values, i).swapaxes(1, 2))
+        down = values[f"blk.{i}.ffn_down_exps.weight"]
+        np.testing.assert_array_equal(tensors[f"{experts}.down_proj"].read(), down.swapaxes(1, 2))
+
+
+def test_quantized_experts_have_a_tensor_each(tmp_path: Path) -> None:
+    path = written(tmp_path, "mixtral", GGMLQuantizationType.Q8_0)
+    values, tensors = values_in(path), Checkpoint.open(str(path)).tensors
+    for n, matrix in enumerate(values["blk.1.ffn_gate_exps.weight"]):
+        tensor = tensors[f"model.layers.1.block_sparse_moe.experts.{n}.w1.weight"]
+        np.testing.assert_array_equal(tensor.read(), matrix)
+        np.testing.assert_array_equal(tensor.take(3, 17, axis=1).read(), matrix[:, 3:17])
+
+
+def test_int8_keeps_mxfp4_exactly(tmp_path: Path) -> None:
+    path = written(tmp_path, "gpt-oss", MXFP4)
+    values = values_in(path)
+    bundle, _ = export(str(path), tmp_path / "bundle", scheme="int8")
+    assert bundle.manifest.quantization.method == "repacked"
+    for i in range(2):
+        gates, ups = (values[f"blk.{i}.ffn_{name}_exps.weight"] for name in ("gate", "up"))
+        found = stored(bundle, f"layers.{i}.mlp.gate+up")
+        np.testing.assert_array_equal(found, gate_up(values, i))
+        np.testing.assert_array_equal(stored(bundle, f"layers.{i}.mlp.down"), values[f"blk.{i}.ffn_down_exps.weight"])
+        assert found.shape[1] == gates.shape[1] + ups.shape[1]
+
+
+def test_one_part_of_two_is_refused(tmp_path: Path) -> None:
+    def without_ups(config: Any, arrays: Arrays) -> Arrays:
+        return {key: array for key, array in arrays.items() if key != "blk.1.ffn_up_exps.weight"}
+
+    case = replace(CASES["granitemoe"], rearrange=(*CASES["granitemoe"].rearrange, without_ups))
+    path = write_gguf(tmp_path / "model.gguf", case, random_model(case))
+    with pytest.raises(CheckpointError, match=r"blk.1.ffn_gate_exps.weight: the other part of .* is missing"):
+        Checkpoint.open(str(path))
+
+
+def _sigmoid(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+
+
+def test_experts_that_are_weighed_otherwise_are_refused(tmp_path: Path) -> None:
     case = CASES["qwen3moe"]
-    case = replace(case, settings={**case.settings, "moe_intermediate_size": 64})
-    model = random_model(case)
-    path = write_gguf(tmp_path / "model.gguf", case, model, kind)
-    tensors = Checkpoint.open(str(path)).tensors
-    experts = {name: array for name, array in arrays_of(model).items() if ".experts." in name}
-    assert len(experts) == 2 * 6 * 3
-    for name, array in experts.items():
-        wanted = dequantize(quantize(array, kind), kind)
-        np.testing.assert_array_equal(tensors[name].read(), wanted, err_msg=name)
-        np.testing.assert_array_equal(tensors[name].take(3, 7).read(), wanted[3:7])
-        tensors[name].release()
-    bundle = export_to(path, tmp_path / "bundle")
-    runner = runner_of(bundle)
-    assert np.isfinite(runner.prefill(runner.new_cache(), 0, random_ids(bundle, 9))).all()
-
-
-def _normalized(writer: GGUFWriter, config: Any) -> None:
-    writer.add_expert_weights_norm(True)
-
-
-def _scaled(writer: GGUFWriter, config: Any) -> None:
-    writer.add_expert_weights_scale(2.5)
-
-
-@pytest.mark.parametrize(
-    ("step", "said"),
-    [
-        (_normalized, "qwen2moe.expert_weights_norm = True: this architecture always has False"),
-        (_scaled, "qwen2moe.expert_weights_scale = 2.5: weights of experts that are scaled are not supported"),
-    ],
-)
-def test_what_llama_cpp_does_not_do_is_refused(tmp_path: Path, step: Any, said: str) -> None:
-    case = CASES["qwen2moe"]
-    case = replace(case, describe=(*case.describe, step))
-    with pytest.raises(CheckpointError, match=said):
-        Checkpoint.open(str(write_gguf(tmp_path / "model.gguf", case, random_model(case))))
-
-
-@pytest.mark.parametrize("heads", [[2, 1, 0], [0, 0, 0], [2, 0]])
-def test_layers_with_attention_have_as_many_key_heads(tmp_path: Path, heads: list[int]) -> None:
-    def other(writer: GGUFWriter, config: Any) -> None:
-        writer.add_layer_norm_rms_eps(config.norm_eps)
-        writer.add_shortconv_l_cache(config.conv_L_cache)
-        writer.add_head_count_kv(heads)
-
-    case = CASES["lfm2"]
-    case = replace(case, describe=(*case.describe[:-1], other))
-    with pytest.raises(CheckpointError, match=r"head_count_kv: 3 numbers, all the same or 0, expected"):
-        Checkpoint.open(str(write_gguf(tmp_path / "model.gguf", case, random_model(case))))
+    case = replace(case, describe=(*case.describe, _sigmoid))
+    path = write_gguf(tmp_path / "model.gguf", case, random_model(case))
+    with pytest.raises(CheckpointError, match=r"expert_gating_func = 2: experts are weighed by softmax only"):
+        Checkpoint.open(str(path))

@@ -13,6 +13,7 @@ from edgegen_export.architecture.rope import Yarn
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families.ministral3 import MINISTRAL3
 from tests.export.checkpoint.gguf_models import CASES, random_model, write_gguf
+from tests.export.checkpoint.gguf_steps import kv_heads
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
 
@@ -53,3 +54,23 @@ def test_numbers_that_are_not_one_for_each_layer_are_refused(tmp_path: Path) -> 
     path = write_gguf(tmp_path / "model.gguf", case, random_model(case))
     with pytest.raises(CheckpointError, match=r"xielu.alpha_p: 2 numbers expected, one for each layer, found \[0.5\]"):
         Checkpoint.open(str(path))
+
+
+def _three_key_heads(writer: GGUFWriter, config: Any) -> None:
+    writer.add_head_count_kv([2, 0, 1])
+
+
+def test_layers_without_attention_are_for_architectures_that_have_them(tmp_path: Path) -> None:
+    """Key-value heads that differ from layer to layer, or are zero where every layer has some."""
+    lfm2, qwen = CASES["lfm2"], CASES["qwen3"]
+    of_lfm2 = replace(lfm2, describe=(*lfm2.describe[:-1], _three_key_heads, _kernel))
+    of_qwen = replace(qwen, describe=tuple(it for it in qwen.describe if it is not kv_heads) + (_three_key_heads,))
+    for case in (of_lfm2, of_qwen):
+        path = write_gguf(tmp_path / f"{case.arch}.gguf", case, random_model(case))
+        with pytest.raises(CheckpointError, match=r"attention.head_count_kv: differs from layer to layer"):
+            Checkpoint.open(str(path))
+
+
+def _kernel(writer: GGUFWriter, config: Any) -> None:
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    writer.add_layer_norm_rms_eps(config.norm_eps)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError
 from edgegen.parity.report import ParityReport
-from edgegen_export.checkpoint.lazy import ArrayTensor
-from edgegen_export.checkpoint.mxfp4 import Mxfp4Matrix, Mxfp4Stack, mxfp4_stacks
+from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
+from edgegen_export.checkpoint.mxfp4 import Mxfp4Matrix, mxfp4_stacks
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_rows
@@ -54,9 +54,10 @@ def dequantized(parts: Arrays) -> NDArray[np.float32]:
     return converted.numpy()
 
 
-def stack(parts: Arrays) -> Mxfp4Stack:
-    blocks, scales = ArrayTensor(parts["blocks"], name="b"), ArrayTensor(parts["scales"], name="s")
-    return Mxfp4Stack(blocks, scales, name="w")
+def stack(parts: Arrays) -> LazyTensor:
+    found, problems = mxfp4_stacks({f"w_{part}": ArrayTensor(array, name=part) for part, array in parts.items()})
+    assert not problems
+    return found["w"]
 
 
 def test_values_are_those_of_transformers() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgegen_export.checkpoint.gguf.config_rules import Rule
-from edgegen_export.checkpoint.gguf.layouts import Layout
+from edgegen_export.checkpoint.gguf.layouts import Joined, Layout
 
 Modules = Mapping[str, "str | Layout"]
 Vectors = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -29,6 +29,7 @@ class GgufArchitecture:
     ``integers`` and ``reals``: metadata keys, without the architecture's prefix, → config keys; all are required.
     ``modules``: their names without ``.weight`` or ``.bias``, ``{i}`` for the layer, → the original's.
     ``vectors``: metadata keys of a number for each layer → the original's tensor of one number, and its shape.
+    ``joined``: tensors of the original that the file has in parts, which ``modules`` name.
     ``variant``: another description, for files that have the tensor named first.
     """
 
@@ -40,6 +41,7 @@ class GgufArchitecture:
     rules: tuple[Rule, ...]
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     vectors: Vectors = field(default_factory=dict[str, tuple[str, tuple[int, ...]]])
+    joined: tuple[Joined, ...] = ()
     variant: tuple[str, GgufArchitecture] | None = None
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE, GgufHeader, TensorEntry, read_header
-from edgegen_export.checkpoint.gguf.quantized_tensor import QuantizedStack, QuantizedTensor
+from edgegen_export.checkpoint.gguf.quantized_tensor import Mxfp4Rows, QuantizedTensor
 from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
 from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.checkpoint.stacked import Stacked
 from edgegen_export.checkpoint.weight_files import gguf_parts, listed
 
 _MODEL = (None, "model")
@@ -89,14 +90,16 @@ def _lazy(file: MappedFile, name: str, entry: TensorEntry) -> LazyTensor:
     if stored.dtype is not None:
         array = file.view(entry.offset, entry.nbytes, stored.dtype, entry.shape)
         return ArrayTensor(array, name=name, file=file, dtype=_dtype_name(stored.dtype))
-    if not stored.readable or len(entry.shape) not in (2, 3):
+    if not stored.readable or len(entry.shape) not in (2, 3) or (len(entry.shape) == 3 and not entry.nbytes):
         shape_only = np.broadcast_to(np.uint8(0), entry.shape)
         kind = stored.name if not stored.readable else f"{stored.name} of {len(entry.shape)} axes"
         return ArrayTensor(shape_only, name=name, dtype=stored.name, unreadable=kind)
-    *stacked, count, _ = entry.shape
-    blocks = file.view(entry.offset, entry.nbytes, np.dtype(np.uint8), (math.prod(stacked) * count, -1))
-    rows = QuantizedTensor(blocks, name=name, format=stored, file=file)
-    return QuantizedStack(rows, stacked[0]) if stacked else rows
+    rows = entry.shape[-2]
+    blocks = file.view(entry.offset, entry.nbytes, np.dtype(np.uint8), (math.prod(entry.shape[:-1]), -1))
+    whole = (Mxfp4Rows if stored.name == "MXFP4" else QuantizedTensor)(blocks, name=name, format=stored, file=file)
+    if len(entry.shape) == 2:
+        return whole
+    return Stacked.of([whole.take(at, at + rows) for at in range(0, whole.shape[0], rows)])
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:

@@ -4,12 +4,14 @@ llama.cpp rearranges some tensors for its own kernels when it converts a model; 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.checkpoint.stacked import Stacked
 
 
 class Heads(NamedTuple):
@@ -94,7 +96,7 @@ class Fused(Layout):
 
 @dataclass(frozen=True, slots=True)
 class Each(Layout):
-    """One for each head, or each expert, on the first axis; the original has a tensor for each, ``{n}`` in its name."""
+    """One tensor for all heads or experts; the original has one for each of them, ``{n}`` in its name."""
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
         return {
@@ -104,17 +106,58 @@ class Each(Layout):
 
 
 @dataclass(frozen=True, slots=True)
-class OneRow(Layout):
-    """A vector, or a matrix of one row; the original has the latter."""
+class Unsqueezed(Layout):
+    """The original's weight has one more axis, of size 1."""
+
+    axis: int = 0
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        return {f"{self.theirs}.{parameter}": tensor.reshaped((1, tensor.shape[-1]))}
+        shape = (*tensor.shape[: self.axis], 1, *tensor.shape[self.axis :])
+        return {f"{self.theirs}.{parameter}": tensor.reshaped(shape) if parameter == "weight" else tensor}
 
 
 @dataclass(frozen=True, slots=True)
-class OneChannel(Layout):
-    """A kernel [channels, width] for each channel by itself; the original has an axis of one channel between."""
+class Parameter(Layout):
+    """A parameter without a module of its own: no ``.weight`` in the original's name, and ``_bias`` for a bias.
+
+    Matrices of experts are [in, out] there.
+    """
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        kernel = tensor.reshaped((tensor.shape[0], 1, tensor.shape[1])) if parameter == "weight" else tensor
-        return {f"{self.theirs}.{parameter}": kernel}
+        name = self.theirs if parameter == "weight" else f"{self.theirs}_{parameter}"
+        if len(tensor.shape) < 3:
+            return {name: tensor}
+        return {name: Stacked.of([matrix.transposed() for matrix in members(tensor)])}
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """One tensor of the original that is several of the file's; names are templates, ``parts`` those of layouts.
+
+    ``in_turns``: rows are taken from the parts in turns, and not one part after the other; matrices of experts are then
+    [in, out], as gpt-oss has them. What has an axis for the experts is joined expert by expert.
+    """
+
+    parts: tuple[str, ...]
+    theirs: str
+    in_turns: bool = False
+
+    def apply(self, parts: Sequence[LazyTensor]) -> LazyTensor:
+        """Raises ``ValueError`` when the parts do not fit each other."""
+        if not self.in_turns and len(parts[0].shape) == 2:
+            return LazyTensor.concat(parts)
+        apart = [members(part) for part in parts]
+        joined = [self._one(together) for together in zip(*apart, strict=True)]
+        return Stacked.of(joined)
+
+    def _one(self, parts: Sequence[LazyTensor]) -> LazyTensor:
+        whole = LazyTensor.concat(parts)
+        if not self.in_turns:
+            return whole
+        turns = whole.reordered(np.arange(whole.shape[0]).reshape(len(parts), -1).T.ravel())
+        return turns.transposed() if len(turns.shape) == 2 else turns
+
+
+def members(stack: LazyTensor) -> list[LazyTensor]:
+    """What lies on the first axis of a stack, one by one."""
+    return [stack.take(n, n + 1).reshaped(stack.shape[1:]) for n in range(stack.shape[0])]

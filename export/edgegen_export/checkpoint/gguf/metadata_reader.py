@@ -14,6 +14,7 @@ from edgegen_export.checkpoint.gguf.layouts import Heads
 T = TypeVar("T", bool, int, float, str)
 
 _EMBEDDING = "token_embd.weight"
+_KEY_HEADS = "attention.head_count_kv"
 # Keys that say nothing about the mathematics: the vocabulary's size is that of the embedding, and the architecture says
 # which kind of norm it has, though some files give the epsilon of both.
 _NEUTRAL = (
@@ -25,8 +26,8 @@ _NEUTRAL = (
     "vocab_size",
 )
 _ABSENT_PARTS = {
-    "expert_count": "mixtures of experts are not supported",
-    "expert_used_count": "mixtures of experts are not supported",
+    "expert_count": "experts are not known of this architecture",
+    "expert_used_count": "experts are not known of this architecture",
     "nextn_predict_layers": "layers that predict further tokens are not supported",
 }
 
@@ -42,6 +43,7 @@ class MetadataReader:
         self._prefix = architecture + "."
         self._read: set[str] = set()
         self._problems: list[str] = []
+        self._some_attend = False
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number ≥ ``least``; what is written once per layer must be the same in all. None: required."""
@@ -93,41 +95,28 @@ class MetadataReader:
     def hidden_size(self) -> int:
         return self.integer("embedding_length")
 
+    def layers_with_attention(self) -> list[bool]:
+        """Which layers have key-value heads; for architectures where some have none."""
+        self._some_attend = True
+        given: object = self._value(_KEY_HEADS)
+        counts = cast(list[object], given) if isinstance(given, list) else [given] * self.layers
+        if len(counts) != self.layers:
+            self._problems.append(f"{self._prefix}{_KEY_HEADS}: {self.layers} numbers expected, found {len(counts)}")
+        return [count != 0 for count in counts]
+
     @cached_property
     def heads(self) -> Heads:
         queries = self.integer("attention.head_count")
-        keys = self._key_heads(queries)
+        keys = self.integer(_KEY_HEADS, queries)
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
         self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
         if queries % keys:
             self._problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
         return Heads(queries, keys, size)
 
-    @cached_property
-    def attending(self) -> list[bool]:
-        """Which layers have attention: those that have key heads."""
-        listed = self._value("attention.head_count_kv")
-        return [n != 0 for n in cast(list[Any], listed)] if isinstance(listed, list) else [True] * self.layers
-
-    def _key_heads(self, queries: int) -> int:
-        """Of the layers that have attention, all of which must have as many."""
-        key, listed = "attention.head_count_kv", self._value("attention.head_count_kv")
-        if not isinstance(listed, list) or all(self.attending):
-            return self.integer(key, queries)
-        numbers = cast(list[Any], listed)
-        kept = [n for n in numbers if n != 0]
-        if len(numbers) == self.layers and kept and type(kept[0]) is int and kept == [kept[0]] * len(kept):
-            return max(1, kept[0])
-        self._problems.append(f"{self._prefix}{key}: {self.layers} numbers, all the same or 0, expected")
-        return 1
-
     def has(self, stem: str) -> bool:
         """Whether a tensor of that name is there, in the first layer where ``{i}`` stands for it."""
         return stem.replace("{i}", "0") in self._gguf.tensors
-
-    def has_anywhere(self, stem: str) -> bool:
-        """Whether a tensor of that name is there in any layer."""
-        return any(f"blk.{i}.{stem}" in self._gguf.tensors for i in range(self.layers))
 
     def factors(self, name: str) -> list[float] | None:
         """The values of a vector by which rotary frequencies are divided, or None."""
@@ -178,6 +167,8 @@ class MetadataReader:
         value = self._value(key)
         if isinstance(value, list):
             items = cast(list[object], value)
+            if key == _KEY_HEADS and self._some_attend:
+                items = [item for item in items if item != 0]
             if not items or any(item != items[0] for item in items):
                 self._problems.append(f"{self._prefix}{key}: differs from layer to layer, which is not supported")
                 return stand_in

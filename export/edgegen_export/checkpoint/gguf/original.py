@@ -13,7 +13,7 @@ from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
 from edgegen_export.checkpoint.gguf.config_rules import ROPE_FACTORS
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE
-from edgegen_export.checkpoint.gguf.layouts import Heads, Layout, Same
+from edgegen_export.checkpoint.gguf.layouts import Heads, Joined, Layout, Same
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 from edgegen_export.checkpoint.lazy import LazyTensor
 
@@ -91,6 +91,8 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         named = {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
         problems += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
         tensors |= named
+    for joined in original.architecture.joined:
+        problems += _join(tensors, joined, original.config["num_hidden_layers"])
     for key, (theirs, shape) in original.architecture.vectors.items():
         numbers, layers = gguf.metadata.get(key), original.config["num_hidden_layers"]
         if not isinstance(numbers, list) or list(map(type, cast(list[Any], numbers))) != [float] * layers:
@@ -101,6 +103,25 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
     if problems:
         raise CheckpointError(f"{gguf.path}: {one_or_list(problems)}")
     return tensors
+
+
+def _join(tensors: dict[str, LazyTensor], joined: Joined, layers: int) -> list[str]:
+    """Put the original's tensor in the place of its parts, in every layer that has them; what is wrong with them."""
+    problems: list[str] = []
+    for i in range(layers):
+        parts = {name: tensors.pop(name.replace("{i}", str(i)), None) for name in joined.parts}
+        there = [part for part in parts.values() if part is not None]
+        theirs = joined.theirs.replace("{i}", str(i))
+        if not there:
+            continue
+        if len(there) < len(parts):
+            problems.append(f"{there[0].names[0]}: the other part of {theirs} is missing")
+            continue
+        try:
+            tensors[theirs] = joined.apply(there)
+        except (ValueError, IndexError) as error:
+            problems.append(f"{there[0].names[0]}: does not fit the other part of {theirs}: {error}")
+    return problems
 
 
 def _is_tied(tensors: Mapping[str, LazyTensor]) -> bool:

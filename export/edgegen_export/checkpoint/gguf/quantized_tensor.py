@@ -1,13 +1,14 @@
 """QuantizedTensor: rows of quantized blocks in a mapped file, dequantized where and when they are read."""
 
-from __future__ import annotations
-
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.gguf.formats import Format
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor, Transposed, check_take
+from edgegen_export.checkpoint.groups import Grouping, Groups
+from edgegen_export.checkpoint.lazy import LazyTensor, Transposed, check_take
 from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.checkpoint.mxfp4 import MIDDLE, TWICE
 
 _STEP = 1 << 20  # values dequantized at a time
 
@@ -42,7 +43,7 @@ class QuantizedTensor(LazyTensor):
     def transposed(self) -> LazyTensor:
         return Transposed(self)
 
-    def take(self, start: int, stop: int, axis: int = 0) -> QuantizedTensor:
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
         check_take(self, start, stop, axis)
         if axis == 0:
             return self._over(self._blocks[start:stop], self._first, self.shape[1])
@@ -52,9 +53,9 @@ class QuantizedTensor(LazyTensor):
         part = self._blocks[:, begin * nbytes : end * nbytes]
         return self._over(part, self._first + start - begin * block, stop - start)
 
-    def _over(self, blocks: NDArray[np.uint8], first: int, count: int) -> QuantizedTensor:
+    def _over(self, blocks: NDArray[np.uint8], first: int, count: int) -> LazyTensor:
         columns = (first, first + count)
-        return QuantizedTensor(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
+        return type(self)(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
 
     def _borrow(self, start: int, stop: int) -> None:
         return None
@@ -79,40 +80,23 @@ class QuantizedTensor(LazyTensor):
         self._file.release(self._blocks[start:stop])
 
 
-class QuantizedStack(LazyTensor):
-    """Matrices of the same shape behind each other, [count, rows, columns]: those of experts."""
+class Mxfp4Rows(QuantizedTensor):
+    """Rows in MXFP4: a byte for the exponent of 32 values, then their codes, those of the first half in the low bits.
 
-    __slots__ = ("_rows",)
+    Twice a value is a whole number, so that 8-bit codes with half the scale say exactly the same.
+    """
 
-    def __init__(self, rows: QuantizedTensor, count: int) -> None:
-        """``rows``: of all matrices."""
-        super().__init__((count, rows.shape[0] // count, rows.shape[1]), rows.dtype)
-        self._rows = rows
+    __slots__ = ()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return self._rows.names
+    def grouping(self) -> Grouping | None:
+        whole = self.shape[1] == self._blocks.shape[1] // self._format.nbytes * self._format.block
+        return Grouping(bits=8, size=self._format.block, in_order=True, symmetric=True) if whole else None
 
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        if axis:
-            return ArrayTensor(self.read(), name=self.names[0]).take(start, stop, axis)
-        each = self.shape[1]
-        return QuantizedStack(self._rows.take(start * each, stop * each), stop - start)
-
-    def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
-        return self._rows if shape == self._rows.shape else super().reshaped(shape)
-
-    def transposed(self) -> LazyTensor:
-        return ArrayTensor(self.read(), name=self.names[0]).transposed()
-
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
-    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
-        each = self.shape[1]
-        out[...] = self._rows.take(start * each, stop * each).read().reshape(out.shape)
-
-    def _release(self, start: int, stop: int) -> None:
-        each = self.shape[1]
-        self._rows.take(start * each, stop * each).release()
+    def groups(self) -> Groups:
+        stored = self._blocks.reshape(len(self._blocks), -1, self._format.nbytes)
+        low, high = stored[..., 1:] & np.uint8(15), stored[..., 1:] >> np.uint8(4)
+        codes = (TWICE[np.concatenate([low, high], axis=-1)] + np.int16(MIDDLE)).astype(np.uint8)
+        scales = np.ldexp(np.float32(1), stored[..., 0].astype(np.int32) - 128).astype(ml_dtypes.bfloat16)
+        self.release()
+        return Groups(codes.reshape(self.shape), scales, np.full(scales.shape, MIDDLE))

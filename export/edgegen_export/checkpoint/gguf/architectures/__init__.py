@@ -1,7 +1,14 @@
 """The architectures of GGUF files that can be read, each as data. Names and defaults are llama.cpp's."""
 
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
-from edgegen_export.checkpoint.gguf.architectures.experts import LLAMA_OR_MIXTRAL, OLMOE, QWEN2MOE, QWEN3MOE
+from edgegen_export.checkpoint.gguf.architectures.experts import (
+    GPT_OSS,
+    GRANITEMOE,
+    LLAMA_OR_MIXTRAL,
+    OLMOE,
+    QWEN2MOE,
+    QWEN3MOE,
+)
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2
@@ -43,9 +50,11 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
     "glm4": GLM4,
+    "gpt-oss": GPT_OSS,
     "gpt2": GPT2,
     "gptneox": GPTNEOX,
     "granite": GRANITE,
+    "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
     "lfm2": LFM2,
     "llama": LLAMA_OR_MIXTRAL,

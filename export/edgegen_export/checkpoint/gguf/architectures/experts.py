@@ -1,77 +1,93 @@
-"""Mixtures of experts, whose matrices a file has behind each other in one tensor for each layer."""
+"""Mixtures of experts: matrices of experts on an axis, one tensor for all of gate, up and down each."""
 
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import SIZES, Modules, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS, PREFIX, QK_NORMS, TOP
-from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Each, OneRow, RotaryPairs
+from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    ATTENTION,
+    GATED_MLP,
+    GRANITE,
+    LLAMA,
+    NORMS,
+    PAIRED,
+    PREFIX,
+    QK_NORMS,
+    QWEN2,
+    QWEN3,
+    TOP,
+)
+from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
+from edgegen_export.checkpoint.gguf.layouts import Each, Joined, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-_COUNTS = {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"}
-_WIDTH = {"expert_feed_forward_length": "moe_intermediate_size"}
-_HEADS = (rule.grouped_heads, rule.full_rotary)
+_SOFTMAX = (0, 1)
+"""How experts are weighed, where files say it: by softmax; 0 is nothing said."""
 
 
-def _experts(module: str, gate: str, up: str, down: str) -> Modules:
-    return {
-        "ffn_gate_inp": f"{module}.gate",
-        "ffn_gate_exps": Each(f"{module}.experts.{{n}}.{gate}"),
-        "ffn_up_exps": Each(f"{module}.experts.{{n}}.{up}"),
-        "ffn_down_exps": Each(f"{module}.experts.{{n}}.{down}"),
-    }
+def _experts(count: str, per_token: str = "num_experts_per_tok", *, width: str | None = None) -> Rule:
+    """How many experts there are and are used, under the class's keys; ``width``: its key for that of an expert."""
+
+    def rule(read: MetadataReader) -> Entries:
+        read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
+        entries = {count: read.integer("expert_count"), per_token: read.integer("expert_used_count")}
+        widths = {width: read.integer("expert_feed_forward_length")} if width else {}
+        if not width:
+            said = read.integer("expert_feed_forward_length", read.integer("feed_forward_length"))
+            read.refuse("feed_forward_length", (said,), f"experts are {said} wide")
+        return entries | widths
+
+    return rule
 
 
-_MLP_EXPERTS = _experts("mlp", "gate_proj", "up_proj", "down_proj")
+def _softmax(read: MetadataReader) -> Entries:
+    read.refuse("expert_gating_func", _SOFTMAX, "experts are weighed by softmax only in this architecture")
+    return {}
 
 
-def _normalized(used: bool) -> rule.Rule:
-    """Whether the weights of the chosen experts are divided by their sum, which llama.cpp does by the architecture."""
-
-    def found(read: MetadataReader) -> Entries:
-        read.refuse("expert_weights_norm", (used,), f"this architecture always has {used}")
-        read.refuse("expert_weights_scale", (0.0, 1.0), "weights of experts that are scaled are not supported")
-        return {"norm_topk_prob": used}
-
-    return found
+def _normalized(default: bool) -> Rule:
+    """Whether the weights of the chosen experts sum to one."""
+    return lambda read: {"norm_topk_prob": read.flag("expert_weights_norm", default)}
 
 
 def _shared_width(read: MetadataReader) -> Entries:
-    """That of the expert which every token uses; old files leave it out."""
-    width = read.integer("expert_shared_feed_forward_length", 0, least=0)
-    return {"shared_expert_intermediate_size": width or read.integer("feed_forward_length")}
+    return {"shared_expert_intermediate_size": read.integer("expert_shared_feed_forward_length")}
 
 
+_QWEN_EXPERTS: Modules = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": Each("mlp.experts.{n}.gate_proj"),
+    "ffn_up_exps": Each("mlp.experts.{n}.up_proj"),
+    "ffn_down_exps": Each("mlp.experts.{n}.down_proj"),
+}
+_SHARED_EXPERT: Modules = {
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+    "ffn_gate_inp_shexp": Unsqueezed("mlp.shared_expert_gate"),
+}
 QWEN2MOE = replace(
-    LLAMA,
+    QWEN2,
     model_type="qwen2_moe",
     hf_class="Qwen2MoeForCausalLM",
-    integers={**SIZES, **_COUNTS, **_WIDTH},
-    modules=modules(
-        TOP,
-        {
-            **NORMS,
-            **ATTENTION,
-            **_MLP_EXPERTS,
-            **{f"ffn_{x}_shexp": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")},
-            "ffn_gate_inp_shexp": OneRow("mlp.shared_expert_gate"),
-        },
-        PREFIX,
+    modules=modules(TOP, {**NORMS, **ATTENTION, **_QWEN_EXPERTS, **_SHARED_EXPERT}, PREFIX),
+    rules=(
+        *QWEN2.rules,
+        _experts("num_experts", width="moe_intermediate_size"),
+        _softmax,
+        _normalized(False),
+        _shared_width,
     ),
-    rules=(*_HEADS, _shared_width, _normalized(False)),
 )
 QWEN3MOE = replace(
-    LLAMA,
+    QWEN3,
     model_type="qwen3_moe",
     hf_class="Qwen3MoeForCausalLM",
-    integers={**SIZES, **_COUNTS, **_WIDTH},
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_MLP_EXPERTS}, PREFIX),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_QWEN_EXPERTS, **GATED_MLP}, PREFIX),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.full_rotary,
-        rule.bias("attention_bias", "attn_q"),
+        *QWEN3.rules,
+        _experts("num_experts", width="moe_intermediate_size"),
+        _softmax,
         _normalized(True),
     ),
 )
@@ -79,33 +95,113 @@ OLMOE = replace(
     LLAMA,
     model_type="olmoe",
     hf_class="OlmoeForCausalLM",
-    integers={**SIZES, **_COUNTS},
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_MLP_EXPERTS}, PREFIX),
-    rules=(*_HEADS, rule.bias("attention_bias", "attn_q"), _normalized(False)),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_QWEN_EXPERTS}, PREFIX),
+    rules=(*QWEN2.rules, _experts("num_experts"), _softmax, _normalized(False)),
 )
-
-
-def _no_window(read: MetadataReader) -> Entries:
-    return {"sliding_window": None}
-
-
 MIXTRAL = replace(
     LLAMA,
     model_type="mixtral",
     hf_class="MixtralForCausalLM",
-    integers={**SIZES, "expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
     modules=modules(
         TOP,
         {
             **NORMS,
             **ATTENTION,
-            "attn_q": RotaryPairs("self_attn.q_proj"),
-            "attn_k": RotaryPairs("self_attn.k_proj"),
-            **_experts("block_sparse_moe", "w1", "w3", "w2"),
+            **PAIRED,
+            "ffn_gate_inp": "block_sparse_moe.gate",
+            "ffn_gate_exps": Each("block_sparse_moe.experts.{n}.w1"),
+            "ffn_up_exps": Each("block_sparse_moe.experts.{n}.w3"),
+            "ffn_down_exps": Each("block_sparse_moe.experts.{n}.w2"),
         },
         PREFIX,
     ),
-    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, _no_window),
+    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, _experts("num_local_experts"), _softmax),
 )
-LLAMA_OR_MIXTRAL = replace(LLAMA, variant=("blk.{i}.ffn_gate_exps.weight", MIXTRAL))
-"""Mixtral's files say that they are Llama's."""
+LLAMA_OR_MIXTRAL = replace(LLAMA, variant=("blk.{i}.ffn_gate_inp.weight", MIXTRAL))
+
+
+def _shared_mlp(read: MetadataReader) -> Entries:
+    """A width of the expert that every token uses, which makes another class of the model."""
+    width = read.integer("expert_shared_feed_forward_length", 0, least=0)
+    if not width:
+        return {}
+    entries = {"intermediate_size": read.integer("feed_forward_length"), "shared_intermediate_size": width}
+    classes = {"model_type": "granitemoeshared", "architectures": ["GraniteMoeSharedForCausalLM"]}
+    return classes | entries
+
+
+_MOE = f"{PREFIX}block_sparse_moe."
+GRANITEMOE = replace(
+    GRANITE,
+    model_type="granitemoe",
+    hf_class="GraniteMoeForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **NORMS,
+            **ATTENTION,
+            **PAIRED,
+            "ffn_gate_inp": "block_sparse_moe.router.layer",
+            "ffn_gate_exps": "block_sparse_moe.gate",
+            "ffn_up_exps": "block_sparse_moe.up",
+            "ffn_down_exps": "block_sparse_moe.output_linear",
+            "ffn_gate_shexp": "shared_mlp.gate",
+            "ffn_up_shexp": "shared_mlp.up",
+            "ffn_down_shexp": "shared_mlp.output_linear",
+        },
+        PREFIX,
+    ),
+    joined=(
+        Joined((f"{_MOE}gate.weight", f"{_MOE}up.weight"), f"{_MOE}input_linear.weight"),
+        Joined(
+            (f"{PREFIX}shared_mlp.gate.weight", f"{PREFIX}shared_mlp.up.weight"),
+            f"{PREFIX}shared_mlp.input_linear.weight",
+        ),
+    ),
+    rules=(*GRANITE.rules, _shared_mlp, _experts("num_local_experts"), _softmax),
+)
+
+
+def _gpt_oss_window(read: MetadataReader) -> Entries:
+    """A window in every second layer, from the first on."""
+    return {"sliding_window": read.integer("attention.sliding_window")}
+
+
+def _untruncated(read: MetadataReader) -> Entries:
+    """YaRN as the published models have it, with the numbers that are usually not said."""
+    scaling = {"beta_fast": 32.0, "beta_slow": 1.0} | rule.rope_scaling(read).get("rope_scaling", {})
+    return {"rope_scaling": {**scaling, "truncate": False} if scaling.get("rope_type") == "yarn" else None}
+
+
+_EXPERTS = f"{PREFIX}mlp.experts."
+GPT_OSS = replace(
+    LLAMA,
+    model_type="gpt_oss",
+    hf_class="GptOssForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            "attn_norm": "input_layernorm",
+            "post_attention_norm": "post_attention_layernorm",
+            **ATTENTION,
+            "attn_sinks": Parameter("self_attn.sinks"),
+            "ffn_gate_inp": "mlp.router",
+            "ffn_gate_exps": "mlp.experts.gate",
+            "ffn_up_exps": "mlp.experts.up",
+            "ffn_down_exps": Parameter("mlp.experts.down_proj"),
+        },
+        PREFIX,
+    ),
+    joined=tuple(
+        Joined((f"{_EXPERTS}gate.{kind}", f"{_EXPERTS}up.{kind}"), f"{_EXPERTS}{theirs}", in_turns=True)
+        for kind, theirs in (("weight", "gate_up_proj"), ("bias", "gate_up_proj_bias"))
+    ),
+    rules=(
+        rule.grouped_heads,
+        rule.head_dim,
+        rule.full_rotary,
+        _untruncated,
+        _experts("num_local_experts"),
+        _gpt_oss_window,
+    ),
+)

@@ -26,7 +26,7 @@ ATTENTION: Modules = {
 }
 GATED_MLP: Modules = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 NORMS: Modules = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-_PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
+PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
 QK_NORMS: Modules = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 _ATTENTION_BIAS = rule.bias("attention_bias", "attn_q")
 _RULES = (rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary)
@@ -36,7 +36,7 @@ LLAMA = GgufArchitecture(
     hf_class="LlamaForCausalLM",
     integers=SIZES,
     reals={RMS_NORM_EPS: "rms_norm_eps"},
-    modules=modules(TOP, {**NORMS, **ATTENTION, **_PAIRED, **GATED_MLP}, PREFIX),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **PAIRED, **GATED_MLP}, PREFIX),
     rules=(*_RULES, _ATTENTION_BIAS, rule.bias("mlp_bias", "ffn_up")),
 )
 QWEN2 = replace(
@@ -114,7 +114,7 @@ OLMO = replace(
     reals={},
     modules=modules(
         {name: theirs for name, theirs in TOP.items() if name != "output_norm"},  # its norms have no weights
-        {**ATTENTION, **_PAIRED, **GATED_MLP},
+        {**ATTENTION, **PAIRED, **GATED_MLP},
         PREFIX,
     ),
     rules=(*_RULES, _ATTENTION_BIAS, _olmo),
