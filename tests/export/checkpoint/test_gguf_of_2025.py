@@ -64,7 +64,7 @@ def test_layers_without_attention_are_for_architectures_that_have_them(tmp_path:
     """Key-value heads that differ from layer to layer, or are zero where every layer has some."""
     lfm2, qwen = CASES["lfm2"], CASES["qwen3"]
     of_lfm2 = replace(lfm2, describe=(*lfm2.describe[:-1], _three_key_heads, _kernel))
-    of_qwen = replace(qwen, describe=tuple(it for it in qwen.describe if it is not kv_heads) + (_three_key_heads,))
+    of_qwen = replace(qwen, describe=(*(it for it in qwen.describe if it is not kv_heads), _three_key_heads))
     for case in (of_lfm2, of_qwen):
         path = write_gguf(tmp_path / f"{case.arch}.gguf", case, random_model(case))
         with pytest.raises(CheckpointError, match=r"attention.head_count_kv: differs from layer to layer"):
