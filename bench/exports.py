@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.compare.checkpoints import write_checkpoint
+from bench.compare.checkpoints import Shape, write_checkpoint
 from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
 from edgegen_export.pipeline import export
@@ -29,6 +29,8 @@ from edgegen_export.quantize.recipe import Scheme
 ALL_SHAPES = {
     **SHAPES,
     "T": Named("TinyLlama, 1.1B parameters", LlamaShape(22, 2048, 32, 4, 5632, 32000, 2048)),
+    "G24": Named("GPT-2 small with 24 layers", Shape(layers=24)),
+    "G48": Named("GPT-2 small with 48 layers", Shape(layers=48)),
 }
 SCHEMES: dict[str, tuple[Scheme, bool]] = {"fast": ("int8", True), "int8": ("int8", False), "int4": ("int4", False)}
 _STATUS, _EVERY_S = Path("/proc/self/status"), 0.01

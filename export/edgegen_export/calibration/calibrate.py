@@ -13,7 +13,7 @@ from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
 from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
 from edgegen_export.calibration.prequantized import KeepPrequantized
-from edgegen_export.calibration.sensitivity import PROBE_ROWS
+from edgegen_export.calibration.sensitivity import probed
 from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.layerwise_model import LayerwiseModel
@@ -61,7 +61,8 @@ def calibrate(
             matrices = [name for i in range(config.num_layers) for name in layer_matrices(config, i)]
             matrices += ["embed"] if config.tied_head else ["embed", "head"]
             bits = BitBudget(tensors, matrices, recipe, budget)
-            strategy = Int4Allocation(reference, ids[:PROBE_ROWS], store, bits, scratch, tied_head=config.tied_head)
+            probes = probed(ids, config.vocab_size)
+            strategy = Int4Allocation(reference, probes, store, bits, scratch, tied_head=config.tied_head)
         case "repacked":
             strategy = KeepPrequantized()
         case "rounding":

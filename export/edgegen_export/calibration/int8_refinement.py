@@ -16,7 +16,7 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
-from edgegen_export.calibration.sensitivity import PROBE_ROWS, Change, Sensitivity
+from edgegen_export.calibration.sensitivity import Change, Sensitivity, probed
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.fused import fused_weight, parts
@@ -157,7 +157,7 @@ def _together(trial: Trial) -> float:
 
 def _alone(trial: Trial) -> dict[Change, float]:
     """The divergence for each matrix in each of the formats it may have, the recipe's first."""
-    reference, recipe, ids = trial.reference, trial.recipe, trial.ids[:PROBE_ROWS]
+    reference, recipe, ids = trial.reference, trial.recipe, probed(trial.ids, trial.reference.vocab_size)
     tokens, probe = ids.shape[1], Sensitivity(reference, ids, trial.scratch)
     for name in trial.tables:
         for form in _ladder(trial.weight(name), recipe.format_of(name)):

@@ -24,8 +24,8 @@ Doubles = NDArray[np.float64]
 Change = tuple[str, MatrixFormat]
 """A matrix by its (fused) module, and how it is stored."""
 
-PROBE_ROWS = 1
-"""Rows of the calibration text on which matrices are measured alone."""
+_PROBE_TOKENS = 128
+"""Of one row of the calibration text, on which matrices are measured alone at least."""
 
 MEASURED_LAYERS = 5
 """Layers whose matrices are taken to the logits, spread evenly. From matrix to matrix of a kind, divergence per error
@@ -35,6 +35,16 @@ _LOGITS = 4 << 20
 """Logits computed per model: the larger the vocabulary, the fewer positions."""
 
 _TINY = float(np.finfo(np.float32).tiny)
+
+
+def probe_tokens(vocab_size: int) -> int:
+    """The most tokens on which matrices are measured alone: all there are in a row but for large vocabularies."""
+    return max(_PROBE_TOKENS, _LOGITS // vocab_size)
+
+
+def probed(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
+    """Of the calibration text [rows, t], what matrices are measured alone on, [1, tokens]."""
+    return ids[:1, : probe_tokens(vocab_size)]
 
 
 class Sensitivity:

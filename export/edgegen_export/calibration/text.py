@@ -26,6 +26,8 @@ ROWS_TOGETHER = 32
 CACHE_BYTES = 2 << 30
 """Of the KV cache, which is on disk: models with many layers sample fewer rows at once."""
 _REPORTS = 20
+_BLOCK = 1024
+"""Ids whose probabilities are summed first, to find the one that is drawn."""
 
 Ids = NDArray[np.int64]
 
@@ -123,7 +125,15 @@ def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Bo
 
 
 def _drawn(logits: NDArray[np.float32], chance: float) -> int:
-    """The id at ``chance`` of the cumulated probabilities."""
-    sums: NDArray[np.float64] = np.exp((logits - logits.max()).astype(np.float64)).cumsum()
-    below = int(np.searchsorted(sums, chance * float(sums[-1]), side="right"))
-    return min(below, len(sums) - 1)
+    """The id at ``chance`` of the cumulated probabilities: first its block, for cumulating all of them takes long."""
+    likely = np.exp(logits - logits.max())
+    blocks: NDArray[np.float64] = np.add.reduceat(likely, np.arange(0, len(likely), _BLOCK), dtype=np.float64).cumsum()
+    wanted = chance * float(blocks[-1])
+    block = _first_above(blocks, wanted)
+    first = block * _BLOCK
+    before = float(blocks[block - 1]) if block else 0.0
+    return first + _first_above(before + likely[first : first + _BLOCK].cumsum(dtype=np.float64), wanted)
+
+
+def _first_above(sums: NDArray[np.float64], wanted: float) -> int:
+    return min(int(np.searchsorted(sums, wanted, side="right")), len(sums) - 1)

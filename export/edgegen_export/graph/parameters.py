@@ -306,8 +306,9 @@ class FedParameters:
         return self._feed(name, self._tensors[name].shape, self._tensors[name].read)
 
     def feeds(self) -> dict[str, NDArray[np.float32]]:
-        """The weights that the graph asked for, by graph input name."""
-        return {name: read() for name, read in self._readers.items()}
+        """The weights that the graph asked for, by graph input name; read on all cores, for many need a copy."""
+        read = in_threads(lambda reader: reader(), self._readers.values())
+        return dict(zip(self._readers, read, strict=True))
 
     def _constant(self, name: str, blocks: Blocks) -> BlockMatrix:
         def part(name: str, array: NDArray[np.generic]) -> Tensor:
