@@ -5,7 +5,7 @@ import json
 from typing import Any, Never, cast
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from edgegen.errors import one_or_list
 from edgegen.server.api_error import ApiError
@@ -16,7 +16,7 @@ async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[
     """The object in the body of ``request``, which may take ``seconds``; parsed off the event loop.
 
     Raises:
-        ApiError: the body is too large or too slow, or is no such object.
+        ApiError: the body is too large or too slow, is no such object, or its client has left.
     """
     data = bytearray()
     try:
@@ -27,6 +27,8 @@ async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[
                     raise ApiError(413, f"the body has more than {MOST_BODY_BYTES} bytes.", code="body_too_large")
     except TimeoutError:
         raise ApiError(408, f"the body took more than {seconds:g} seconds.", code="body_too_slow") from None
+    except ClientDisconnect:  # which is no failure of the server: nobody is told, and nothing logged
+        raise ApiError(499, "the client left before its body was whole.", code="client_left") from None
     return await run_in_threadpool(parse_json, bytes(data))
 
 

@@ -5,7 +5,8 @@
 Eight clients stream completions, each of which must equal that of the same request sent alone. Beside them, clients
 disconnect at random points: amid the head of a request, its body, or its answer. Every half minute the server's own
 memory (anonymous pages), file descriptors and threads are printed. After the first fifth of the time memory may grow by
-2%, and once the clients are gone there are no more descriptors and threads than before they came.
+2%, and once the clients are gone there are no more descriptors and threads than before they came. The server's log must
+stay empty.
 
 Then servers with running streams get SIGTERM at random moments: each stream ends with an answer or an error, and each
 server with exit code 0.
@@ -103,6 +104,10 @@ def idle_sizes(process: "subprocess.Popen[str]", least: dict[str, int] | None = 
 def soak(minutes: float, disconnects: int) -> None:
     with serving("--max-batch-size", str(STREAMS)) as (process, address):
         client, stop, asked, wrong = Client(address), threading.Event(), Counter[str](), list[str]()
+        said = list[str]()
+        # A pipe that is full would stop the server at its next word.
+        listener = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
+        listener.start()
         right = {seed: client.stream(seed) for seed in range(60)}
         longest = sorted(range(SEEDS), key=lambda seed: len(client.request(seed)))[-2 * STREAMS :]
         with ThreadPoolExecutor(2 * STREAMS) as together:  # the KV cache and the pool of threads are as large as ever
@@ -144,6 +149,7 @@ def soak(minutes: float, disconnects: int) -> None:
         growth = max(settled) / settled[0] - 1
         print(f"{dict(asked)}, {len(wrong)} wrong; memory grew by {growth:.2%}; before {before}, after {after}")
         assert not wrong, wrong[:3]
+        assert not said, said[:20]
         assert growth <= 0.02
         assert after["fd"] <= before["fd"]
         assert after["task"] <= before["task"]

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from edgegen.server.api_error import ApiError
-from edgegen.server.app import create_app
+from edgegen.server.app import WIRES, create_app
 from edgegen.server.connection import ConnectionLimits
 from edgegen.server.json_body import read_json
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
@@ -150,6 +150,19 @@ def test_a_slow_body_is_refused_with_408_and_its_rest_is_not_waited_for(app: Sta
         assert b"200 OK" in get(address)
     assert b"408 Request Timeout" in said
     assert b'"body_too_slow"' in said
+
+
+@pytest.mark.parametrize("path", [*(wire.url for wire in WIRES), "/v1/embeddings"])
+def test_a_client_that_leaves_amid_its_body_is_not_logged(
+    app: Starlette, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who may connect could fill a log otherwise, and stop a server whose log nobody reads."""
+    with on_socket(app, limits()) as address:
+        with connection(address) as left:
+            left.sendall(b"POST " + path.encode() + b" " + HEAD + b'Content-Length: 100\r\n\r\n{"model"')
+        counted = f'path="{path}",status="499"}} 1.0'.encode()
+        assert until(lambda: counted in get(address, "/metrics"))
+    assert caplog.records == []
 
 
 def test_the_body_of_a_request_that_is_refused_is_not_waited_for(app: Starlette) -> None:
