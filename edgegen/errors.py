@@ -104,6 +104,10 @@ class BundleNotFoundError(BundleError):
     """No bundle under that name or path."""
 
 
+class DeviceError(BundleError):
+    """The bundle cannot run on the device that was asked for, or the device cannot be used."""
+
+
 class ManifestError(BundleError):
     """``edgegen.json`` is malformed or of another format version."""
 

@@ -26,7 +26,15 @@ from edgegen.generation.results import GenerationResult
 from edgegen.generation.session import Session
 from edgegen.generation.stream import TextStream
 from edgegen.model.interfaces import Runner
-from edgegen.model.loading import LoadProgress, OnProgress, default_kv_budget, ignore_progress, open_bundle, open_model
+from edgegen.model.loading import (
+    LoadProgress,
+    OnProgress,
+    default_kv_budget,
+    device_of,
+    ignore_progress,
+    open_bundle,
+    open_model,
+)
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.hints import refuse_unknown
@@ -68,6 +76,7 @@ class LLM:
         self.bundle = bundle
         model = bundle.manifest.model
         self.max_context = model.max_context
+        self.device = device_of(runner)
         config = bundle.json(bundle.manifest.generation_config)
         self.generation_options = GenerationOptions.from_config(config, self.max_context)
         bos = config.get("bos_token_id")
@@ -84,14 +93,14 @@ class LLM:
             eos_token_ids=self.generation_options.eos_token_id or (),
             draft=draft,
             bit_exact=options.deterministic and runner.chunk_invariance != "any",
-            model=f"{bundle.digest} {variant.name}",
+            model=f"{bundle.digest} {variant.name}{'' if self.device == 'cpu' else ' on a GPU'}",
             runs_again=bool(variant.kv.fixed),
         )
         engine = Engine(
             runner,
             options.prefill_chunk,
             max_batch_size=options.max_batch_size,
-            kv_budget=options.kv_budget or default_kv_budget(),
+            kv_budget=options.kv_budget or default_kv_budget(self.device),
             prefix_budget=options.prefix_cache,
             deterministic=options.deterministic,
         )

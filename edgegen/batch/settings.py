@@ -6,6 +6,7 @@ from typing import Any
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.kernels import runs_kernels
+from edgegen.model.loading import wants_gpu
 from edgegen.options.engine import EngineOptions
 from edgegen.sampling.random_numbers import philox4x64
 
@@ -32,14 +33,19 @@ class BatchSettings:
         seed = self.options.get("seed")
         return None if seed is None else philox4x64((number, 0, 0, 0), (seed, _STREAM))[0]
 
+    @property
+    def _kernels(self) -> str:
+        """What computes; of kernels of any processor the bits are the same."""
+        if wants_gpu(self.engine):
+            return "CUDA"
+        return "own" if runs_kernels(self.engine.kernels) else "stock"
+
     def fingerprint(self, bundle: Bundle) -> dict[str, str]:
         """What an answer depends on beside its line, each thing by its name; ``bundle`` is the model."""
         variant = bundle.variant_with(self.engine.kv)
         return {
             "model": bundle.digest,
             "variant": variant.name,
-            "kernels": "own"
-            if runs_kernels(self.engine.kernels)
-            else "stock",  # of any processor: their bits are the same
+            "kernels": self._kernels,
             **{name: repr(value) for name, value in sorted(self.options.items())},
         }

@@ -59,12 +59,14 @@ class OnnxRuntime:
         problem: why it cannot be imported.
         providers: the execution providers that it was built with.
         distributions: what is installed, by name: version.
+        gpu_problem: why CUDA cannot be used, where it was built for that.
     """
 
     version: str | None
     problem: str | None
     providers: tuple[str, ...]
     distributions: Mapping[str, str]
+    gpu_problem: str | None = None
 
     @classmethod
     def installed(cls) -> "OnnxRuntime":
@@ -75,9 +77,12 @@ class OnnxRuntime:
             except PackageNotFoundError:
                 continue
         try:
+            from edgegen.model.device import CUDA, problem_of
             from edgegen.model.ort_session import runtime_providers, runtime_version
 
-            return cls(runtime_version(), None, tuple(runtime_providers()), found)
+            providers = tuple(runtime_providers())
+            problem = problem_of(CUDA) if CUDA.provider in providers else None
+            return cls(runtime_version(), None, providers, found, problem)
         except (ImportError, AttributeError) as error:  # two distributions in one folder leave half of each
             return cls(None, " ".join(str(error).split()), (), found)
 
@@ -151,7 +156,10 @@ def _of_onnxruntime(onnxruntime: OnnxRuntime) -> list[Finding]:
     if onnxruntime.problem is not None:
         advice = "`pip install --force-reinstall onnxruntime`; on Windows, install Microsoft's Visual C++ runtime."
         found.append(Finding(f"onnxruntime cannot be imported, no model runs: {onnxruntime.problem}.", advice))
-    elif names and "onnxruntime" not in names:
+    elif onnxruntime.gpu_problem is not None:
+        problem = f"No model runs on the GPU: {onnxruntime.gpu_problem}"
+        found.append(Finding(problem, "Install what is missing, or `pip install onnxruntime` instead: smaller."))
+    elif names and "onnxruntime" not in names and "CUDAExecutionProvider" not in onnxruntime.providers:
         problem = f"{names[0]} is installed: edgegen runs its CPU provider, not {_others(onnxruntime)}."
         found.append(Finding(problem, "Nothing, or `pip install onnxruntime` in an environment of its own: smaller."))
     return found

@@ -131,7 +131,7 @@ def command(
         kept.save()
     if result.dropped_messages:
         click.echo(f"edgegen: note: {dropped_note(result.dropped_messages, llm.max_context)}.", err=True)
-    kernels = describe_kernels(wanted=engine_options.kernels == "auto")
+    kernels = describe_kernels(wanted=engine_options.kernels == "auto") if llm.device == "cpu" else "CUDA"
     if as_json:
         prompt_text = {"prompt": text} if echo else {}
         choices = {"choices": [_record(choice) for choice in result.choices]} if several else {}

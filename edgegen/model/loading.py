@@ -1,5 +1,6 @@
 """Loading a bundle: verify its files, open its ONNX Runtime sessions and its tokenizer, and report progress."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +9,17 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.half_attention import obstacles
 from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
-from edgegen.errors import ManifestError, one_or_list
+from edgegen.errors import DeviceError, ManifestError, one_or_list
+from edgegen.model.device import CUDA, Device, DeviceSession
+from edgegen.model.device_runner import LARGEST_HEAD, DeviceRunner
 from edgegen.model.graph_tensors import tensor_problems
 from edgegen.model.interfaces import Runner, make_runner
-from edgegen.model.ort_session import GraphPair, OneSession, require_version
+from edgegen.model.ort_session import GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions
-from edgegen.system import available_memory
+from edgegen.system import available_gpu_memory, available_memory
 from edgegen.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
@@ -124,10 +128,52 @@ def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) 
 
 
 def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
-    """The runner of the variant that ``options`` ask for, its weights loaded."""
+    """The runner of the variant that ``options`` ask for, its weights loaded.
+
+    With ``device="auto"`` that is a GPU where ONNX Runtime was built for one; a ``UserWarning`` says why not, then.
+
+    Raises:
+        DeviceError: a GPU was asked for, and it or the bundle cannot be used so.
+    """
+    if wants_gpu(options):
+        try:
+            return open_on_device(bundle, options, CUDA)
+        except DeviceError as error:
+            if options.device == "cuda":
+                raise
+            warnings.warn(f"running on the CPU: {error}", stacklevel=2)
     variant = bundle.variant_with(options.kv)
     model = bundle.manifest.model
     return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
+
+
+def wants_gpu(options: EngineOptions) -> bool:
+    """Whether a bundle is to run on a GPU, as far as that is known before it is opened."""
+    return options.device == "cuda" or (options.device == "auto" and CUDA.provider in runtime_providers())
+
+
+def open_on_device(bundle: Bundle, options: EngineOptions, device: Device) -> DeviceRunner:
+    """A runner of ``bundle`` on ``device``: of its variant with a float32 KV cache, which is float16 there.
+
+    Raises:
+        DeviceError: the device cannot be used, or not for this model.
+    """
+    variant, model = bundle.variant_with("float32"), bundle.manifest.model
+    graph = bundle.file(variant.prefill)
+    reasons = ["its graphs were traced by optimum"] if variant.kv.kind != "in_place" else []
+    reasons += ["it has fixed states"] if variant.kv.fixed else []
+    sizes = sorted({layer.head_dim for layer in variant.kv.layers})
+    reasons += [f"it has heads of size {size}" for size in sizes if size % 8 or size > LARGEST_HEAD]
+    reasons += obstacles(graph.read_bytes())
+    if reasons:
+        raise DeviceError(f"{bundle.manifest.name} cannot run on {device.name}: {', '.join(reasons)}.")
+    require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
+    return DeviceRunner(DeviceSession(graph, device, options.threads), variant, model.vocab_size, model.max_context)
+
+
+def device_of(runner: Runner[Any]) -> Literal["cpu", "cuda"]:
+    """Where ``runner`` runs."""
+    return "cuda" if isinstance(runner, DeviceRunner) else "cpu"
 
 
 def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
@@ -144,9 +190,9 @@ def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -
     return session
 
 
-def default_kv_budget() -> int | None:
-    """Bytes for the KV cache: half of what is free, and always enough for a short text."""
-    free = available_memory()
+def default_kv_budget(device: Literal["cpu", "cuda"]) -> int | None:
+    """Bytes for the KV cache: half of what is free, and always enough for a short text; None where that is unknown."""
+    free = available_memory() if device == "cpu" else available_gpu_memory()
     return None if free is None else max(_LEAST_KV_BUDGET, free // 2)
 
 

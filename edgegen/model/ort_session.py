@@ -173,15 +173,9 @@ def open_session(
 
 def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kernels: bool) -> tuple[Any, bytes | None]:
     """The session, and its graph where that was rewritten to run on our operators."""
-    options = cast(Any, ort).SessionOptions()
-    options.intra_op_num_threads = threads or physical_cores()
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
+    options = session_options(threads)
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
-    if not has_vnni() and "vnni" not in describe_kernels():  # Windows leaves it to the library to find out
-        # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
-        options.add_session_config_entry("session.x64quantprecision", "1")
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
         if kernels and not isinstance(model, bytes) and _register_kernels(options):
@@ -193,6 +187,18 @@ def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kern
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error
     _OPEN.add(session)
     return session, rewritten
+
+
+def session_options(threads: int | None) -> Any:
+    """ONNX Runtime's options of a session with so many threads, by default one per physical core."""
+    options = cast(Any, ort).SessionOptions()
+    options.intra_op_num_threads = threads or physical_cores()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
+    if not has_vnni() and "vnni" not in describe_kernels():  # Windows leaves it to the library to find out
+        # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
 
 
 def _register_kernels(options: Any) -> bool:

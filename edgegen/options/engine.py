@@ -13,6 +13,7 @@ from edgegen.options.option_set import OptionSet, documented
 class EngineOptions(OptionSet):
     """How a bundle is run: every option of the engine, which holds for all requests."""
 
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = None
     prefill_chunk: int = 128
     kernels: Literal["auto", "stock"] = "auto"

@@ -554,6 +554,15 @@ GENERATION_OPTIONS: tuple[Option, ...] = (
 
 ENGINE_OPTIONS: tuple[Option, ...] = (
     Option(
+        "device",
+        "Speed and memory",
+        OneOf(("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda', not"),
+        "Run on the CPU, or on a GPU with CUDA.",
+        _OPENING,
+        note="`auto` takes a GPU where ONNX Runtime was built for one, and says why where it cannot. On a GPU the KV "
+        "cache is float16: `--kv` and `--kernels` are the CPU's. See [GPUs](gpus.md).",
+    ),
+    Option(
         "threads",
         "Speed and memory",
         Number(int, 1, 1024),

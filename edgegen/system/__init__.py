@@ -6,6 +6,7 @@ Facts come from a :class:`~edgegen.system.source.Source`, which is this machine 
 from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.folders import expand_user, home_folder, locked, retry_in_use, sync_folder
 from edgegen.system.frozen import is_frozen
+from edgegen.system.gpu import available_gpu_memory
 from edgegen.system.memory import (
     address_space_limit,
     available_memory,
@@ -35,6 +36,7 @@ __all__ = [
     "Local",
     "Source",
     "address_space_limit",
+    "available_gpu_memory",
     "available_memory",
     "computer",
     "cores",

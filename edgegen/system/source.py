@@ -6,12 +6,17 @@ Pi or a container is tested on any of them.
 
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Protocol
 
 from edgegen.system.macos_calls import call_macos
 from edgegen.system.windows_calls import call_windows
+
+_SECONDS = 10
+"""That a program may take to tell something."""
 
 
 class Source(Protocol):
@@ -42,7 +47,7 @@ class Source(Protocol):
         """What a call of the system gives, as it gives it; None where there is no such call, or it fails.
 
         Windows: a function of its API, or a registry value, ``HKLM\\KEY\\VALUE``. macOS: the name of a ``sysctl``, or
-        ``host_statistics64`` and ``proc_pid_rusage``.
+        ``host_statistics64`` and ``proc_pid_rusage``. Everywhere: ``nvidia-smi`` and what to ask it for.
         """
         ...
 
@@ -71,11 +76,25 @@ class Local:
         return frozenset(range(os.cpu_count() or 1))
 
     def call(self, question: str) -> bytes | None:
+        if question.startswith("nvidia-smi "):
+            return _nvidia_smi(question.removeprefix("nvidia-smi "))
         if sys.platform == "win32":
             return call_windows(question)
         if sys.platform == "darwin":
             return call_macos(question)
         return None
+
+
+def _nvidia_smi(question: str) -> bytes | None:
+    """A line for each GPU."""
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
+    command = [program, f"--query-gpu={question}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 LOCAL = Local()

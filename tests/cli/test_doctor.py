@@ -94,11 +94,20 @@ class TestFindings:
         assert collision.advice == "`pip uninstall onnxruntime onnxruntime-gpu`, then `pip install onnxruntime`."
         assert "cannot be imported, no model runs: no attribute 'SessionOptions'." in broken.problem
 
-    def test_a_build_for_gpus_is_said_to_run_on_the_cpu(self) -> None:
+    def test_a_gpu_that_cannot_be_used_is_explained(self) -> None:
         providers = ("CUDAExecutionProvider", *CPU)
-        runtime = OnnxRuntime("1.29.0", None, providers, {"onnxruntime-gpu": "1.29.0"})
+        runtime = OnnxRuntime("1.31.1", None, providers, {"onnxruntime-gpu": "1.31.1"}, "libcuda.so.1: no such file.")
         (problem,) = problems(found(pi_5(), onnxruntime=runtime))
-        assert problem == "onnxruntime-gpu is installed: edgegen runs its CPU provider, not CUDAExecutionProvider."
+        assert problem == "No model runs on the GPU: libcuda.so.1: no such file."
+
+    def test_a_gpu_that_can_be_used_is_no_problem(self) -> None:
+        runtime = OnnxRuntime("1.31.1", None, ("CUDAExecutionProvider", *CPU), {"onnxruntime-gpu": "1.31.1"})
+        assert problems(found(pi_5(), onnxruntime=runtime)) == []
+
+    def test_other_builds_are_said_to_run_on_the_cpu(self) -> None:
+        runtime = OnnxRuntime("1.29.0", None, ("DmlExecutionProvider", *CPU), {"onnxruntime-directml": "1.29.0"})
+        (problem,) = problems(found(pi_5(), onnxruntime=runtime))
+        assert problem == "onnxruntime-directml is installed: edgegen runs its CPU provider, not DmlExecutionProvider."
 
 
 @pytest.mark.unit

@@ -31,6 +31,7 @@ TERMS = {
     "docs/machine.md": "performance cores; quota; kernels; temperature; throttling; KV cache; prefill chunk; PSS",
     "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/browser.md": "onnxruntime-web; WebAssembly; worker; KV cache; prefill; greedy; tokenizers",
+    "docs/gpus.md": "CUDA; float16; KV cache; prefill; I/O binding; provider",
     "docs/embedding.md": "tkinter; asyncio; PyInstaller; signal; cancels; KV cache",
     "docs/bundle-format.md": "manifest; KV cache; prefill; decode; block_size; SmoothQuant",
     "docs/cli.md": "KV cache; temperature; beam",
