@@ -43,7 +43,11 @@ families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.kill_sessions
 	$(BIN)/python -m tests.long.kill_batch
+	$(BIN)/python -m tests.long.fail_writes
+	$(BIN)/python -m tests.long.fuzz_graphs --count 20000
+	$(BIN)/python -m tests.long.fuzz_checkpoints
 	$(BIN)/python -m tests.long.soak
+	$(BIN)/python -m tests.long.soak_server
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

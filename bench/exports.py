@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.compare.checkpoints import Shape, write_checkpoint
 from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
+from edgegen.system import share_freed_memory
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
+        share_freed_memory()  # as the command does
         print(json.dumps([asdict(stage) for stage in measure(Path(args.one[0]), args.one[1])]))
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -26,6 +26,7 @@ from edgegen.generation.results import GenerationResult
 from edgegen.generation.session import Session
 from edgegen.generation.stream import TextStream
 from edgegen.model.interfaces import Runner
+from edgegen.model.kv_snapshot import snapshot_problem
 from edgegen.model.loading import (
     LoadProgress,
     OnProgress,
@@ -83,7 +84,8 @@ class LLM:
         known = isinstance(bos, int) and 0 <= bos < model.vocab_size
         self._chat_template: ChatTemplate | None = None
         encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
-        variant = bundle.variant_with(options.kv)
+        variant = bundle.variant_with(options.kv if self.device == "cpu" else "float32")
+        kv_dtype = variant.kv.dtype if self.device == "cpu" else "float16"
         self._embedding_size = variant.hidden_states.size if variant.hidden_states else None
         self._runner = runner
         self._draft = draft
@@ -94,6 +96,7 @@ class LLM:
             draft=draft,
             bit_exact=options.deterministic and runner.chunk_invariance != "any",
             model=f"{bundle.digest} {variant.name}{'' if self.device == 'cpu' else ' on a GPU'}",
+            snapshot_problem=lambda one: snapshot_problem(one, variant.kv, kv_dtype),
             runs_again=bool(variant.kv.fixed),
         )
         engine = Engine(

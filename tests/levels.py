@@ -22,6 +22,7 @@ FILES = {
     "docs/test_blocks.py": "e2e",
     "export/checkpoint/test_adapters_against_peft.py": "parity",
     "export/checkpoint/test_gguf_architectures.py": "parity",
+    "export/checkpoint/test_hostile.py": "graph",
     "export/checkpoint/test_merging_against_peft.py": "parity",
     "export/graph/test_against_transformers.py": "parity",
     "export/optimum/test_via_optimum.py": "parity",

@@ -12,6 +12,7 @@ import click
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
+from edgegen.system import share_freed_memory
 
 if TYPE_CHECKING:
     from edgegen_export.model_source import Via
@@ -121,6 +122,7 @@ def command(
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
+    share_freed_memory()
     with _Terminal(quiet) as terminal:
         bundle, report = export(
             source,

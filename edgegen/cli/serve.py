@@ -14,6 +14,7 @@ from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.tuned_options import tuned_engine_options, tuned_for
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
+from edgegen.system import share_freed_memory
 
 _KEY = "EDGEGEN_API_KEY"
 _SERVER = 30_000_000
@@ -146,6 +147,7 @@ def command(
     from edgegen.server.installed_models import InstalledModels
     from edgegen.server.runner import listen, run
 
+    share_freed_memory()
     with ExitStack() as stack:
         listening = stack.enter_context(listen(options))
         given = dict(zip(names, models, strict=True))

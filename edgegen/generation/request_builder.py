@@ -1,6 +1,7 @@
 """RequestBuilder: turns a prompt and generation options into a request that the engine can run."""
 
 import secrets
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from functools import cached_property
@@ -29,6 +30,7 @@ from edgegen.generation.beam_stops import BeamStops
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.session import Session
+from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 from edgegen.sampling import LogitsPipeline
@@ -55,6 +57,7 @@ class RequestBuilder:
         *,
         bit_exact: bool = False,
         model: str = "",
+        snapshot_problem: Callable[[KVSnapshot], str | None] = lambda snapshot: None,
         runs_again: bool = False,
     ) -> None:
         """
@@ -63,6 +66,7 @@ class RequestBuilder:
             draft: the draft model of speculative decoding, if there is one.
             bit_exact: from a session, reuse only what a new prefill would compute with the same bits.
             model: what tells sessions of this model from those of others.
+            snapshot_problem: why the snapshot of a session is none of this model's, if it is none.
             runs_again: whether tokens accepted before a rejected one are run again (speculative decoding).
         """
         self.encoder = encoder
@@ -73,6 +77,7 @@ class RequestBuilder:
         self._eos_token_ids = tuple(eos_token_ids)
         self._draft = draft
         self._model = model
+        self._snapshot_problem = snapshot_problem
         self._runs_again = runs_again
 
     def check(self, session: Session) -> None:
@@ -80,7 +85,7 @@ class RequestBuilder:
         Raises:
             SessionError: the session was begun with another model.
         """
-        session.check(self._model)
+        session.check(self._model, self._snapshot_problem)
 
     def build_behind(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
         """The request for ``prompt`` behind all that ``session`` holds.
@@ -89,7 +94,7 @@ class RequestBuilder:
             SessionError: the session was begun with another model.
             UsageError: as :meth:`build`; or there is no prompt, and the last answer ended by itself.
         """
-        session.check(self._model)
+        session.check(self._model, self._snapshot_problem)
         self._refuse_longer(prompt)
         return self.build(self.encoder.encode_behind(session, prompt), options, session)
 
@@ -122,7 +127,7 @@ class RequestBuilder:
             OptionError: an option does not fit the vocabulary, or a constraint cannot be enforced.
         """
         if session is not None:
-            session.check(self._model)
+            session.check(self._model, self._snapshot_problem)
         self._refuse_longer(prompt)
         ids = self.encoder.encode(prompt)
         negative = self._negative(ids, options)

@@ -6,9 +6,10 @@ is written to a temporary file and renamed, so that the old file or the new one 
 
 import hashlib
 import json
+import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import SessionError, first_line
+from edgegen.errors import SessionError, first_line, one_or_list
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
+from edgegen.strict_json import decode
 from edgegen.system import retry_in_use, sync_folder
 
 _FORMAT = "edgegen session 1"
@@ -73,16 +75,19 @@ class Session:
         """Bytes of KV cache."""
         return self._snapshot.nbytes if self._snapshot else 0
 
-    def check(self, model: str) -> None:
-        """
+    def check(self, model: str, problem_of: Callable[[KVSnapshot], str | None]) -> None:
+        """``problem_of`` says why a snapshot is none of this model's.
+
         Raises:
-            SessionError: it was begun with another bundle, or another variant of it.
+            SessionError: it was begun with another bundle, or another variant of it; or it was changed by somebody.
         """
         if self._model and self._model != model:
             raise SessionError(
                 "the session was begun with another model, or with another kind of KV cache (--kv): "
                 "use the same bundle and options again, or begin a new session."
             )
+        if self._snapshot is not None and (problem := problem_of(self._snapshot)):
+            raise SessionError(f"the session was not saved by this model, though it says so: {problem}.")
 
     def prefix_of(self, ids: Ids[int], *, bit_exact: bool) -> KVPrefix | None:
         """The prefix of ``ids`` that the session's KV cache holds.
@@ -142,7 +147,7 @@ class Session:
             "bases": self._snapshot.bases,
         }
         metadata = {"format": _FORMAT, "session": json.dumps(record)}
-        metadata["sha256"] = _digest(metadata["session"], tensors)
+        metadata["sha256"] = digest(metadata["session"], tensors)
         temporary: Path | None = None
         try:
             _sweep(path)
@@ -174,26 +179,64 @@ class Session:
             metadata, tensors = _read(path)
             if metadata["format"] != _FORMAT:
                 raise SessionError(f"{path} is of another version of edgegen: begin a new session.")
-            if metadata["sha256"] != _digest(metadata["session"], tensors):
+            if metadata["sha256"] != digest(metadata["session"], tensors):
                 raise ValueError("its content does not have the hash it was saved with")
-            record = cast(dict[str, Any], json.loads(metadata["session"]))
+            record = _record(metadata["session"], tensors["ids"])
             arrays = tuple(tensors[f"kv.{n}"] for n in range(sum(name.startswith("kv.") for name in tensors)))
             return cls(
                 ids=tuple(tensors["ids"].tolist()),
-                answer_start=record["answer_start"],
-                finish_reason=record["finish_reason"],
-                seed=record["seed"],
-                messages=tuple(record["messages"]),
-                _model=record["model"],
-                _state=record["state"],
-                _snapshot=KVSnapshot(record["length"], record["bases"], arrays, _states(tensors)),
+                answer_start=record.answer_start,
+                finish_reason=record.finish_reason,
+                seed=record.seed,
+                messages=record.messages,
+                _model=record.model,
+                _state=record.state,
+                _snapshot=KVSnapshot(record.length, record.bases, arrays, _states(tensors)),
             )
         except FileNotFoundError:
             raise SessionError(f"there is no session {path}.") from None
         except OSError as error:
             raise SessionError(f"the session {path} cannot be read: {error.strerror or error}.") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SessionError(f"{path} is no session, or a damaged one ({error}): begin a new one.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a file says beside its tensors."""
+
+    ids: int
+    answer_start: int
+    finish_reason: str | None
+    seed: int | None
+    messages: tuple[dict[str, Any], ...]
+    model: str
+    state: dict[str, Any]
+    length: int
+    bases: dict[str, int]
+
+
+def _record(text: str, ids: NDArray[Any]) -> _Record:
+    """
+    Raises:
+        ValueError: that is none, or not one of these ids.
+    """
+    problems = list[str]()
+    record = cast(_Record, decode(_Record, json.loads(text), "", problems))
+    if not problems:
+        if ids.dtype != np.int64 or ids.shape != (record.ids,):
+            problems.append("ids: as many expected as it says")
+        if not 0 <= record.answer_start <= record.ids:
+            problems.append("answer_start: a place among the ids expected")
+        if not 0 <= record.length <= record.ids:
+            problems.append("length: at most the number of ids expected")
+        if record.seed is not None and record.seed < 0:
+            problems.append("seed: 0 or more expected")
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in record.state.values()):
+            problems.append("state: finite numbers expected")
+    if problems:
+        raise ValueError(one_or_list(problems))
+    return record
 
 
 def _states(tensors: Mapping[str, NDArray[Any]]) -> dict[int, tuple[NDArray[Any], ...]]:
@@ -222,7 +265,8 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         raise ValueError(str(error)) from error
 
 
-def _digest(record: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+def digest(record: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """The SHA-256 of a file's record and tensors. It tells damage; whoever forges a file can make it too."""
     sha = hashlib.sha256(record.encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.bundle.manifest import KVSpec
 from edgegen.system import fresh_memory
 
 _ALIGNED = 64
@@ -52,6 +53,21 @@ class KVSnapshot:
     def nbytes(self) -> int:
         fixed = (array.nbytes for arrays in self.states.values() for array in arrays)
         return sum(array.nbytes for array in self.arrays) + sum(fixed)
+
+
+def snapshot_problem(snapshot: KVSnapshot, spec: KVSpec, dtype: str) -> str | None:
+    """What ``snapshot`` has that one of a cache of ``spec``, whose arrays are ``dtype``, has not; None if it fits."""
+    length, bases = snapshot.length, snapshot.bases
+    if bases.keys() != spec.classes.keys() or not all(0 <= base <= length for base in bases.values()):
+        return "its KV cache begins elsewhere"
+    held = [(one.kv_heads, length - bases[one.cache_class], one.head_dim) for one in spec.layers for _ in ("k", "v")]
+    if [array.shape for array in snapshot.arrays] != held or any(array.dtype != dtype for array in snapshot.arrays):
+        return "its KV cache has other shapes or types"
+    states, fitting = snapshot.states, [(state.shape, np.dtype(np.float32)) for state in spec.fixed]
+    for at, arrays in states.items():
+        if not 0 < at <= length or [(array.shape, array.dtype) for array in arrays] != fitting:
+            return "its fixed states have other shapes, types or positions"
+    return None
 
 
 class KVPrefix(NamedTuple):

@@ -15,6 +15,7 @@ from edgegen.system.memory import (
     memory_limit,
     peak_memory,
     proportional_memory,
+    share_freed_memory,
     trim_memory,
 )
 from edgegen.system.processor import (
@@ -57,6 +58,7 @@ __all__ = [
     "proportional_memory",
     "retry_in_use",
     "second_level_cache",
+    "share_freed_memory",
     "sync_folder",
     "temperature",
     "throttling",

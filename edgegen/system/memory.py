@@ -144,3 +144,17 @@ def trim_memory() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def share_freed_memory() -> None:
+    """Have all threads of this process take memory from one pool of the C library (glibc), and give it back there.
+
+    Each thread has a pool of its own otherwise, and keeps in it what others could use: an export on two cores takes
+    30 MB more so. To be called before there are threads; elsewhere nothing happens.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+_M_ARENA_MAX = -8

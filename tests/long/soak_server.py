@@ -51,6 +51,11 @@ class Client:
             {"model": DEFAULT_MODEL, "prompt": prompt, "max_tokens": random.randint(4, 80), "stream": True, **how}
         ).encode()
 
+    def size(self, seed: int) -> int:
+        """About how many tokens the KV cache holds at the end of a request."""
+        asked = json.loads(self.request(seed))
+        return 3 * len(asked["prompt"].split()) // 2 + asked["max_tokens"]
+
     def stream(self, seed: int) -> tuple[str, str]:
         """The text of a completion, and how it ended: a finish reason, ``error``, or ``cut``."""
         with closing(HTTPConnection(self._place, timeout=120)) as connection:
@@ -109,7 +114,7 @@ def soak(minutes: float, disconnects: int) -> None:
         listener = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
         listener.start()
         right = {seed: client.stream(seed) for seed in range(60)}
-        longest = sorted(range(SEEDS), key=lambda seed: len(client.request(seed)))[-2 * STREAMS :]
+        longest = sorted(range(SEEDS), key=client.size)[-2 * STREAMS :]
         with ThreadPoolExecutor(2 * STREAMS) as together:  # the KV cache and the pool of threads are as large as ever
             list(together.map(client.stream, longest * 2))
         before, seconds = idle_sizes(process), minutes * 60

@@ -141,7 +141,7 @@ def quick_to_read(data: bytes) -> bytes:
     content = json.loads(data)
     model: dict[str, Any] = content["model"]
     merges = model.get("merges")
-    if merges and all(isinstance(merge, list) for merge in merges):
+    if merges and all(isinstance(merge, list) and all(isinstance(part, str) for part in merge) for merge in merges):
         content = {**content, "model": {**model, "merges": [" ".join(merge) for merge in merges]}}
     quick = _encoded(content)
     try:

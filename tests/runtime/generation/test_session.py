@@ -9,14 +9,20 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors import numpy as safetensors
+from safetensors import safe_open
 
 from edgegen import LLM, EngineOptions, GenerationOptions, OptionError, Session, SessionError, UsageError
 from edgegen.bundle.manifest import KVDtype
+from edgegen.errors import EdgegenError
+from edgegen.generation.session import digest
 
 PROMPT = "Once upon a time there was a little girl named Lily. She"
 WAYS: Mapping[str, GenerationOptions] = {
@@ -218,6 +224,55 @@ def test_every_flipped_bit_and_every_cut_is_noticed(
     whole = Session.load(path)  # a blank that takes the place of another changes nothing that is read
     assert (session.ids, session.answer_start, session.seed) == (whole.ids, whole.answer_start, whole.seed)
     assert json.loads(damaged[8:header]) == json.loads(saved[8:header])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = ("ids", "answer_start", "finish_reason", "seed", "messages", "model", "state", "length", "bases")
+BASES = ("full",)
+NEAR = st.integers(-2, 70) | st.sampled_from([1 << 31, 1 << 63, 1 << 70]) | JSON
+"""What somebody writes in the place of a number, or of anything else."""
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> NDArray[Any]:
+    shape = draw(st.lists(st.integers(0, 20), max_size=4))
+    return np.ones(shape, draw(st.sampled_from(["float32", "int8", "int64", "float16", "bool"])))
+
+
+@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_forged_one_is_refused_or_goes_on(data: st.DataObject, llm: LLM, saved: bytes, tmp_path: Path) -> None:
+    """Somebody who knows how the hash is made: what they change is noticed where it matters."""
+    path = tmp_path / "forged"
+    path.write_bytes(saved)
+    with cast(Any, safe_open)(str(path), framework="numpy") as file:
+        record: dict[str, Any] = json.loads(file.metadata()["session"])
+        tensors: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for _ in range(data.draw(st.integers(1, 2))):
+        if data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(FIELDS))
+            if name == "bases" and data.draw(st.booleans()):
+                record[name] = dict.fromkeys(BASES, data.draw(NEAR))
+            elif data.draw(st.integers(0, 9)):
+                record[name] = data.draw(NEAR)
+            else:
+                record.pop(name, None)
+        else:
+            name = data.draw(st.sampled_from([*tensors, "state.3.0", "state.x", "kv.99"]))
+            tensors[name] = data.draw(arrays())
+    metadata = {"format": "edgegen session 1", "session": json.dumps(record)}
+    metadata["sha256"] = digest(metadata["session"], tensors)
+    cast(Any, safetensors).save_file(tensors, path, metadata)
+    try:
+        session = Session.load(path)
+        llm.generate(" then", max_new_tokens=2, do_sample=False, session=session)
+    except EdgegenError:
+        return
+    assert session.ids[-2:] or session.finish_reason == "stop"
 
 
 SAVE = """

@@ -1,5 +1,8 @@
 """Memory on recorded machines: free, in containers too, at most, and this process's share."""
 
+import subprocess
+import sys
+
 import pytest
 
 from edgegen.system import (
@@ -103,3 +106,31 @@ def test_what_a_process_takes_on_each_system() -> None:
 def test_the_limit_of_the_address_space(limits: str, expected: int | None) -> None:
     assert address_space_limit(Recorded(files={"/proc/self/limits": limits})) == expected
     assert address_space_limit(Recorded()) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' C libraries have no such pools")
+def test_threads_leave_nothing_behind_once_they_share_a_pool() -> None:
+    """In a process of its own: memory that many threads have used and freed goes back with a trim of the one pool."""
+    program = """
+import re, sys, threading, numpy as np
+from pathlib import Path
+from edgegen.system import share_freed_memory
+if sys.argv[1] == "shared":
+    share_freed_memory()
+def use():
+    for _ in range(5):
+        kept = [np.ones(10_000) for _ in range(50)]
+        del kept[:49]
+        barrier.wait()
+barrier = threading.Barrier(8)
+threads = [threading.Thread(target=use) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+maps = Path("/proc/self/maps").read_text()
+print(len(re.findall(r"^[0-9a-f]+000000-[0-9a-f]+ rw-p 00000000 00:00 0 *$", maps, re.M)))
+"""
+    pools = [
+        int(subprocess.run([sys.executable, "-c", program, how], check=True, capture_output=True, text=True).stdout)
+        for how in ("shared", "apart")
+    ]
+    assert pools[0] < pools[1]
