@@ -99,7 +99,7 @@ def answer_on_ray(
 
     Raises:
         UsageError: Ray is not installed, or nothing answers at ``address``.
-        EdgegenError: no worker could be started, because it has no such bundle for example.
+        EdgegenError: Ray cannot start; or no worker could be started, because it has no such bundle for example.
     """
     with _cluster(address) as ray:
         places = [asdict(block) for block in blocks_of(lines)]
@@ -137,6 +137,8 @@ def _cluster(address: str) -> Generator[Any]:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError) as error:
         raise UsageError(f"no Ray cluster at {address}: {first_line(error)}") from None
+    except Exception as error:  # of no narrower class where a node's processes do not come up
+        raise EdgegenError(f"Ray cannot start, so the batch was not begun: {first_line(error)}") from error
     try:
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True

@@ -144,6 +144,29 @@ class TestOnTwoWorkers:
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
+def test_ray_that_cannot_start(tmp_path: Path) -> None:
+    """A package of that name whose node does not come up, as where shared memory or a folder is missing."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "data.py").write_text("")
+    (tmp_path / "ray" / "__init__.py").write_text(
+        "def init(*given, **options):\n    raise Exception('The current node timed out during startup.\\nIts logs')\n"
+    )
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n')
+    paths = os.pathsep.join([str(tmp_path), ENVIRONMENT["PYTHONPATH"]])
+    done = subprocess.run(
+        [*COMMAND, "in.jsonl", "-o", "out.jsonl", "--ray", "local"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        "edgegen: error: Ray cannot start, so the batch was not begun: The current node timed out during startup."
+    ]
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 @needs_ray
 @pytest.mark.parametrize("address", ["auto", "127.0.0.1:1", "127.0.0.1:99999"])
 def test_no_cluster_there(tmp_path: Path, address: str) -> None:
