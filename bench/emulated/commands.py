@@ -6,6 +6,7 @@ output: exit code, standard output and standard error.
 
 import io
 import json
+import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 
@@ -27,6 +28,7 @@ def run(words: list[str]) -> dict[str, object]:
 
 
 def main() -> None:
+    sys.executable = os.environ.get("EDGEGEN_EMULATED_PYTHON", sys.executable)
     json.dump([run(words) for words in json.load(sys.stdin)], sys.stdout)
 
 

@@ -6,6 +6,7 @@ a cross compiler the kernels. They are unpacked, not installed: this machine's o
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,8 @@ PI5 = Board(
 )
 PI4 = Board("Pi 4", "cortex-a72", "0xd08", "0x00000000410fd083", "fp asimd evtstrm crc32 cpuid")
 CORES = 4
+STARTER = "EDGEGEN_EMULATED_PYTHON"
+"""The variable that names a program which starts Python in the emulator: a process in it cannot start itself again."""
 
 
 def missing_tool() -> str | None:
@@ -162,9 +165,14 @@ class Root:
             "LD_LIBRARY_PATH": str(self._system / "usr/lib/aarch64-linux-gnu"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+        starter = self.folder / "python"
+        inside[STARTER] = str(starter)
         emulator = [str(_emulator()), "-L", str(self._system)]
         emulator += [word for name, value in inside.items() for word in ("-E", f"{name}={value}")]
-        return _run([*emulator, str(self._python()), str(script)], {"QEMU_CPU": board.cpu}, text)
+        python = [*emulator, str(self._python())]
+        starter.write_text(f'#!/bin/sh\nexec {shlex.join(python)} "$@"\n', encoding="utf-8")
+        starter.chmod(0o755)
+        return _run([*python, str(script)], {"QEMU_CPU": board.cpu}, text)
 
     def _describe(self, board: Board) -> None:
         """Write the files of ``/proc`` and ``/sys`` that the emulated system sees instead of this machine's."""

@@ -1,8 +1,7 @@
 """The default model on emulated Raspberry Pis, with the wheels that pip would take for them: the ids of this machine.
 
 `python -m bench.emulated --work FOLDER --prepare` makes the emulated system, which downloads 110 MB; the variable
-`EDGEGEN_EMULATED` names that folder. `edgegen bench` is not among the commands that are run: it starts processes of its
-own, which the emulator cannot.
+`EDGEGEN_EMULATED` names that folder.
 """
 
 import json
@@ -80,6 +79,18 @@ def test_commands_say_on_raspberry_pis_what_they_say_here(root: Root, default_mo
         ours, theirs = (json.loads(done[4]["stdout"]) for done in (here, there))
         assert all(ours[key] == theirs[key] for key in ("name", "parameters", "quantization", "variants"))
         assert json.loads(there[5]["stdout"])["kernels"] == features
+
+
+@pytest.mark.slow  # the package is imported in the emulator twice: the benchmark starts a process for each round
+@needs_kernels
+def test_a_benchmark_runs_on_a_raspberry_pi(root: Root, default_model: Path, tmp_path: Path) -> None:
+    lengths = ["--prefill", "4", "--context", "4", "--batch", "1", "--repeats", "1"]
+    (done,) = root.run_commands(PI4, [["bench", "-m", str(default_model), *lengths, "--json"]], tmp_path)
+    assert (done["code"], done["stderr"]) == (0, "")
+    found = json.loads(done["stdout"])
+    assert found["machine"]["kernels"] == "neon"
+    (model,) = found["results"]
+    assert model["decode"][0]["tokens_per_second"]["median"] > 0
 
 
 def run_commands_here(commands: list[list[str]], home: Path) -> list[dict[str, Any]]:
