@@ -140,8 +140,8 @@ def quick_to_read(data: bytes) -> bytes:
     read = cast(Any, Tokenizer).from_buffer
     content = json.loads(data)
     model: dict[str, Any] = content["model"]
-    merges = model.get("merges")
-    if merges and all(isinstance(merge, list) and all(isinstance(part, str) for part in merge) for merge in merges):
+    merges: Any = model.get("merges")
+    if merges and all(_is_pair(merge) for merge in merges):
         content = {**content, "model": {**model, "merges": [" ".join(merge) for merge in merges]}}
     quick = _encoded(content)
     try:
@@ -149,6 +149,10 @@ def quick_to_read(data: bytes) -> bytes:
     except Exception:  # the library documents no narrower class
         return data
     return quick if same else data
+
+
+def _is_pair(merge: object) -> bool:
+    return isinstance(merge, list) and all(isinstance(part, str) for part in cast(list[object], merge))
 
 
 def _encoded(content: dict[str, Any]) -> bytes:
