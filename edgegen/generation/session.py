@@ -83,7 +83,7 @@ class Session:
         """
         if self._model and self._model != model:
             raise SessionError(
-                "the session was begun with another model, or with another kind of KV cache (--kv): "
+                "the session was begun with another model, or with another kind of KV cache (--kv, --device): "
                 "use the same bundle and options again, or begin a new session."
             )
         if self._snapshot is not None and (problem := problem_of(self._snapshot)):
