@@ -159,8 +159,8 @@ def command(
         at = f"[{address}]" if ":" in address else address
         others = len(installed.names()) - len(loaded)
         more = f" ({others} more on demand)" if others else ""
-        click.echo(f"edgegen: serving {', '.join(loaded)}{more} at http://{at}:{port} (Ctrl-C ends it)", err=True)
-        run(app, options, listening)
+        serving = f"edgegen: serving {', '.join(loaded)}{more} at http://{at}:{port} (Ctrl-C ends it)"
+        run(app, options, listening, lambda: click.echo(serving, err=True))
 
 
 def _keys(file: str | None) -> tuple[str, ...]:

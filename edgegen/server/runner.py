@@ -3,7 +3,7 @@
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -46,14 +46,18 @@ def listen(options: ServerOptions) -> socket.socket:
     return found
 
 
-def run(app: ASGIApp, options: ServerOptions, listening: socket.socket) -> None:
+def run(app: ASGIApp, options: ServerOptions, listening: socket.socket, on_start: Callable[[], object]) -> None:
     """Serve until SIGTERM or SIGINT; running requests may go on for ``grace_seconds``.
+
+    ``on_start`` is called once both signals end the server with a return, and no longer kill it.
 
     Raises:
         KeyboardInterrupt: it was SIGINT.
     """
     server = server_of(app, options)
-    server.run(sockets=[listening])
+    with server.capture_signals():
+        on_start()
+        server.run(sockets=[listening])
     if server.interrupted:
         raise KeyboardInterrupt
 

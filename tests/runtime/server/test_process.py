@@ -147,6 +147,13 @@ def test_the_end_lets_running_requests_finish(int8_bundle: Bundle, number: signa
         assert process.wait(PATIENCE_S) == code
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_right_behind_the_first_words_ends_it_as_well(number: signal.Signals, code: int) -> None:
+    with serving("--threads", "1") as (process, _):
+        process.send_signal(number)
+        assert process.wait(PATIENCE_S) == code
+
+
 def test_bundles_of_the_store_are_loaded_on_demand(tmp_path: Path, int8_bundle: Bundle) -> None:
     """There is room for two models: the third drives one out."""
     store = tmp_path / "home" / "bundles"
