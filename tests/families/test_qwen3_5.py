@@ -65,3 +65,35 @@ def test_what_cannot_be_run_is_refused(changed: dict[str, Any], said: str) -> No
 def test_a_config_without_its_language_model_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="text_config: missing, so the language model is unknown"):
         QWEN3_5_WITH_VISION.read_config({"model_type": "qwen3_5", "vision_config": {}})
+
+
+@pytest.mark.parametrize("with_vision", [False, True])
+def test_experts_in_one_tensor_are_those_in_many(with_vision: bool, tmp_path: Path) -> None:
+    """The published files have all experts of a layer in two tensors, gates and what they are multiplied by in one."""
+    case = next(case for case in CASES if str(case) == "qwen3_5_moe_text: base")
+    alone, whole = checkpoint_of(case, tmp_path / "alone"), tmp_path / "whole"
+    whole.mkdir()
+    stored = {name: each.read() for name, each in open_safetensors(alone / "model.safetensors").items()}
+    tensors = {name: array for name, array in stored.items() if ".experts." not in name}
+    for i in range(case.config["num_hidden_layers"]):
+        module = f"model.layers.{i}.mlp.experts"
+        of_all = {
+            x: np.stack([stored[f"{module}.{n}.{x}_proj.weight"] for n in range(case.config["num_experts"])])
+            for x in ("gate", "up", "down")
+        }
+        tensors[f"{module}.gate_up_proj"] = np.concatenate([of_all["gate"], of_all["up"]], axis=1)
+        tensors[f"{module}.down_proj"] = of_all["down"]
+    config: dict[str, Any] = json.loads((alone / "config.json").read_text())
+    if with_vision:
+        tensors = {name.replace("model.", "model.language_model.", 1): array for name, array in tensors.items()}
+        tensors["model.visual.merger.norm.weight"] = np.ones(8, np.float32)
+        config = {
+            "model_type": "qwen3_5_moe",
+            "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+            "text_config": config,
+            "vision_config": {"model_type": "qwen3_5_moe", "depth": 1},
+        }
+    write_safetensors(whole / "model.safetensors", tensors)
+    (whole / "config.json").write_text(json.dumps(config))
+    first, second = export_to(alone, tmp_path / "first"), export_to(whole, tmp_path / "second")
+    assert first.manifest.files[first.variant.weights] == second.manifest.files[second.variant.weights]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
@@ -33,6 +33,7 @@ class Architecture:
     ``read``: makes a ``DecoderConfig`` of the config. ``defaults``: values of the family's config class for missing
     keys. ``aliases``: other names of keys.
     ``prefixes``: optional prefixes of all tensor names. ``ignored``: patterns of tensor names that hold no weight.
+    ``variant``: other ``tensors``, for checkpoints where a tensor's name ends as said.
     """
 
     model_types: tuple[str, ...]
@@ -43,6 +44,13 @@ class Architecture:
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    variant: tuple[str, Callable[[DecoderConfig], TensorMap]] | None = None
+
+    def as_stored(self, names: Iterable[str]) -> "Architecture":
+        """This, with the ``tensors`` of a checkpoint that has these ``names``."""
+        if self.variant is None or not any(name.endswith(self.variant[0]) for name in names):
+            return self
+        return replace(self, tensors=self.variant[1])
 
     def layouts(self, config: DecoderConfig) -> dict[str | tuple[str, ...], TensorLayout]:
         """``tensors`` under ``config``, plain names turned into layouts."""
@@ -253,7 +261,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     required, optional = decoder_tensors(config)
     shapes = required | optional
     found, clashes = _without_prefix(architecture, theirs)
-    instances = _instances(architecture, config)
+    instances = _instances(architecture.as_stored(found), config)
     strange = _by_layer(found.keys() - {name for _, layout in instances for name in layout.names})
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()

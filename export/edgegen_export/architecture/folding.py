@@ -31,20 +31,21 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
         beta = result[linear].read().reshape(1)
         result[linear] = LazyTensor.from_array(beta)
         # Stored before the softplus that keeps them positive.
-        result[positive] = LazyTensor.from_array(_softplus(result[positive].read()))
+        result[positive] = result[positive].mapped(_softplus)
         result[negative] = LazyTensor.from_array(_softplus(result[negative].read()) + beta)
 
     for i, layer in enumerate(config.layers):
         if layer.mamba:
             _, rate, skip = mamba2_numbers(i)
-            result[rate] = LazyTensor.from_array(np.exp(result[rate].read()))
-            result[skip] = LazyTensor.from_array(np.repeat(result[skip].read(), layer.mamba.head_dim))
+            result[rate] = result[rate].mapped(np.exp)
+            result[skip] = result[skip].reordered(np.repeat(np.arange(layer.mamba.heads), layer.mamba.head_dim))
 
         if layer.delta:
             _, rate = delta_numbers(i)
-            result[rate] = LazyTensor.from_array(np.exp(result[rate].read()))
+            result[rate] = result[rate].mapped(np.exp)
             weight = f"layers.{i}.delta.norm.weight"
-            result[weight] = LazyTensor.from_array(np.tile(result[weight].read(), layer.delta.value_heads))
+            repeated = np.tile(np.arange(layer.delta.value_dim), layer.delta.value_heads)
+            result[weight] = result[weight].reordered(repeated)
 
     def multiply(names: list[str], factor: float) -> None:
         for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +128,10 @@ class LazyTensor(ABC):
     def affine(self, scale: float, shift: float = 0.0) -> LazyTensor:
         """``value · scale + shift`` of every value, computed in float32."""
         return self if (scale, shift) == (1.0, 0.0) else _Affine(self, scale, shift)
+
+    def mapped(self, function: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> LazyTensor:
+        """``function`` of every value, which sees any number of them at once; for vectors."""
+        return _Mapped(self, function)
 
     def scaled(self, factors: NDArray[np.float32], axis: int = 0) -> LazyTensor:
         """Every value multiplied by the one of ``factors`` at its place on ``axis``, computed in float32.
@@ -393,6 +397,29 @@ class _Affine(_View):
         with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
             out *= np.float32(self._scale)
             out += np.float32(self._shift)
+
+    def _release(self, start: int, stop: int) -> None:
+        self._base._release(start, stop)
+
+
+class _Mapped(_View):
+    """A function of every value of a tensor."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, base: LazyTensor, function: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> None:
+        super().__init__(base, base.shape)
+        self._function = function
+
+    def transposed(self) -> LazyTensor:
+        return _Mapped(self._base.transposed(), self._function)
+
+    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+        return _Mapped(self._base.take(start, stop, axis), self._function)
+
+    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
+        with np.errstate(all="ignore"):  # values are judged later, by name
+            np.copyto(out, self._function(self._base._slab(start, stop)))
 
     def _release(self, start: int, stop: int) -> None:
         self._base._release(start, stop)

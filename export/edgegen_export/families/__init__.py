@@ -43,6 +43,7 @@ from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
 from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
+from edgegen_export.families.qwen3_5_moe import QWEN3_5_MOE, QWEN3_5_MOE_WITH_VISION
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.qwen3_next import QWEN3_NEXT
 from edgegen_export.families.seed_oss import SEED_OSS
@@ -108,6 +109,8 @@ FAMILIES: tuple[Architecture, ...] = (
     LFM2,
     QWEN3_5,
     QWEN3_5_WITH_VISION,
+    QWEN3_5_MOE,
+    QWEN3_5_MOE_WITH_VISION,
     QWEN3_NEXT,
     FALCON_H1,
     BAMBA,

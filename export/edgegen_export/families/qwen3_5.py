@@ -1,6 +1,8 @@
 """Qwen3.5: Qwen3 with gated attention in every fourth layer, and gated delta nets in the others."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig, GatedDeltaNet, Layer, QKNorm
@@ -94,20 +96,30 @@ def tensors(config: DecoderConfig) -> TensorMap:
     }
 
 
-def read_qwen3_5_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Qwen3_5Config``: reads the language model's config in ``text_config``; the vision settings are ignored."""
+def read_inside_vision(
+    read: ConfigReader, read_text: Callable[[ConfigReader], DecoderConfig], defaults: Mapping[str, Any]
+) -> DecoderConfig:
+    """The language model's config in ``text_config``; the vision settings are ignored."""
     read.ignore("vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-    inner = read.inner("text_config", {"model_type": "qwen3_5_text"})
+    inner = read.inner("text_config", {"model_type": ""})
     if inner is None:
         read.problem("text_config: missing, so the language model is unknown")
         inner = ConfigReader({})
     inner.ignore("model_type")
-    config = read_qwen3_5(inner.with_defaults(DEFAULTS))
+    config = read_text(inner.with_defaults(defaults))
     return replace(config, tied_head=read.flag("tie_word_embeddings", config.tied_head))
+
+
+def read_qwen3_5_with_vision(read: ConfigReader) -> DecoderConfig:
+    """``Qwen3_5Config``."""
+    return read_inside_vision(read, read_qwen3_5, DEFAULTS)
 
 
 IGNORED = (r"mtp\..*",)
 """Layers that propose further tokens."""
+
+VISION_PREFIXES = ("", "model.language_model.", "language_model.model.", "model.")
+VISION_IGNORED = (r"(model\.)?visual\..*", *IGNORED)
 
 QWEN3_5 = Architecture(
     model_types=("qwen3_5_text",),
@@ -124,6 +136,6 @@ QWEN3_5_WITH_VISION = Architecture(
     classes=("Qwen3_5ForConditionalGeneration",),
     read=read_qwen3_5_with_vision,
     tensors=tensors,
-    prefixes=("", "model.language_model.", "language_model.model.", "model."),
-    ignored=(r"(model\.)?visual\..*", *IGNORED),
+    prefixes=VISION_PREFIXES,
+    ignored=VISION_IGNORED,
 )

@@ -23,7 +23,7 @@ _REASONS: dict[str, str] = {
     _STATE: "mamba mamba2 falcon_mamba rwkv xlstm",
     _HYBRID: "jamba zamba zamba2 recurrent_gemma",
     _LINEAR: """
-        bailing_hybrid kimi_linear minimax olmo_hybrid qwen3_5_moe qwen3_5_moe_text qwen4_exp qwen4_exp_text
+        bailing_hybrid kimi_linear minimax olmo_hybrid qwen4_exp qwen4_exp_text
     """,
     _CONVOLUTION: "inkling2_text inkling_text lfm2_moe lfm3 zaya",
     _ENCODER: """

@@ -8,7 +8,8 @@ from typing import Any
 
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.tokenizer.added_token import AddedToken
-from edgegen_export.tokenizer.components import bpe, byte_level, template
+from edgegen_export.tokenizer.components import SPACE_MARK, bpe, byte_fallback_decoder, byte_level, template
+from edgegen_export.tokenizer.components import replace as replace_text
 from edgegen_export.tokenizer.gguf_metadata import GgufMetadata
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgegen_export.tokenizer.sentencepiece_model import (
@@ -54,6 +55,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         tokenizer = TokenizerJson.parse(whole.encode(), _WHOLE)
     elif model == "gpt2":
         tokenizer, add_bos = _byte_level_bpe(read)
+    elif model == "gemma4":
+        add_bos = True
+        tokenizer = _marked_bpe(read)
     elif model == "llama":
         defaults, add_bos = _SPM_IDS, True
         tokenizer = _sentencepiece(read, Algorithm.BPE, defaults)
@@ -61,7 +65,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         defaults, add_eos = _UNIGRAM_IDS, True
         tokenizer = _sentencepiece(read, Algorithm.UNIGRAM, defaults)
     else:
-        known = "gpt2 (byte-level BPE), llama (SentencePiece BPE) or t5 (Unigram)"
+        known = "gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4 (BPE of letters) or t5 (Unigram)"
         read.problems.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
     if tokenizer is None or read.problems:
         raise _refusal(read)
@@ -99,11 +103,7 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
     if pre_tokenizer is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
         read.problems.append(f"tokenizer.ggml.pre is {name!r}, which is not supported: only {known}")
-    lines = read.texts("tokenizer.ggml.merges")
-    if not lines:
-        read.problems.append("there is no tokenizer.ggml.merges")
-    # A merge may start with a space, which belongs to its first token.
-    merges = [(line[:1] + left, right) for line in lines for left, _, right in [line[1:].partition(" ")]]
+    merges = _merges(read)
     ids = {piece.text: i for i, piece in pieces.items()}
     read.problems += repeated(pieces)
     read.problems += merge_problems(ids, merges)
@@ -115,10 +115,43 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
         pre_tokenizer=pre_tokenizer.component,
         decoder=byte_level(),
     )
+    _add_symbols(tokenizer, pieces)
+    return tokenizer, pre_tokenizer.add_bos
+
+
+def _marked_bpe(read: GgufMetadata) -> TokenizerJson | None:
+    """BPE of letters, with marks for spaces and bytes for letters without a token; text is not split before."""
+    pieces, merges = _pieces(read, scored=False), _merges(read)
+    ids = {piece.text: i for i, piece in pieces.items()}  # of tokens with the same text the last, as llama.cpp has it
+    read.problems += merge_problems(ids, merges)
+    if read.problems:
+        return None
+    unknown = next((piece.text for piece in pieces.values() if piece.type == PieceType.UNKNOWN), None)
+    given = read.number(_id_key("unk_token"))
+    if unknown is None and given in pieces:
+        unknown = pieces[given].text
+    has_bytes = any(piece.type == PieceType.BYTE for piece in pieces.values())
+    tokenizer = TokenizerJson.of(
+        bpe(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes),
+        normalizer=replace_text(" ", SPACE_MARK),
+        decoder=byte_fallback_decoder(drop_first_space=False),
+    )
+    _add_symbols(tokenizer, pieces)
+    return tokenizer
+
+
+def _merges(read: GgufMetadata) -> list[tuple[str, str]]:
+    lines = read.texts("tokenizer.ggml.merges")
+    if not lines:
+        read.problems.append("there is no tokenizer.ggml.merges")
+    # A merge may start with a space, which belongs to its first token.
+    return [(line[:1] + left, right) for line in lines for left, _, right in [line[1:].partition(" ")]]
+
+
+def _add_symbols(tokenizer: TokenizerJson, pieces: Mapping[int, Piece]) -> None:
     for piece in pieces.values():
         if piece.type in (PieceType.CONTROL, PieceType.USER_DEFINED, PieceType.UNKNOWN):
             tokenizer.add(AddedToken.literal(piece.text, special=piece.type != PieceType.USER_DEFINED))
-    return tokenizer, pre_tokenizer.add_bos
 
 
 def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[str, int]) -> TokenizerJson | None:

@@ -10,6 +10,7 @@ from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
 from tests.export.bundles import decoded, export_to, random_ids, runner_of
 from tests.export.checkpoint.gguf_case import Case
+from tests.export.checkpoint.gguf_hybrids import FAMILIES_OF_FILES
 from tests.export.checkpoint.gguf_models import CASES, arrays_of, random_model, write_gguf
 from tests.oracle import import_torch, import_transformers
 
@@ -21,6 +22,7 @@ UNRELATED = {"_name_or_path", "architectures", "dtype", "transformers_version", 
 
 def test_every_architecture_has_a_case() -> None:
     of_its_own = {"minicpm"}  # transformers does not have it: tests/families/test_minicpm.py
+    of_its_own |= {family.arch for family in FAMILIES_OF_FILES.values()}
     assert {case.arch for case in CASES.values()} == set(ARCHITECTURES) - of_its_own
 
 

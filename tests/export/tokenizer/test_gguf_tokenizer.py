@@ -16,6 +16,7 @@ from edgegen.tokenizer import Tokenizer
 from edgegen_export.checkpoint import Checkpoint, Listing
 from edgegen_export.tokenizer.files import tokenizer_files
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
+from edgegen_export.tokenizer.merges import merges_of
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.tokenizer.gguf_vocabulary import GGML, byte_level_metadata, metadata_of, sentencepiece_metadata
@@ -141,6 +142,35 @@ def test_gemmas_spaces_are_tokens(test_data: Path, tmp_path: Path) -> None:
             assert made.decode(made.encode(text)) == text
 
 
+@pytest.mark.parametrize("unknown", [UNKNOWN, CONTROL])
+def test_the_vocabulary_of_gemma_4(test_data: Path, tmp_path: Path, unknown: int) -> None:
+    """Merges of letters, with marks for spaces; of tokens with the same text the later one is used."""
+    model = train(
+        test_data,
+        model_type="bpe",
+        byte_fallback=True,
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        normalization_rule_name="identity",
+        allow_whitespace_only_pieces=True,
+    )
+    spm = sentencepiece_metadata(model, bos=1, eos=2, unknown=0)
+    tokens, scores = spm[f"{GGML}.tokens"], spm.pop(f"{GGML}.scores")
+    merges = merges_of({text: i for i, text in enumerate(tokens)}, list(zip(tokens, scores, strict=True)))
+    tokens[3 + 256 :] = ["e", *tokens[3 + 256 :]]  # the first is never used
+    types = spm[f"{GGML}.token_type"]
+    types[3 + 256 :] = [NORMAL, *types[3 + 256 :]]
+    types[0] = unknown
+    metadata = spm | {f"{GGML}.model": "gemma4", f"{GGML}.merges": [" ".join(pair) for pair in merges]}
+    made = load(tokenizer_from_gguf(metadata), tmp_path)
+    oracle: Any = import_sentencepiece().SentencePieceProcessor(model_proto=model)
+    for text in texts(test_data):
+        if "<" not in text:
+            expected = [i + (i >= 3 + 256) for i in oracle.encode(text)]
+            assert made.encode(text) == [1, *expected], text
+            assert made.decode(made.encode(text)) == text
+
+
 @pytest.mark.parametrize("prefix", [True, False])
 def test_unigram_as_the_library_reads_it(test_data: Path, tmp_path: Path, prefix: bool) -> None:
     model = train(
@@ -233,7 +263,16 @@ WORDS: dict[str, list[str]] = {
     "glm4": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "hunyuan-dense": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "seed-coder": ["abc", " DEF", "'LL", " ", *"1234567", "!?", "\n\n", "x"],
+    "qwen35": ["abc", " DEF", "'LL", " ", *"1234567", "!?\n\n", "x"],
 }
+
+
+def test_marks_belong_to_their_letters_or_not() -> None:
+    """Those of Devanagari and others are letters to Qwen3.5 only."""
+    text = "का जि"
+    by_name = {"qwen35": ["का", " जि"], "qwen2": ["क", "ा", " ज", "ि"]}
+    for name, words in by_name.items():
+        assert words_of(text, name) == ["".join(LETTER_OF_BYTE[byte] for byte in word.encode()) for word in words]
 
 
 @pytest.mark.parametrize("name", WORDS)

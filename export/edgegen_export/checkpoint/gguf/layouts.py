@@ -3,23 +3,43 @@
 llama.cpp rearranges some tensors for its own kernels when it converts a model; each layout undoes one of those.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.stacked import Stacked
 
 
+class NetHeads(NamedTuple):
+    """How many heads of keys and of values a gated delta net has, and how wide they are."""
+
+    keys: int
+    values: int
+    key_size: int
+    value_size: int
+
+    @property
+    def tiled(self) -> NDArray[np.intp]:
+        """[values]: which of the file's heads of values is the original's first, second, …
+
+        The original has those of a key together; the file has the first of every key, then the second of every key.
+        """
+        return np.arange(self.values).reshape(-1, self.keys).T.ravel()
+
+
 class Heads(NamedTuple):
-    """How many query and key-value heads there are, and how wide one is."""
+    """How many query and key-value heads there are, and how wide one is; ``net``: of a gated delta net."""
 
     queries: int
     keys: int
     size: int
+    net: NetHeads = NetHeads(1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +50,9 @@ class Layout(ABC):
 
     @abstractmethod
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        """The original tensors by name (with ``{i}``), as views; ``parameter`` is ``weight`` or ``bias``.
+        """The original tensors by name (with ``{i}``), as views.
+
+        ``parameter``: ``weight`` or ``bias``, or nothing where the file's name has neither.
 
         Raises ``IndexError`` or ``ValueError`` when the tensor's shape does not fit ``heads``.
         """
@@ -38,10 +60,10 @@ class Layout(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Same(Layout):
-    """As it is."""
+    """As it is; some files leave the name of a weight away."""
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        return {f"{self.theirs}.{parameter}": tensor}
+        return {f"{self.theirs}.{parameter or 'weight'}": tensor}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +139,65 @@ class Unsqueezed(Layout):
 
 
 @dataclass(frozen=True, slots=True)
+class Flat(Layout):
+    """The original has a vector where the file has a matrix, and maybe no name of a parameter."""
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        name = f"{self.theirs}.{parameter}" if parameter else self.theirs
+        return {name: tensor.reshaped((math.prod(tensor.shape),))}
+
+
+@dataclass(frozen=True, slots=True)
+class Rates(Layout):
+    """By how much states decay, as the negative numbers they are; the original has the logarithms of their sizes.
+
+    ``tiled``: one for each head of values of a gated delta net.
+    """
+
+    tiled: bool = False
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        vector = tensor.reshaped((math.prod(tensor.shape),))
+        ordered = _of_values(vector, heads.net, 1) if self.tiled else vector
+        return {self.theirs: ordered.mapped(lambda rates: np.log(-rates))}
+
+
+@dataclass(frozen=True, slots=True)
+class TiledValues(Layout):
+    """Rows of the heads of values of a gated delta net, in the file's order; before them may be other rows.
+
+    ``size``: rows of a head, as wide as its values by default. ``columns``: they are columns. ``axis``: where the
+    original's weight has one more axis. ``parameter``: of a module that the original does not have.
+    """
+
+    size: int | None = None
+    columns: bool = False
+    axis: int | None = None
+    parameter: bool = False
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        size = self.size or heads.net.value_size
+        name = f"{self.theirs}_{parameter}" if self.parameter else f"{self.theirs}.{parameter}"
+        if self.columns:
+            return {name: _of_values(tensor.transposed(), heads.net, size).transposed()}
+        ordered = _of_values(tensor, heads.net, size)
+        if self.axis is not None:
+            ordered = ordered.reshaped((*ordered.shape[: self.axis], 1, *ordered.shape[self.axis :]))
+        return {name: ordered}
+
+
+def _of_values(tensor: LazyTensor, net: NetHeads, size: int) -> LazyTensor:
+    """``tensor`` with its last rows, ``size`` for each head of values, as the original has them."""
+    if net.keys in (1, net.values):  # both orders are the same
+        return tensor
+    before = tensor.shape[0] - net.values * size
+    if before < 0:
+        raise ValueError(f"{net.values * size} rows of values were expected")
+    rows = before + np.arange(net.values * size).reshape(net.values, size)[net.tiled].ravel()
+    return tensor.reordered(np.concatenate([np.arange(before), rows]))
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter(Layout):
     """A parameter without a module of its own: no ``.weight`` in the original's name, and ``_bias`` for a bias.
 
@@ -142,7 +223,7 @@ class Joined:
     theirs: str
     in_turns: bool = False
 
-    def apply(self, parts: Sequence[LazyTensor]) -> LazyTensor:
+    def apply(self, parts: Sequence[LazyTensor], heads: Heads) -> LazyTensor:
         """Raises ``ValueError`` when the parts do not fit each other."""
         if not self.in_turns and len(parts[0].shape) == 2:
             return LazyTensor.concat(parts)
@@ -156,6 +237,24 @@ class Joined:
             return whole
         turns = whole.reordered(np.arange(whole.shape[0]).reshape(len(parts), -1).T.ravel())
         return turns.transposed() if len(turns.shape) == 2 else turns
+
+
+@dataclass(frozen=True, slots=True)
+class PerKeyHead(Joined):
+    """The rows of a gated delta net: in the original the queries, keys, values and gates of a head of keys together.
+
+    The file has all queries, all keys, all values in one part, and all gates in another.
+    """
+
+    def apply(self, parts: Sequence[LazyTensor], heads: Heads) -> LazyTensor:
+        net, (rows, gates) = heads.net, parts
+        keys, values = net.keys * net.key_size, net.values * net.value_size
+        if (rows.shape[0], gates.shape[0]) != (2 * keys + values, values):
+            raise ValueError(f"{2 * keys + values} and {values} rows were expected")
+        order = np.arange(2 * keys + 2 * values)
+        shares = np.split(order, [keys, 2 * keys, 2 * keys + values])
+        together = np.concatenate([share.reshape(net.keys, -1) for share in shares], axis=1)
+        return LazyTensor.concat([rows, gates]).reordered(together.ravel())
 
 
 def members(stack: LazyTensor) -> list[LazyTensor]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgegen.errors import CheckpointError, one_or_list, suggestions
 from edgegen_export.checkpoint.gguf.file import GgufFile
-from edgegen_export.checkpoint.gguf.layouts import Heads
+from edgegen_export.checkpoint.gguf.layouts import Heads, NetHeads
 
 T = TypeVar("T", bool, int, float, str)
 
@@ -43,10 +43,15 @@ class MetadataReader:
         self._prefix = architecture + "."
         self._read: set[str] = set()
         self._problems: list[str] = []
-        self._some_attend = False
+        self._zero_is_none: set[str] = set()
+        self.net = NetHeads(1, 1, 1, 1)
+        """Of a gated delta net, set by the rule that reads it."""
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
-        """A whole number ≥ ``least``; what is written once per layer must be the same in all. None: required."""
+        """A whole number ≥ ``least``; what is written once per layer must be the same in all that have it.
+
+        None: required.
+        """
         value = self._get(key, int, default, 1)
         if value < least:
             self._problems.append(f"{self._prefix}{key}: {value} is not at least {least}")
@@ -82,10 +87,7 @@ class MetadataReader:
     @cached_property
     def vocab_size(self) -> int:
         """Rows of the embedding, which may be fewer or more than the tokenizer has tokens."""
-        if _EMBEDDING not in self._gguf.tensors:
-            self._problems.append(f"tensor {_EMBEDDING}: missing")
-            return 1
-        return self._gguf.tensors[_EMBEDDING].shape[0]
+        return self.rows(_EMBEDDING)
 
     @cached_property
     def layers(self) -> int:
@@ -97,12 +99,21 @@ class MetadataReader:
 
     def layers_with_attention(self) -> list[bool]:
         """Which layers have key-value heads; for architectures where some have none."""
-        self._some_attend = True
-        given: object = self._value(_KEY_HEADS)
-        counts = cast(list[object], given) if isinstance(given, list) else [given] * self.layers
-        if len(counts) != self.layers:
-            self._problems.append(f"{self._prefix}{_KEY_HEADS}: {self.layers} numbers expected, found {len(counts)}")
-        return [count != 0 for count in counts]
+        return self.layers_with(_KEY_HEADS)
+
+    def layers_with(self, key: str) -> list[bool]:
+        """In which layers the number under ``key`` is not zero, which means from now on that they have none."""
+        self._zero_is_none.add(key)
+        return [count != 0 for count in self.by_layer(key)]
+
+    def by_layer(self, key: str) -> list[object]:
+        """What stands under ``key`` for each layer, unchecked; one value stands for all."""
+        given: object = self._value(key)
+        values = cast(list[object], given) if isinstance(given, list) else [given] * self.layers
+        if len(values) != self.layers:
+            self._problems.append(f"{self._prefix}{key}: {self.layers} numbers expected, found {len(values)}")
+            return [None] * self.layers
+        return values
 
     @cached_property
     def heads(self) -> Heads:
@@ -114,9 +125,17 @@ class MetadataReader:
             self._problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
         return Heads(queries, keys, size)
 
-    def has(self, stem: str) -> bool:
-        """Whether a tensor of that name is there, in the first layer where ``{i}`` stands for it."""
-        return stem.replace("{i}", "0") in self._gguf.tensors
+    def has(self, stem: str, layer: int = 0) -> bool:
+        """Whether a tensor of that name is there, in that layer where ``{i}`` stands for it."""
+        return stem.replace("{i}", str(layer)) in self._gguf.tensors
+
+    def rows(self, name: str) -> int:
+        """How many rows a tensor has that must be there."""
+        tensor = self._gguf.tensors.get(name)
+        if tensor is None or not tensor.shape:
+            self._problems.append(f"tensor {name}: missing")
+            return 1
+        return tensor.shape[0]
 
     def factors(self, name: str) -> list[float] | None:
         """The values of a vector by which rotary frequencies are divided, or None."""
@@ -136,6 +155,10 @@ class MetadataReader:
     def ignore(self, *keys: str) -> None:
         """Keys that do not change the result."""
         self._read.update(keys)
+
+    def problem(self, key: str, text: str) -> None:
+        """What is wrong with the value under ``key``."""
+        self._problems.append(f"{self._prefix}{key}: {text}")
 
     def finish(self) -> None:
         """
@@ -167,8 +190,10 @@ class MetadataReader:
         value = self._value(key)
         if isinstance(value, list):
             items = cast(list[object], value)
-            if key == _KEY_HEADS and self._some_attend:
+            if key in self._zero_is_none:
                 items = [item for item in items if item != 0]
+                if not items and default is not None:
+                    return default
             if not items or any(item != items[0] for item in items):
                 self._problems.append(f"{self._prefix}{key}: differs from layer to layer, which is not supported")
                 return stand_in

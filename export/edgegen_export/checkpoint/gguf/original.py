@@ -24,12 +24,14 @@ _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn
 
 
 class Original(NamedTuple):
-    """``heads``: what the tensors' layouts depend on."""
+    """``heads``: what the tensors' layouts depend on. ``drafts``: layers that propose more tokens, which are left."""
 
     config: dict[str, Any]
     architecture: GgufArchitecture
     heads: Heads
     tied: bool
+    layers: int
+    drafts: range
 
 
 def read_original(gguf: GgufFile) -> Original:
@@ -60,9 +62,9 @@ def read_original(gguf: GgufFile) -> Original:
     config |= {theirs: read.real(ours) for ours, theirs in architecture.reals.items()}
     for rule in architecture.rules:
         config |= rule(read)
-    heads = read.heads
+    heads, layers = read.heads._replace(net=read.net), config.get("num_hidden_layers", read.layers)
     read.finish()
-    return Original(config | _token_ids(gguf), architecture, heads, tied)
+    return Original(config | _token_ids(gguf), architecture, heads, tied, layers, range(layers, read.layers))
 
 
 def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor]:
@@ -76,9 +78,14 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         if name in ROPE_FACTORS or (name == _HEAD and original.tied):
             continue
         layer = _LAYER.match(name)
-        template, _, parameter = _LAYER.sub("blk.{i}.", name).rpartition(".")
+        if layer is not None and int(layer[1]) in original.drafts:
+            continue
+        whole = _LAYER.sub("blk.{i}.", name)
+        template, _, parameter = whole.rpartition(".")
+        if whole in original.architecture.modules:  # some vectors have no name of a parameter
+            template, parameter = whole, ""
         found = original.architecture.modules.get(template)
-        if found is None or parameter not in ("weight", "bias"):
+        if found is None or parameter not in ("weight", "bias", ""):
             near = did_you_mean(template, original.architecture.modules) if found is None else ""
             problems.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
             continue
@@ -92,9 +99,9 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         problems += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
         tensors |= named
     for joined in original.architecture.joined:
-        problems += _join(tensors, joined, original.config["num_hidden_layers"])
+        problems += _join(tensors, joined, original)
     for key, (theirs, shape) in original.architecture.vectors.items():
-        numbers, layers = gguf.metadata.get(key), original.config["num_hidden_layers"]
+        numbers, layers = gguf.metadata.get(key), original.layers
         if not isinstance(numbers, list) or list(map(type, cast(list[Any], numbers))) != [float] * layers:
             problems.append(f"{key}: {layers} numbers expected, one for each layer, found {numbers!r}")
             continue
@@ -105,10 +112,10 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
     return tensors
 
 
-def _join(tensors: dict[str, LazyTensor], joined: Joined, layers: int) -> list[str]:
+def _join(tensors: dict[str, LazyTensor], joined: Joined, original: Original) -> list[str]:
     """Put the original's tensor in the place of its parts, in every layer that has them; what is wrong with them."""
     problems: list[str] = []
-    for i in range(layers):
+    for i in range(original.layers):
         parts = {name: tensors.pop(name.replace("{i}", str(i)), None) for name in joined.parts}
         there = [part for part in parts.values() if part is not None]
         theirs = joined.theirs.replace("{i}", str(i))
@@ -118,7 +125,7 @@ def _join(tensors: dict[str, LazyTensor], joined: Joined, layers: int) -> list[s
             problems.append(f"{there[0].names[0]}: the other part of {theirs} is missing")
             continue
         try:
-            tensors[theirs] = joined.apply(there)
+            tensors[theirs] = joined.apply(there, original.heads)
         except (ValueError, IndexError) as error:
             problems.append(f"{there[0].names[0]}: does not fit the other part of {theirs}: {error}")
     return problems

@@ -9,8 +9,16 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
     QWEN2MOE,
     QWEN3MOE,
 )
-from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
+from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA4
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
+from edgegen_export.checkpoint.gguf.architectures.hybrids import (
+    FALCON_H1,
+    GRANITEHYBRID,
+    NEMOTRON_H,
+    QWEN3NEXT,
+    QWEN35,
+    QWEN35MOE,
+)
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     COMMAND_R,
@@ -46,14 +54,17 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "ernie4_5": ERNIE4_5,
     "exaone4": EXAONE4,
     "falcon": FALCON,
+    "falcon-h1": FALCON_H1,
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma4": GEMMA4,
     "glm4": GLM4,
     "gpt-oss": GPT_OSS,
     "gpt2": GPT2,
     "gptneox": GPTNEOX,
     "granite": GRANITE,
+    "granitehybrid": GRANITEHYBRID,
     "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
     "lfm2": LFM2,
@@ -61,6 +72,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "minicpm": MINICPM,
     "mistral3": MISTRAL3,
     "nemotron": NEMOTRON,
+    "nemotron_h": NEMOTRON_H,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmoe": OLMOE,
@@ -70,6 +82,9 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "qwen2moe": QWEN2MOE,
     "qwen3": QWEN3,
     "qwen3moe": QWEN3MOE,
+    "qwen3next": QWEN3NEXT,
+    "qwen35": QWEN35,
+    "qwen35moe": QWEN35MOE,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

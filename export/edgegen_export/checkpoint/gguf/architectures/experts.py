@@ -50,17 +50,22 @@ def _normalized(default: bool) -> Rule:
     return lambda read: {"norm_topk_prob": read.flag("expert_weights_norm", default)}
 
 
-def _shared_width(read: MetadataReader) -> Entries:
+def expert_rules(normalized: bool) -> tuple[Rule, ...]:
+    """Experts as Qwen has them; whether their weights sum to one where the file does not say."""
+    return _experts("num_experts", width="moe_intermediate_size"), _softmax, _normalized(normalized)
+
+
+def shared_width(read: MetadataReader) -> Entries:
     return {"shared_expert_intermediate_size": read.integer("expert_shared_feed_forward_length")}
 
 
-_QWEN_EXPERTS: Modules = {
+QWEN_EXPERTS: Modules = {
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_exps": Each("mlp.experts.{n}.gate_proj"),
     "ffn_up_exps": Each("mlp.experts.{n}.up_proj"),
     "ffn_down_exps": Each("mlp.experts.{n}.down_proj"),
 }
-_SHARED_EXPERT: Modules = {
+SHARED_EXPERT: Modules = {
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
@@ -70,32 +75,21 @@ QWEN2MOE = replace(
     QWEN2,
     model_type="qwen2_moe",
     hf_class="Qwen2MoeForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **_QWEN_EXPERTS, **_SHARED_EXPERT}, PREFIX),
-    rules=(
-        *QWEN2.rules,
-        _experts("num_experts", width="moe_intermediate_size"),
-        _softmax,
-        _normalized(False),
-        _shared_width,
-    ),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QWEN_EXPERTS, **SHARED_EXPERT}, PREFIX),
+    rules=(*QWEN2.rules, *expert_rules(False), shared_width),
 )
 QWEN3MOE = replace(
     QWEN3,
     model_type="qwen3_moe",
     hf_class="Qwen3MoeForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_QWEN_EXPERTS, **GATED_MLP}, PREFIX),
-    rules=(
-        *QWEN3.rules,
-        _experts("num_experts", width="moe_intermediate_size"),
-        _softmax,
-        _normalized(True),
-    ),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS, **GATED_MLP}, PREFIX),
+    rules=(*QWEN3.rules, *expert_rules(True)),
 )
 OLMOE = replace(
     LLAMA,
     model_type="olmoe",
     hf_class="OlmoeForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_QWEN_EXPERTS}, PREFIX),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS}, PREFIX),
     rules=(*QWEN2.rules, _experts("num_experts"), _softmax, _normalized(False)),
 )
 MIXTRAL = replace(

@@ -1,0 +1,307 @@
+"""Hybrids: layers with Mamba-2 mixers or gated delta nets, without keys, among layers of attention or in them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edgegen_export.checkpoint.gguf import config_rules as rule
+from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architectures.experts import (
+    GRANITEMOE,
+    QWEN2MOE,
+    QWEN_EXPERTS,
+    SHARED_EXPERT,
+    expert_rules,
+    shared_width,
+)
+from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    ATTENTION,
+    GATED_MLP,
+    LLAMA,
+    PREFIX,
+    TOP,
+)
+from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
+from edgegen_export.checkpoint.gguf.layouts import (
+    Flat,
+    NetHeads,
+    OnePlus,
+    Parameter,
+    PerKeyHead,
+    Rates,
+    TiledValues,
+    Unsqueezed,
+)
+from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
+
+
+def _mixer(module: str) -> Modules:
+    return {
+        "ssm_in": f"{module}.in_proj",
+        "ssm_conv1d": Unsqueezed(f"{module}.conv1d", axis=1),
+        "ssm_dt": Parameter(f"{module}.dt"),
+        "ssm_a": Rates(f"{module}.A_log"),
+        "ssm_d": Flat(f"{module}.D"),
+        "ssm_norm": Flat(f"{module}.norm"),
+        "ssm_out": f"{module}.out_proj",
+    }
+
+
+def _sizes(names: Mapping[str, str], *, head: str, all_heads: str | None = None) -> Rule:
+    """The sizes of mixers: those of ``names``, the channels of a head, and the channels of all heads.
+
+    ``mamba_expand`` says them as a multiple of the model's width.
+    """
+
+    def rule(read: MetadataReader) -> Entries:
+        entries: Entries = {theirs: read.integer(f"ssm.{ours}") for ours, theirs in names.items()}
+        channels, heads = read.integer("ssm.inner_size"), read.integer("ssm.time_step_rank")
+        if channels % heads:
+            read.problem("ssm.inner_size", f"{channels} channels cannot be shared by {heads} heads")
+        entries[head] = max(1, channels // heads)
+        unit = read.hidden_size if all_heads == "mamba_expand" else 1
+        if channels % unit:
+            read.problem("ssm.inner_size", f"{channels} is not a multiple of embedding_length = {unit}")
+        return entries | ({all_heads: channels // unit} if all_heads else {})
+
+    return rule
+
+
+_MAMBA = {
+    "conv_kernel": "mamba_d_conv",
+    "state_size": "mamba_d_state",
+    "group_count": "mamba_n_groups",
+    "time_step_rank": "mamba_n_heads",
+}
+
+
+def _granite4(read: MetadataReader) -> Entries:
+    """Granite 4-H; and Bamba, which rotates, and has neither multipliers nor experts."""
+    rotates = read.flag("rope.scaling.finetuned", True)
+    inner = read.integer("feed_forward_length")
+    experts = read.integer("expert_count", 0, least=0)
+    used = read.integer("expert_used_count", 0, least=0)
+    kinds = ["attention" if attends else "mamba" for attends in read.layers_with_attention()]
+    rope = rule.partial_rotary("partial_rotary_factor")(read) if rotates else {}
+    read.ignore("rope.freq_base", "rope.dimension_count")
+    return {
+        "layer_types": kinds,
+        "position_embedding_type": "rope" if rotates else "nope",
+        "num_local_experts": experts,
+        **({"num_experts_per_tok": used} if experts else {}),
+        "intermediate_size": inner,
+        "shared_intermediate_size": read.integer("expert_shared_feed_forward_length", inner),
+        "attention_multiplier": read.real("attention.scale", read.heads.size**-0.5),
+        "embedding_multiplier": read.real("embedding_scale", 1.0),
+        "residual_multiplier": read.real("residual_scale", 1.0),
+        "logits_scaling": read.real("logit_scale", 1.0),
+        **rope,
+    }
+
+
+_WITHOUT_MLP = {ours: theirs for ours, theirs in SIZES.items() if ours != "feed_forward_length"}
+GRANITEHYBRID = replace(
+    GRANITEMOE,
+    model_type="granitemoehybrid",
+    hf_class="GraniteMoeHybridForCausalLM",
+    integers=_WITHOUT_MLP,
+    reals={RMS_NORM_EPS: "rms_norm_eps"},
+    modules={
+        **GRANITEMOE.modules,
+        **modules(
+            {},
+            {
+                "ffn_gate": "shared_mlp.gate",
+                "ffn_up": "shared_mlp.up",
+                "ffn_down": "shared_mlp.output_linear",
+                **_mixer("mamba"),
+            },
+            PREFIX,
+        ),
+    },
+    rules=(
+        _granite4,
+        rule.grouped_heads,
+        rule.head_dim_if_own,
+        _sizes(_MAMBA, head="mamba_d_head", all_heads="mamba_expand"),
+    ),
+)
+
+
+def _falcon_h1(read: MetadataReader) -> Entries:
+    """Multipliers are in the tensors; where mixers have a norm, it comes after the gate."""
+    return {"mamba_rms_norm": read.has("blk.{i}.ssm_norm.weight"), "mamba_norm_before_gate": False}
+
+
+FALCON_H1 = replace(
+    LLAMA,
+    model_type="falcon_h1",
+    hf_class="FalconH1ForCausalLM",
+    modules=modules(
+        {**TOP, "output_norm": "model.final_layernorm"},
+        {
+            "attn_norm": "input_layernorm",
+            **ATTENTION,
+            **_mixer("mamba"),
+            "ffn_norm": "pre_ff_layernorm",
+            "ffn_gate": "feed_forward.gate_proj",
+            "ffn_up": "feed_forward.up_proj",
+            "ffn_down": "feed_forward.down_proj",
+        },
+        PREFIX,
+    ),
+    rules=(
+        rule.grouped_heads,
+        rule.head_dim,
+        rule.full_rotary,
+        _falcon_h1,
+        _sizes(_MAMBA, head="mamba_d_head", all_heads="mamba_d_ssm"),
+    ),
+)
+
+
+def _nemotron_h(read: MetadataReader) -> Entries:
+    attends, has_mlp = read.layers_with_attention(), read.layers_with("feed_forward_length")
+    kinds = ["attention" if keys else "mlp" if mlp else "mamba" for keys, mlp in zip(attends, has_mlp, strict=True)]
+    read.ignore("rope.freq_base", "rope.dimension_count")  # its attention has no positions
+    return {"layers_block_type": kinds, "intermediate_size": read.integer("feed_forward_length", 1)}
+
+
+_BACKBONE = "backbone.layers.{i}."
+NEMOTRON_H = GgufArchitecture(
+    model_type="nemotron_h",
+    hf_class="NemotronHForCausalLM",
+    integers=_WITHOUT_MLP,
+    reals={RMS_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(
+        {"token_embd": "backbone.embeddings", "output_norm": "backbone.norm_f", "output": "lm_head"},
+        {
+            "attn_norm": "norm",
+            **{f"attn_{x}": f"mixer.{x}_proj" for x in "qkv"},
+            "attn_output": "mixer.o_proj",
+            **_mixer("mixer"),
+            "ffn_up": "mixer.up_proj",
+            "ffn_down": "mixer.down_proj",
+        },
+        _BACKBONE,
+    ),
+    rules=(
+        _nemotron_h,
+        rule.grouped_heads,
+        rule.head_dim,
+        _sizes(
+            {
+                "conv_kernel": "conv_kernel",
+                "state_size": "ssm_state_size",
+                "group_count": "n_groups",
+                "time_step_rank": "mamba_num_heads",
+            },
+            head="mamba_head_dim",
+        ),
+    ),
+)
+
+
+def _delta_nets(read: MetadataReader) -> Entries:
+    """Gated delta nets, and attention in the last of every few layers."""
+    keys, values = read.integer("ssm.group_count"), read.integer("ssm.time_step_rank")
+    key_size, channels = read.integer("ssm.state_size"), read.integer("ssm.inner_size")
+    if channels % values or values % keys:
+        read.problem("ssm.time_step_rank", f"{values} does not share {channels} channels, or {keys} heads of keys")
+    else:
+        read.net = NetHeads(keys, values, key_size, channels // values)
+    drafts = read.integer("nextn_predict_layers", 0, least=0)
+    layers, interval = max(1, read.layers - drafts), read.integer("full_attention_interval", 4)
+    return {
+        "num_hidden_layers": layers,
+        "layer_types": ["linear_attention" if (i + 1) % interval else "full_attention" for i in range(layers)],
+        "linear_conv_kernel_dim": read.integer("ssm.conv_kernel"),
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": values,
+        "linear_key_head_dim": key_size,
+        "linear_value_head_dim": max(1, channels // values),
+    }
+
+
+_NET = "linear_attn"
+_NET_LAYER: Modules = {
+    "attn_norm": OnePlus("input_layernorm"),
+    "post_attention_norm": OnePlus("post_attention_layernorm"),
+    **ATTENTION,
+    "attn_q_norm": OnePlus("self_attn.q_norm"),
+    "attn_k_norm": OnePlus("self_attn.k_norm"),
+    "ssm_norm": f"{_NET}.norm",
+}
+_NET_TOP: Modules = {**TOP, "output_norm": OnePlus("model.norm")}
+_NET_RULES = (rule.grouped_heads, rule.head_dim, rule.partial_rotary("partial_rotary_factor"), _delta_nets)
+QWEN3NEXT = replace(
+    QWEN2MOE,
+    model_type="qwen3_next",
+    hf_class="Qwen3NextForCausalLM",
+    modules=modules(
+        _NET_TOP,
+        {
+            **_NET_LAYER,
+            **QWEN_EXPERTS,
+            **SHARED_EXPERT,
+            "attn_qkv": f"{_NET}.in_proj_qkv",
+            "attn_gate": f"{_NET}.in_proj_z",
+            "ssm_ba": f"{_NET}.in_proj_ba",
+            "ssm_conv1d": Unsqueezed(f"{_NET}.conv1d", axis=1),
+            "ssm_dt": Parameter(f"{_NET}.dt"),
+            "ssm_a": Rates(f"{_NET}.A_log"),
+            "ssm_out": f"{_NET}.out_proj",
+        },
+        PREFIX,
+    ),
+    joined=(
+        PerKeyHead(
+            (f"{PREFIX}{_NET}.in_proj_qkv.weight", f"{PREFIX}{_NET}.in_proj_z.weight"),
+            f"{PREFIX}{_NET}.in_proj_qkvz.weight",
+        ),
+    ),
+    rules=(*_NET_RULES, *expert_rules(True), shared_width),
+)
+
+
+def _sections(read: MetadataReader) -> Entries:
+    """Positions of pictures, which texts do not have, in shares of a head."""
+    read.ignore("rope.dimension_sections")
+    return {}
+
+
+def _no_width(read: MetadataReader) -> Entries:
+    """That of an MLP, of which there is none."""
+    read.ignore("feed_forward_length")
+    return {}
+
+
+QWEN35 = replace(
+    LLAMA,
+    model_type="qwen3_5_text",
+    hf_class="Qwen3_5ForCausalLM",
+    modules=modules(
+        _NET_TOP,
+        {
+            **_NET_LAYER,
+            **GATED_MLP,
+            "attn_qkv": TiledValues(f"{_NET}.in_proj_qkv"),
+            "attn_gate": TiledValues(f"{_NET}.in_proj_z"),
+            "ssm_alpha": TiledValues(f"{_NET}.in_proj_a", size=1),
+            "ssm_beta": TiledValues(f"{_NET}.in_proj_b", size=1),
+            "ssm_conv1d": TiledValues(f"{_NET}.conv1d", axis=1),
+            "ssm_dt": TiledValues(f"{_NET}.dt", size=1, parameter=True),
+            "ssm_a": Rates(f"{_NET}.A_log", tiled=True),
+            "ssm_out": TiledValues(f"{_NET}.out_proj", columns=True),
+        },
+        PREFIX,
+    ),
+    rules=(*_NET_RULES, _sections),
+)
+QWEN35MOE = replace(
+    QWEN35,
+    model_type="qwen3_5_moe_text",
+    hf_class="Qwen3_5MoeForCausalLM",
+    integers=_WITHOUT_MLP,
+    modules={**QWEN35.modules, **modules({}, {**QWEN_EXPERTS, **SHARED_EXPERT}, PREFIX)},
+    rules=(*QWEN35.rules, *expert_rules(True), shared_width, _no_width),
+)

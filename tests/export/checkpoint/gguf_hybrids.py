@@ -1,0 +1,73 @@
+"""How checkpoints of families with fixed states, and of Gemma 4, become GGUF files."""
+
+from dataclasses import dataclass
+
+from tests.export.checkpoint import gguf_steps_of_hybrids as steps
+from tests.export.checkpoint.gguf_steps import (
+    Describe,
+    Rearrange,
+    experts,
+    flat_gate,
+    granite,
+    kv_heads,
+    merged,
+    rope,
+    sizes,
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """How checkpoints of a family become GGUF files; ``left``: variants that llama.cpp's format cannot say."""
+
+    arch: str
+    describe: tuple[Describe, ...]
+    rearrange: tuple[Rearrange, ...]
+    left: tuple[str, ...] = ()
+
+
+FAMILIES_OF_FILES = {
+    "granitemoehybrid": Family(
+        "granitehybrid",
+        (sizes, rope, granite, steps.granitehybrid),
+        (*steps.PERMUTED_HYBRID, steps.split_mlps),
+        ("attention everywhere", "rotation", "theta", "linear scaling"),
+    ),
+    "bamba": Family("granitehybrid", (sizes, rope, steps.bamba), steps.PERMUTED_HYBRID, ("attention everywhere",)),
+    "falcon_h1": Family(
+        "falcon-h1",
+        (sizes, kv_heads, rope, steps.falcon_h1),
+        (*steps.HYBRID, steps.multiplied),
+        ("norm before the gate", "groups", "epsilon", "tied", "linear scaling", "biases"),
+    ),
+    "nemotron_h": Family(
+        "nemotron_h",
+        (sizes, steps.nemotron_h),
+        (steps.mamba2(lambda config: config.n_groups), steps.of_backbone),
+        ("silu", "relu"),
+    ),
+    "qwen3_next": Family(
+        "qwen3next",
+        (sizes, kv_heads, rope, experts, steps.delta_nets),
+        (merged, flat_gate, steps.one_plus_but_of_nets, steps.ungrouped_by_key),
+        ("attention first", "weights that do not add up", "experts in one layer", "no experts in any layer"),
+    ),
+    "qwen3_5_text": Family(
+        "qwen35",
+        (sizes, kv_heads, steps.delta_nets, steps.qwen3_5),
+        (steps.one_plus_but_of_nets, steps.tiled_values),
+        ("attention first",),
+    ),
+    "qwen3_5_moe_text": Family(
+        "qwen35moe",
+        (sizes, kv_heads, experts, steps.delta_nets, steps.qwen3_5),
+        (merged, flat_gate, steps.one_plus_but_of_nets, steps.tiled_values),
+        ("attention first",),
+    ),
+    "gemma4_text": Family(
+        "gemma4",
+        (sizes, steps.gemma4),
+        (steps.proportional,),
+        ("slower rotation", "plain rotation", "gelu", "attention bias", "E2B, wide table", "last layer with a window"),
+    ),
+}

@@ -1,0 +1,273 @@
+"""What llama.cpp's converter says of families with fixed states and of Gemma 4, and how it rearranges their tensors."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gguf import GGUFWriter
+from numpy.typing import NDArray
+
+from tests.export.checkpoint.gguf_steps import Arrays, permuted, split
+
+
+def _layers(config: Any, kinds: Sequence[str], value: int) -> list[int]:
+    return [value if kind in ("attention", "full_attention") else 0 for kind in kinds]
+
+
+def _recurrent(writer: GGUFWriter, kernel: int, state: int, groups: int, inner: int, heads: int) -> None:
+    writer.add_ssm_conv_kernel(kernel)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_group_count(groups)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_time_step_rank(heads)
+
+
+# Mamba-2.
+
+
+def mamba2(groups: Callable[[Any], int]) -> Callable[[Any, Arrays], Arrays]:
+    """Rates as they are, numbers of heads as columns, kernels without the axis of one channel, norms by group."""
+
+    def step(config: Any, arrays: Arrays) -> Arrays:
+        result: Arrays = {}
+        for key, array in arrays.items():
+            if key.endswith(".A_log"):
+                result[key] = -np.exp(array)[:, None]
+            elif key.endswith(".D"):
+                result[key] = array[:, None]
+            elif key.endswith("conv1d.weight"):
+                result[key] = array[:, 0]
+            elif key.endswith((".mamba.norm.weight", ".mixer.norm.weight")):
+                result[key] = array.reshape(groups(config), -1)
+            elif key.endswith(".dt_bias"):
+                result[key.replace("dt_bias", "dt_proj.bias")] = array
+            else:
+                result[key] = array
+        return result
+
+    return step
+
+
+def granitehybrid(writer: GGUFWriter, config: Any) -> None:
+    inner = config.mamba_expand * config.hidden_size
+    kernel, state, groups = config.mamba_d_conv, config.mamba_d_state, config.mamba_n_groups
+    _recurrent(writer, kernel, state, groups, inner, config.mamba_n_heads)
+    writer.add_head_count_kv(_layers(config, config.layer_types, config.num_key_value_heads))
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_rope_scaling_finetuned(False)
+    writer.add_expert_count(config.num_local_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+
+
+def split_mlps(config: Any, arrays: Arrays) -> Arrays:
+    """Gates and what they are multiplied by apart; beside experts the shared MLP is one of them."""
+    if config.num_local_experts:
+        return split(config, arrays)
+    result: Arrays = {}
+    for key, array in arrays.items():
+        layer = key.split(".")[2] if ".layers." in key else ""
+        if ".shared_mlp.input_linear." in key:
+            gate, up = np.split(array, 2)
+            result |= {f"blk.{layer}.ffn_gate.weight": gate, f"blk.{layer}.ffn_up.weight": up}
+        else:
+            result[f"blk.{layer}.ffn_down.weight" if ".shared_mlp." in key else key] = array
+    return result
+
+
+def bamba(writer: GGUFWriter, config: Any) -> None:
+    inner = config.mamba_expand * config.hidden_size
+    kernel, state, groups = config.mamba_d_conv, config.mamba_d_state, config.mamba_n_groups
+    _recurrent(writer, kernel, state, groups, inner, config.mamba_n_heads)
+    kinds = ["attention" if i in config.attn_layer_indices else "mamba" for i in range(config.num_hidden_layers)]
+    writer.add_head_count_kv(_layers(config, kinds, config.num_key_value_heads))
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads // 2)
+    writer.add_rope_scaling_finetuned(True)
+
+
+def falcon_h1(writer: GGUFWriter, config: Any) -> None:
+    kernel, state, groups = config.mamba_d_conv, config.mamba_d_state, config.mamba_n_groups
+    inner = config.mamba_d_ssm or config.mamba_expand * config.hidden_size
+    _recurrent(writer, kernel, state, groups, inner, config.mamba_n_heads)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+
+
+def multiplied(config: Any, arrays: Arrays) -> Arrays:
+    """Falcon-H1's multipliers are in its tensors."""
+    mlp, ssm = config.mlp_multipliers or (1.0, 1.0), config.ssm_multipliers or (1.0,) * 5
+    factors = {
+        ".down_proj.": mlp[1],
+        ".gate_proj.": mlp[0],
+        ".k_proj.": config.key_multiplier * config.attention_in_multiplier,
+        ".q_proj.": config.attention_in_multiplier,
+        ".v_proj.": config.attention_in_multiplier,
+        ".o_proj.": config.attention_out_multiplier,
+        ".out_proj.": config.ssm_out_multiplier,
+        "lm_head.": config.lm_head_multiplier,
+        ".embed_tokens.": config.embedding_multiplier,
+    }
+    result = dict(arrays)
+    for key, array in arrays.items():
+        for part, factor in factors.items():
+            if part in key:
+                result[key] = array * np.float32(factor)
+        if ".in_proj." in key:
+            inner = config.mamba_d_ssm or config.mamba_expand * config.hidden_size
+            states = config.mamba_n_groups * config.mamba_d_state
+            sizes = (inner, inner, states, states, config.mamba_n_heads)
+            rows = np.repeat(np.array(ssm, np.float32), sizes)
+            result[key] = array * np.float32(config.ssm_in_multiplier) * rows.reshape(-1, *[1] * (array.ndim - 1))
+    return result
+
+
+def nemotron_h(writer: GGUFWriter, config: Any) -> None:
+    inner = config.mamba_num_heads * config.mamba_head_dim
+    _recurrent(writer, config.conv_kernel, config.ssm_state_size, config.n_groups, inner, config.mamba_num_heads)
+    kinds = config.layers_block_type
+    writer.add_head_count_kv(_layers(config, kinds, config.num_key_value_heads))
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_rope_scaling_finetuned(False)
+    writer.add_feed_forward_length([config.intermediate_size if kind == "mlp" else 0 for kind in kinds])
+    writer.add_layer_norm_rms_eps(config.layer_norm_epsilon)
+
+
+def of_backbone(config: Any, arrays: Arrays) -> Arrays:
+    return {key.replace("model.", "backbone.", 1): array for key, array in arrays.items()}
+
+
+# Gated delta nets.
+
+
+def delta_nets(writer: GGUFWriter, config: Any) -> None:
+    inner = config.linear_num_value_heads * config.linear_value_head_dim
+    kernel, state, keys = config.linear_conv_kernel_dim, config.linear_key_head_dim, config.linear_num_key_heads
+    _recurrent(writer, kernel, state, keys, inner, config.linear_num_value_heads)
+    writer.add_full_attention_interval(4)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    fraction = rope.get("partial_rotary_factor") or config.partial_rotary_factor
+    writer.add_rope_dimension_count(int(config.head_dim * fraction))
+
+
+def qwen3_5(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_dimension_sections([11, 11, 10, 0])
+
+
+def one_plus_but_of_nets(config: Any, arrays: Arrays) -> Arrays:
+    """Norms as they multiply, and what gated delta nets have as llama.cpp wants it."""
+    result: Arrays = {}
+    for key, array in arrays.items():
+        if key.endswith(".A_log"):
+            result[key] = -np.exp(array)
+        elif key.endswith(".dt_bias"):
+            result[key.replace("dt_bias", "dt_proj.bias")] = array
+        elif "conv1d" in key:
+            result[key] = array[:, 0]
+        elif key.endswith("norm.weight") and not key.endswith("linear_attn.norm.weight"):
+            result[key] = array + 1
+        else:
+            result[key] = array
+    return result
+
+
+def ungrouped_by_key(config: Any, arrays: Arrays) -> Arrays:
+    """Queries, keys and values of all heads, one kind after the other, and the gates apart."""
+    result: Arrays = {}
+    shares = config.linear_num_value_heads // config.linear_num_key_heads
+    ends = np.cumsum([config.linear_key_head_dim] * 2 + [shares * config.linear_value_head_dim])
+    for key, array in arrays.items():
+        if ".in_proj_qkvz." not in key:
+            result[key] = array
+            continue
+        heads = array.reshape(config.linear_num_key_heads, -1, array.shape[-1])
+        parts = [part.reshape(-1, array.shape[-1]) for part in np.split(heads, ends, axis=1)]
+        layer = key.split(".")[2]
+        result[f"blk.{layer}.attn_qkv.weight"] = np.concatenate(parts[:3])
+        result[f"blk.{layer}.attn_gate.weight"] = parts[3]
+    return result
+
+
+def tiled_values(config: Any, arrays: Arrays) -> Arrays:
+    """Heads of values: the first of every key, then the second of every key."""
+    keys, values = config.linear_num_key_heads, config.linear_num_value_heads
+    key_rows, size = 2 * keys * config.linear_key_head_dim, config.linear_value_head_dim
+
+    def tiled(rows: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+        heads = rows.reshape(keys, values // keys, width, *rows.shape[1:])
+        return heads.swapaxes(0, 1).reshape(rows.shape)
+
+    result = dict(arrays)
+    for key, array in arrays.items():
+        if ".linear_attn." not in key or keys == values:
+            continue
+        if ".in_proj_qkv." in key or ".conv1d." in key:
+            result[key] = np.concatenate([array[:key_rows], tiled(array[key_rows:], size)])
+        elif ".in_proj_z." in key:
+            result[key] = tiled(array, size)
+        elif ".in_proj_a." in key or ".in_proj_b." in key or key.endswith((".A_log", ".dt_proj.bias")):
+            result[key] = tiled(array, 1)
+        elif ".out_proj." in key:
+            result[key] = np.ascontiguousarray(tiled(np.ascontiguousarray(array.T), size).T)
+    return result
+
+
+def with_drafts(writer: GGUFWriter, config: Any) -> None:
+    """A layer that proposes further tokens, counted among the others."""
+    writer.add_block_count(config.num_hidden_layers + 1)
+    writer.add_nextn_predict_layers(1)
+
+
+def a_draft_layer(config: Any, arrays: Arrays) -> Arrays:
+    last = config.num_hidden_layers
+    return {**arrays, f"blk.{last}.nextn.eh_proj.weight": np.ones((4, 4), np.float32)}
+
+
+# Gemma 4.
+
+
+def gemma4(writer: GGUFWriter, config: Any) -> None:
+    slides = [kind == "sliding_attention" for kind in config.layer_types]
+    own, whole = config.num_key_value_heads, config.num_global_key_value_heads
+    if whole is None or not config.attention_k_eq_v:
+        writer.add_head_count_kv(own)
+    else:
+        writer.add_head_count_kv([own if it else whole for it in slides])
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern(slides)
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input or 0)
+    if config.final_logit_softcapping:
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    size = config.global_head_dim
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_key_length_swa(config.head_dim)
+    writer.add_value_length_swa(config.head_dim)
+    writer.add_rope_dimension_count(size)
+    writer.add_rope_dimension_count_swa(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    if config.use_double_wide_mlp:
+        first = config.num_hidden_layers - config.num_kv_shared_layers
+        width = config.intermediate_size
+        writer.add_feed_forward_length([width if i < first else 2 * width for i in range(config.num_hidden_layers)])
+
+
+def proportional(config: Any, arrays: Arrays) -> Arrays:
+    """Factors that leave a part of each head where it is, and the factor of every layer with a name's end."""
+    half = config.global_head_dim // 2
+    turning = int(half * config.rope_parameters["full_attention"]["partial_rotary_factor"])
+    factors = np.array([1.0] * turning + [1e30] * (half - turning), np.float32)
+    named = {f"{key}.weight" if key.endswith("layer_scalar") else key: array for key, array in arrays.items()}
+    return {**named, "rope_freqs.weight": factors}
+
+
+HYBRID = (mamba2(lambda config: config.mamba_n_groups),)
+PERMUTED_HYBRID = (permuted, *HYBRID)

@@ -1,0 +1,188 @@
+"""GGUF files of families with fixed states, and of Gemma 4: the same model as the checkpoint they were written from."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from edgegen.errors import CheckpointError
+from edgegen_export.architecture.architecture import find_architecture
+from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.families import FAMILIES
+from tests.export.bundles import decoded, export_to, random_ids, runner_of
+from tests.export.checkpoint import gguf_steps_of_hybrids as steps
+from tests.export.checkpoint.gguf_case import Case as GgufCase
+from tests.export.checkpoint.gguf_hybrids import FAMILIES_OF_FILES, Family
+from tests.export.checkpoint.gguf_models import write_gguf
+from tests.export.checkpoint.gguf_steps import Arrays, Describe, Rearrange
+from tests.families.cases import CASES, Case
+from tests.families.harness import checkpoint_of
+from tests.second_oracle import config_json
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
+
+
+def _is_said(case: Case) -> bool:
+    family = FAMILIES_OF_FILES.get(case.family)
+    return family is not None and not case.refused and not any(name in case.name for name in family.left)
+
+
+SAID = [case for case in CASES if _is_said(case)]
+
+
+class Stored:
+    """A checkpoint as the writer of GGUF files wants a model."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        whole = config_json(case.family, case.config, use_diff=False, version=case.oracles[0])
+        self.config = SimpleNamespace(**{"bos_token_id": 1, "eos_token_id": 2, **_given({**case.config, **whole})})
+        self.arrays: Arrays = cast(Any, safetensors.numpy).load_file(folder / "model.safetensors")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: SimpleNamespace(numpy=lambda array=array: array) for name, array in self.arrays.items()}
+
+
+def _given(config: dict[str, Any]) -> dict[str, Any]:
+    rope: dict[str, Any] = config.get("rope_parameters") or {}
+    theta = {"rope_theta": rope["rope_theta"]} if "rope_theta" in rope else {}
+    ids = {key: value for key, value in config.items() if key.endswith("_token_id") and value is None}
+    counted = {"num_hidden_layers": len(config.get("layers_block_type") or ())}
+    return {key: value for key, value in {**counted, **theta, **config}.items() if key not in ids}
+
+
+def written(case: Case, folder: Path, more: Family | None = None) -> Path:
+    family = more or FAMILIES_OF_FILES[case.family]
+    shape = GgufCase(family.arch, "", "", {}, family.describe, family.rearrange)
+    return write_gguf(folder / "model.gguf", shape, Stored(case, checkpoint_of(case, folder / "checkpoint")))
+
+
+@pytest.mark.parametrize("case", SAID, ids=str)
+def test_it_is_the_model_that_was_written(case: Case, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(written(case, tmp_path)))
+    of_file = export_to(tmp_path / "model.gguf", tmp_path / "of_file")
+    of_folder = export_to(tmp_path / "checkpoint", tmp_path / "of_folder")
+    ids = random_ids(of_folder, 12)
+    found, expected = (
+        decoded(runner, runner.new_cache(), ids) for runner in (runner_of(of_file), runner_of(of_folder))
+    )
+    assert np.abs(expected).max() > 0.01
+    np.testing.assert_allclose(found, expected, atol=1e-4)  # of logarithms of exponentials
+    if case.family in ("falcon_h1", "bamba"):
+        return  # multipliers are in the tensors; Bamba is a Granite without them
+    original = Checkpoint.open(str(tmp_path / "checkpoint"))
+    theirs, ours = (find_architecture(it.config, FAMILIES).read_config(it.config) for it in (original, checkpoint))
+    assert ours == theirs
+    for name, tensor in checkpoint.tensors.items():
+        stored = name.replace("backbone.", "model.", 1) if name not in original.tensors else name
+        np.testing.assert_allclose(tensor.read(), original.tensors[stored].read(), rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def _case(family: str) -> Case:
+    return next(case for case in CASES if case.family == family and case.name == "base")
+
+
+def _changed(family: str, *describe: Describe, rearrange: tuple[Rearrange, ...] = ()) -> Family:
+    usual = FAMILIES_OF_FILES[family]
+    return Family(usual.arch, (*usual.describe, *describe), (*usual.rearrange, *rearrange))
+
+
+def test_layers_that_propose_further_tokens_are_left(tmp_path: Path) -> None:
+    family = _changed("qwen3_5_text", steps.with_drafts, rearrange=(steps.a_draft_layer,))
+    checkpoint = Checkpoint.open(str(written(_case("qwen3_5_text"), tmp_path, family)))
+    assert checkpoint.config["num_hidden_layers"] == len(checkpoint.config["layer_types"]) == 4
+    original = Checkpoint.open(str(tmp_path / "checkpoint"))
+    assert set(checkpoint.tensors) == set(original.tensors)
+
+
+def _says(**values: Any) -> Describe:
+    """Metadata under the writer's methods of these names, instead of what was said before."""
+
+    def describe(writer: Any, config: Any) -> None:
+        for name, value in values.items():
+            getattr(writer, f"add_{name}")(value)
+
+    return describe
+
+
+def _without(part: str) -> Rearrange:
+    return lambda config, arrays: {key: array for key, array in arrays.items() if part not in key}
+
+
+def _with(name: str, array: Any) -> Rearrange:
+    return lambda config, arrays: {**arrays, name: np.array(array, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("family", "changed", "said"),
+    [
+        (
+            "granitemoehybrid",
+            _changed("granitemoehybrid", _says(head_count_kv=[0, 2])),
+            r"granitehybrid.attention.head_count_kv: 3 numbers expected, found 2",
+        ),
+        (
+            "granitemoehybrid",
+            _changed("granitemoehybrid", _says(ssm_inner_size=100, ssm_time_step_rank=7)),
+            r"ssm.inner_size: 100 channels cannot be shared by 7 heads.*\n.*100 is not a multiple of embedding_length",
+        ),
+        (
+            "nemotron_h",
+            _changed("nemotron_h", _says(feed_forward_length=[0, 96, 0, 48, 0])),
+            r"nemotron_h.feed_forward_length: differs from layer to layer",
+        ),
+        (
+            "nemotron_h",
+            _changed("nemotron_h", _says(expert_count=4)),
+            r"nemotron_h.expert_count = 4: experts are not known of this architecture",
+        ),
+        (
+            "qwen3_next",
+            _changed("qwen3_next", _says(ssm_time_step_rank=3)),
+            r"ssm.time_step_rank: 3 does not share 64 channels, or 2 heads of keys",
+        ),
+        (
+            "qwen3_next",
+            _changed("qwen3_next", _says(ssm_state_size=8)),
+            r"blk.0.attn_qkv.weight: does not fit the other part of .*in_proj_qkvz.weight: 96 and 64 rows",
+        ),
+        (
+            "qwen3_next",
+            _changed("qwen3_next", rearrange=(_without("blk.1.attn_gate"),)),
+            r"blk.1.attn_qkv.weight: the other part of model.layers.1.linear_attn.in_proj_qkvz.weight is missing",
+        ),
+        (
+            "qwen3_5_text",
+            _changed("qwen3_5_text", rearrange=(_with("model.layers.0.linear_attn.A_log", [-1.0]),)),
+            r"blk.0.ssm_a: shape \[1\] does not fit the metadata: 4 rows of values were expected",
+        ),
+        (
+            "gemma4_text",
+            _changed("gemma4_text", _says(head_count_kv=[2, 1, 1, 1])),
+            r"gemma4.attention.head_count_kv: one number for all layers of sliding_attention expected",
+        ),
+        (
+            "gemma4_text",
+            _changed("gemma4_text", _says(feed_forward_length=[96, 96, 96, 100])),
+            r"gemma4.feed_forward_length: one number expected, or twice as much where keys and values are shared",
+        ),
+        (
+            "gemma4_text",
+            _changed("gemma4_text", rearrange=(_with("rope_freqs.weight", [1.0, 2.0] * 8),)),
+            r"gemma4.rope_freqs.weight: 16 numbers expected, 1 for what rotates and 1e30 after it",
+        ),
+    ],
+)
+def test_files_that_contradict_themselves_are_refused(family: str, changed: Family, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=said):
+        Checkpoint.open(str(written(_case(family), tmp_path, changed)))
+
+
+def test_states_that_would_grow_are_refused(tmp_path: Path) -> None:
+    """Their rates must be negative: the logarithm of others is no number, and the tensor is named."""
+    family = _changed("granitemoehybrid", rearrange=(_with("model.layers.0.mamba.A_log", [[0.5]] * 4),))
+    path = written(_case("granitemoehybrid"), tmp_path, family)
+    with pytest.raises(CheckpointError, match=r"ssm_a"):
+        export_to(path, tmp_path / "bundle")
