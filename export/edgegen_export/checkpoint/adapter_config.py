@@ -45,6 +45,7 @@ _PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
 _PLAIN_NAME = re.compile(r"(?:[\w-]|\\?\.)*")
 """Of a regular expression that repeats nothing."""
 _MOST_PATTERNS = 10_000
+_LARGEST = 3e38  # of a float32, which whole numbers in JSON may exceed
 
 # These took a part of the base weights into A and B; on the original base that part would count twice.
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
@@ -233,8 +234,8 @@ class _Reader:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _is_rank(value: object) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value < _LARGEST

@@ -57,8 +57,10 @@ def granitehybrid(writer: GGUFWriter, config: Any) -> None:
     writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_rope_scaling_finetuned(False)
+    if not config.num_local_experts:
+        writer.add_feed_forward_length(config.shared_intermediate_size)
     writer.add_expert_count(config.num_local_experts)
-    writer.add_expert_used_count(config.num_experts_per_tok)
+    writer.add_expert_used_count(config.num_experts_per_tok if config.num_local_experts else 0)
 
 
 def split_mlps(config: Any, arrays: Arrays) -> Arrays:

@@ -124,6 +124,8 @@ def test_a_config_of_no_method_is_refused() -> None:
         ("r", True, "a positive whole number"),
         ("lora_alpha", "16", "a number expected, found '16'"),
         ("lora_alpha", math.inf, "a number expected"),
+        ("lora_alpha", -(10**400), "a number expected"),
+        ("r", 10**400, "a positive whole number expected"),
         ("use_rslora", "yes", "true or false expected"),
         ("rank_pattern", {"q_proj": -1}, "names and numbers"),
         ("rank_pattern", ["q_proj"], "names and numbers"),
