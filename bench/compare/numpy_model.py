@@ -1,4 +1,4 @@
-"""GPT-2, Llama and LFM2 in float32 NumPy: the expected logits that every runtime is checked against."""
+"""GPT-2, Llama, LFM2 and Qwen3.5 in float32 NumPy: the expected logits that every runtime is checked against."""
 
 from abc import ABC, abstractmethod
 from math import pi, sqrt
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from bench.compare.checkpoints import Shape
-from bench.compare.shapes import Lfm2Shape, LlamaShape, read_shape
+from bench.compare.shapes import Lfm2Shape, LlamaShape, Qwen35Shape, read_shape
 
 Array = NDArray[np.float32]
-S = TypeVar("S", LlamaShape, Lfm2Shape)
+S = TypeVar("S", LlamaShape, Lfm2Shape, Qwen35Shape)
 
 
 class NumpyModel(ABC):
@@ -32,6 +32,8 @@ class NumpyModel(ABC):
                 return Llama(folder, shape)
             case Lfm2Shape():
                 return Lfm2(folder, shape)
+            case Qwen35Shape():
+                return Qwen35(folder, shape)
 
     @abstractmethod
     def logits(self, ids: NDArray[np.int64]) -> Array:
@@ -77,18 +79,19 @@ class RotaryModel(NumpyModel, Generic[S]):
         return self._linear(x, name).reshape(len(x), -1, self._shape.head_dim).swapaxes(0, 1)
 
     def _rotate(self, x: Array) -> Array:
-        half = self._shape.head_dim // 2
+        half = self._shape.rotated // 2
         frequencies = [self._shape.rope_theta ** (-i / half) for i in range(half)]
         angles = np.array([[position * frequency for frequency in frequencies] for position in range(x.shape[1])])
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)  # [t, half]
-        a, b = x[..., :half], x[..., half:]
-        return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1, dtype=np.float32)
+        a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1, dtype=np.float32)
 
-    def _attended(self, q: Array, k: Array, v: Array, output: str) -> Array:
+    def _attended(self, q: Array, k: Array, v: Array, output: str, gate: Array | None = None) -> Array:
         """Attention of rotated q and k over v, each [heads, t, head_dim], through the matrix `output`."""
         group = self._shape.heads // self._shape.kv_heads
         rotated = self._rotate(q), self._rotate(k).repeat(group, 0)
-        return self._linear(_attend(*rotated, v.repeat(group, 0)), output)
+        attended = _attend(*rotated, v.repeat(group, 0))
+        return self._linear(attended if gate is None else attended * gate, output)
 
     def _mlp(self, x: Array, gate: str, up: str, down: str) -> Array:
         return self._linear(_silu(self._linear(x, gate)) * self._linear(x, up), down)
@@ -140,6 +143,63 @@ class Lfm2(RotaryModel[Lfm2Shape]):
         padded = np.pad(before * inputs, ((kernel.shape[1] - 1, 0), (0, 0)))
         taps = (padded[n : n + len(x)] * kernel[:, n] for n in range(kernel.shape[1]))
         return self._linear(after * sum(taps, np.zeros_like(x)), f"{layer}.conv.out_proj")
+
+
+class Qwen35(RotaryModel[Qwen35Shape]):
+    """Qwen3.5: gated delta nets (Yang and others 2024, arXiv:2412.06464), and gated attention in every fourth layer."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["model.embed_tokens.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"model.layers.{i}"
+            normed = self._offset_norm(x, f"{layer}.input_layernorm")
+            x = x + (self._attention if self._shape.attends(i) else self._net)(normed, layer)
+            normed = self._offset_norm(x, f"{layer}.post_attention_layernorm")
+            x = x + self._mlp(normed, *(f"{layer}.mlp.{name}_proj" for name in ("gate", "up", "down")))
+        return self._tensors["model.embed_tokens.weight"] @ self._offset_norm(x[-1], "model.norm")
+
+    def _offset_norm(self, x: Array, name: str) -> Array:
+        """The factor is stored without its one."""
+        square = np.square(x).mean(-1, keepdims=True)
+        return x / np.sqrt(square + np.float32(self._shape.eps)) * (1 + self._tensors[f"{name}.weight"])
+
+    def _attention(self, x: Array, layer: str) -> Array:
+        size = self._shape.head_dim
+        both = self._linear(x, f"{layer}.self_attn.q_proj").reshape(len(x), -1, 2 * size)
+        q, gate = both[..., :size].swapaxes(0, 1), both[..., size:].reshape(len(x), -1)
+        k, v = (self._heads(x, f"{layer}.self_attn.{name}_proj") for name in "kv")
+        q, k = (self._offset_norm(heads, f"{layer}.self_attn.{name}_norm") for heads, name in ((q, "q"), (k, "k")))
+        return self._attended(q, k, v, f"{layer}.self_attn.o_proj", _sigmoid(gate))
+
+    def _net(self, x: Array, layer: str) -> Array:
+        t, heads, size, net = len(x), self._shape.net_heads, self._shape.net_size, f"{layer}.linear_attn"
+        inputs = self._linear(x, f"{net}.in_proj_qkv")
+        kernel = self._tensors[f"{net}.conv1d.weight"][:, 0]  # [channels, taps], the last is the newest
+        padded = np.pad(inputs, ((kernel.shape[1] - 1, 0), (0, 0)))
+        taps = (padded[n : n + t] * kernel[:, n] for n in range(kernel.shape[1]))
+        mixed = _silu(sum(taps, np.zeros_like(inputs)))
+        q, k, v = (part.reshape(t, heads, size) for part in np.split(mixed, 3, axis=-1))
+        q, k = _unit(q) / np.float32(sqrt(size)), _unit(k)
+        beta = _sigmoid(self._linear(x, f"{net}.in_proj_b"))  # [t, heads]
+        steps = np.logaddexp(0, self._linear(x, f"{net}.in_proj_a") + self._tensors[f"{net}.dt_bias"])
+        kept = np.exp(-np.exp(self._tensors[f"{net}.A_log"]) * steps)
+        state, outputs = np.zeros((heads, size, size), np.float32), np.empty((t, heads, size), np.float32)
+        for n in range(t):
+            state = state * kept[n, :, None, None]
+            missing = (v[n] - (k[n, :, None] @ state)[:, 0]) * beta[n, :, None]
+            state = state + k[n, :, :, None] * missing[:, None]
+            outputs[n] = (q[n, :, None] @ state)[:, 0]
+        gate = self._linear(x, f"{net}.in_proj_z").reshape(t, heads, size)
+        return self._linear((self._norm(outputs, f"{net}.norm") * _silu(gate)).reshape(t, -1), f"{net}.out_proj")
+
+
+def _unit(x: Array) -> Array:
+    """Of length 1."""
+    return x / np.sqrt(np.square(x).sum(-1, keepdims=True) + np.float32(1e-6))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
 def _attend(q: Array, k: Array, v: Array) -> Array:

@@ -45,6 +45,11 @@ class GroupedShape:
         return self.width // self.heads
 
     @property
+    def rotated(self) -> int:
+        """How much of a head turns with its position."""
+        return self.head_dim
+
+    @property
     def attention_weights(self) -> int:
         """Matrix weights of the attention of one layer."""
         return 2 * self.width * (self.heads + self.kv_heads) * self.head_dim
@@ -187,11 +192,116 @@ class Lfm2Shape(GroupedShape):
         }
 
 
-def read_shape(folder: Path) -> Shape | LlamaShape | Lfm2Shape:
+@dataclass(frozen=True)
+class Qwen35Shape(GroupedShape):
+    """The sizes of a Qwen3.5 with a tied head: gated delta nets, and gated attention in every fourth layer.
+
+    ``head_size``: of the attention. ``net_heads`` and ``net_size``: of queries, keys and values of a net alike.
+    """
+
+    head_size: int
+    net_heads: int
+    net_size: int
+    vocab: int = 248320
+    context: int = 32768
+    kernel: int = 4
+    rotating: float = 0.25
+    rope_theta: float = 10000000.0
+    eps: float = 1e-6
+    tokenizer_class: str = "Qwen2Tokenizer"
+
+    @classmethod
+    def read(cls, folder: Path) -> "Qwen35Shape":
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return cls(
+            *cls.sizes_in(config),
+            config["head_dim"],
+            config["linear_num_key_heads"],
+            config["linear_key_head_dim"],
+            config["vocab_size"],
+            config["max_position_embeddings"],
+            config["linear_conv_kernel_dim"],
+            config["rope_parameters"]["partial_rotary_factor"],
+            config["rope_parameters"]["rope_theta"],
+            config["rms_norm_eps"],
+        )
+
+    @property
+    def head_dim(self) -> int:
+        return self.head_size
+
+    @property
+    def rotated(self) -> int:
+        return int(self.head_size * self.rotating)
+
+    def attends(self, layer: int) -> bool:
+        return (layer + 1) % 4 == 0
+
+    @property
+    def weights_per_token(self) -> int:
+        """Matrix weights that one decode step has to read, the tied head included."""
+        inner = self.net_heads * self.net_size
+        net = self.width * (5 * inner + 2 * self.net_heads)
+        attention = self.attention_weights + self.width * self.heads * self.head_dim
+        layers = sum(attention if self.attends(i) else net for i in range(self.layers))
+        return layers + self.layers * self.mlp_weights + self.vocab * self.width
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes; matrices are [out, in]."""
+        w, queries, keys = self.width, self.heads * self.head_dim, self.kv_heads * self.head_dim
+        inner = self.net_heads * self.net_size
+        yield "model.embed_tokens.weight", (self.vocab, w)
+        for i in range(self.layers):
+            layer = f"model.layers.{i}"
+            for norm in ("input_layernorm", "post_attention_layernorm"):
+                yield f"{layer}.{norm}.weight", (w,)
+            if self.attends(i):
+                for name, dims in (("q", (2 * queries, w)), ("k", (keys, w)), ("v", (keys, w)), ("o", (w, queries))):
+                    yield f"{layer}.self_attn.{name}_proj.weight", dims
+                for name in "qk":
+                    yield f"{layer}.self_attn.{name}_norm.weight", (self.head_dim,)
+            else:
+                net = f"{layer}.linear_attn"
+                for name, rows in (("qkv", 3 * inner), ("z", inner), ("a", self.net_heads), ("b", self.net_heads)):
+                    yield f"{net}.in_proj_{name}.weight", (rows, w)
+                yield f"{net}.conv1d.weight", (3 * inner, 1, self.kernel)
+                yield f"{net}.A_log", (self.net_heads,)
+                yield f"{net}.dt_bias", (self.net_heads,)
+                yield f"{net}.norm.weight", (self.net_size,)
+                yield f"{net}.out_proj.weight", (w, inner)
+            for name, dims in (("gate", (self.inner, w)), ("up", (self.inner, w)), ("down", (w, self.inner))):
+                yield f"{layer}.mlp.{name}_proj.weight", dims
+        yield "model.norm.weight", (w,)
+
+    def config(self) -> dict[str, Any]:
+        rope = {"rope_type": "default", "rope_theta": self.rope_theta, "partial_rotary_factor": self.rotating}
+        kinds = ["full_attention" if self.attends(i) else "linear_attention" for i in range(self.layers)]
+        return {
+            "architectures": ["Qwen3_5ForCausalLM"],
+            "model_type": "qwen3_5_text",
+            "hidden_act": "silu",
+            "rms_norm_eps": self.eps,
+            "rope_parameters": rope,
+            **self.said_sizes(),
+            "head_dim": self.head_size,
+            "layer_types": kinds,
+            "linear_num_key_heads": self.net_heads,
+            "linear_num_value_heads": self.net_heads,
+            "linear_key_head_dim": self.net_size,
+            "linear_value_head_dim": self.net_size,
+            "linear_conv_kernel_dim": self.kernel,
+            "max_position_embeddings": self.context,
+            "tie_word_embeddings": True,
+        }
+
+
+def read_shape(folder: Path) -> Shape | LlamaShape | Lfm2Shape | Qwen35Shape:
     """The shape of the checkpoint in `folder`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config["model_type"] == "lfm2":
         return Lfm2Shape.read(folder)
+    if config["model_type"] == "qwen3_5_text":
+        return Qwen35Shape.read(folder)
     return Shape.read(folder) if config["model_type"] == "gpt2" else LlamaShape.read(folder)
 
 
@@ -209,6 +319,7 @@ SHAPES = {
     "Q": Named("Qwen2.5-0.5B", LlamaShape(24, 896, 14, 2, 4864, 151936, 32768, "qwen2", 1000000.0, 1e-6)),
     "L": Named("LFM2-350M", Lfm2Shape(16, 1024, 16, 8, 4608)),
     "L12": Named("LFM2.5-1.2B", Lfm2Shape(16, 2048, 32, 8, 8192)),
+    "Q35": Named("Qwen3.5-0.8B", Qwen35Shape(24, 1024, 8, 2, 3584, 256, 16, 128)),
 }
 
 DENSE = ("G", "S", "Q")

@@ -55,7 +55,7 @@ def write_gguf(checkpoint: Path, target: Path) -> None:
     for name, tensor in sorted(load_file(checkpoint / "model.safetensors").items()):
         if name.endswith(MASKS) or (tied and name == "lm_head.weight"):
             continue
-        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        stored = names.get_name(name.replace(".dt_bias", ".dt_proj.bias"), try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise SystemExit(f"{checkpoint}: no place in a GGUF file for the tensor {name}")
         values = layout.rearrange(name, tensor.astype(np.float32, copy=False), config)
@@ -140,6 +140,26 @@ def _lfm2(writer: GGUFWriter, config: Config) -> None:
     writer.add_shortconv_l_cache(config["conv_L_cache"])
 
 
+def _qwen3_5(writer: GGUFWriter, config: Config) -> None:
+    rope: Config = config["rope_parameters"]
+    _sizes(writer, {**config, **rope})
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_dimension_count(int(config["head_dim"] * rope["partial_rotary_factor"]))
+    writer.add_rope_dimension_sections([11, 11, 10, 0])  # of pictures; llama.cpp asks for them
+    heads, size = config["linear_num_value_heads"], config["linear_value_head_dim"]
+    if config["linear_num_key_heads"] != heads:
+        raise SystemExit("only gated delta nets with as many heads of keys as of values can be written")
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(heads)
+    writer.add_ssm_time_step_rank(heads)
+    writer.add_ssm_inner_size(heads * size)
+    writer.add_full_attention_interval(4)
+
+
 def _outputs_first(name: str, values: Floats, config: Config) -> Floats:
     """Its matrices are [in, out]."""
     matrix = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
@@ -169,6 +189,15 @@ def _taps_together(name: str, values: Floats, config: Config) -> Floats:
     return values[:, 0] if name.endswith("conv.conv.weight") else values
 
 
+def _as_computed(name: str, values: Floats, config: Config) -> Floats:
+    """Rates and norms as they multiply, kernels without the axis of their one channel."""
+    if name.endswith(".A_log"):
+        return -np.exp(values)
+    if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+        return values + 1
+    return values[:, 0] if name.endswith("conv1d.weight") else values
+
+
 def _as_it_is(name: str, values: Floats, config: Config) -> Floats:
     return values
 
@@ -179,6 +208,7 @@ LAYOUTS: dict[str, Layout] = {
     "llama": Layout(MODEL_ARCH.LLAMA, "default", _llama, _pairs_together),
     "qwen2": Layout(MODEL_ARCH.QWEN2, "qwen2", _llama, _as_it_is),
     "lfm2": Layout(MODEL_ARCH.LFM2, "lfm2", _lfm2, _taps_together),
+    "qwen3_5_text": Layout(MODEL_ARCH.QWEN35, "qwen2", _qwen3_5, _as_computed),
 }
 """By ``model_type``."""
 

@@ -10,18 +10,20 @@ import pytest
 
 from bench.compare.checkpoints import Shape, Sizes, write_checkpoint
 from bench.compare.numpy_model import NumpyModel
-from bench.compare.shapes import SHAPES, Lfm2Shape, LlamaShape, read_shape
+from bench.compare.shapes import SHAPES, Lfm2Shape, LlamaShape, Qwen35Shape, read_shape
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from tests.oracle import import_torch, import_transformers
+from tests.second_oracle import SECOND, open_oracle
 
 TINY = LlamaShape(layers=2, width=64, heads=4, kv_heads=2, inner=96, vocab=300, context=128)
-SMALL: dict[str, Shape | LlamaShape | Lfm2Shape] = {
+SMALL: dict[str, Shape | LlamaShape | Lfm2Shape | Qwen35Shape] = {
     "gpt2": Shape(layers=2, width=64, heads=4, vocab=300, context=128),
     "llama": TINY,
     "qwen2": replace(TINY, model_type="qwen2", rope_theta=1e6, eps=1e-6),
     "lfm2": Lfm2Shape(3, 64, 4, 2, 96, attending=(1,), vocab=300, context=128),
+    "qwen3_5": Qwen35Shape(4, 64, 4, 2, 96, 32, 4, 16, vocab=300, context=128),
 }
 IDS = np.random.default_rng(0).integers(0, 299, 40)
 
@@ -44,6 +46,10 @@ def test_edgegen_computes_what_the_reference_computes(checkpoint: Path, tmp_path
 
 
 def test_transformers_computes_what_the_reference_computes(checkpoint: Path) -> None:
+    if isinstance(read_shape(checkpoint), Qwen35Shape):
+        logits = open_oracle(checkpoint, SECOND).logits(IDS[None])[0, -1]
+        np.testing.assert_allclose(logits, NumpyModel.of(checkpoint).logits(IDS), atol=2e-5)
+        return
     torch = import_torch()
     transformers = import_transformers()
     model, found = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, output_loading_info=True)

@@ -55,7 +55,8 @@ class LlamaCppModel(SteppedModel):
         layers, heads = self._api.llama_model_n_layer(model), self._api.llama_model_n_head(model)
         found = kv_heads(path)
         rows = sum(found) if isinstance(found, list) else layers * (heads if found is None else found)
-        return 2 * 2 * rows * self._api.llama_model_n_embd(model) // heads * self._api.llama_n_ctx(self._one)
+        size = field_of(path, "attention.key_length") or self._api.llama_model_n_embd(model) // heads
+        return 2 * 2 * rows * size * self._api.llama_n_ctx(self._one)
 
     def _room_for(self, rows: int) -> Any:
         """A context for that many sequences, each as long as a single one."""
@@ -92,8 +93,16 @@ class LlamaCppModel(SteppedModel):
 
 def kv_heads(path: Path) -> int | list[int] | None:
     """Of each layer, or by layer; None: as many as heads."""
+    interval, found = field_of(path, "full_attention_interval"), field_of(path, "attention.head_count_kv")
+    if interval is None:
+        return found
+    return [found if (i + 1) % interval == 0 else 0 for i in range(field_of(path, "block_count"))]
+
+
+def field_of(path: Path, key: str) -> Any:
+    """The value under ``key`` of the file's architecture, or None."""
     reader = importlib.import_module("gguf").GGUFReader(path)
-    names = (name for name in reader.fields if name.endswith(".attention.head_count_kv"))
+    names = (name for name in reader.fields if name.endswith(f".{key}"))
     return next((reader.fields[name].contents() for name in names), None)
 
 
