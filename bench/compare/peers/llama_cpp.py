@@ -6,6 +6,7 @@ llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python'
 
 import ctypes
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
 PLAIN = "plain"
+CACHE = "cache.json"
+"""Beside a converted model: the heads of its keys, by layer, and how wide one is; null where that is usual."""
 KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
 """Quantization by variant."""
 
@@ -53,10 +56,10 @@ class LlamaCppModel(SteppedModel):
         """Its context has a cache for all positions from the start, zeros: keys and values in float16."""
         model = self._llama.model
         layers, heads = self._api.llama_model_n_layer(model), self._api.llama_model_n_head(model)
-        found = kv_heads(path)
+        found, size = json.loads(path.with_name(CACHE).read_text())
         rows = sum(found) if isinstance(found, list) else layers * (heads if found is None else found)
-        size = field_of(path, "attention.key_length") or self._api.llama_model_n_embd(model) // heads
-        return 2 * 2 * rows * size * self._api.llama_n_ctx(self._one)
+        width = size or self._api.llama_model_n_embd(model) // heads
+        return 2 * 2 * rows * width * self._api.llama_n_ctx(self._one)
 
     def _room_for(self, rows: int) -> Any:
         """A context for that many sequences, each as long as a single one."""
@@ -114,6 +117,9 @@ class LlamaCpp(Peer):
         write_gguf(checkpoint, floats)
         quantize(floats, out / "model.gguf", KINDS[variant])
         floats.unlink()
+        # Read here, since reading a vocabulary in Python takes seconds, which are not llama.cpp's.
+        model = out / "model.gguf"
+        (out / CACHE).write_text(json.dumps([kv_heads(model), field_of(model, "attention.key_length")]))
 
     def imports(self) -> None:
         importlib.import_module("llama_cpp")
