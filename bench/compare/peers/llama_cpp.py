@@ -8,7 +8,7 @@ import ctypes
 import importlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class LlamaCppModel(SteppedModel):
         """Its context has a cache for all positions from the start, zeros: keys and values in float16."""
         model = self._llama.model
         layers, heads = self._api.llama_model_n_layer(model), self._api.llama_model_n_head(model)
-        found, size = json.loads(path.with_name(CACHE).read_text())
+        found, size = cast("tuple[int | list[int] | None, int | None]", json.loads(path.with_name(CACHE).read_text()))
         rows = sum(found) if isinstance(found, list) else layers * (heads if found is None else found)
         width = size or self._api.llama_model_n_embd(model) // heads
         return 2 * 2 * rows * width * self._api.llama_n_ctx(self._one)
