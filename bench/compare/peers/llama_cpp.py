@@ -94,17 +94,16 @@ class LlamaCppModel(SteppedModel):
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),))
 
 
-def kv_heads(path: Path) -> int | list[int] | None:
+def kv_heads(reader: Any) -> int | list[int] | None:
     """Of each layer, or by layer; None: as many as heads."""
-    interval, found = field_of(path, "full_attention_interval"), field_of(path, "attention.head_count_kv")
+    interval, found = field_of(reader, "full_attention_interval"), field_of(reader, "attention.head_count_kv")
     if interval is None:
         return found
-    return [found if (i + 1) % interval == 0 else 0 for i in range(field_of(path, "block_count"))]
+    return [found if (i + 1) % interval == 0 else 0 for i in range(field_of(reader, "block_count"))]
 
 
-def field_of(path: Path, key: str) -> Any:
+def field_of(reader: Any, key: str) -> Any:
     """The value under ``key`` of the file's architecture, or None."""
-    reader = importlib.import_module("gguf").GGUFReader(path)
     names = (name for name in reader.fields if name.endswith(f".{key}"))
     return next((reader.fields[name].contents() for name in names), None)
 
@@ -113,13 +112,13 @@ class LlamaCpp(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
         from bench.gguf.gguf_file import quantize, write_gguf
 
-        floats = out / "floats.gguf"
+        floats, model = out / "floats.gguf", out / "model.gguf"
         write_gguf(checkpoint, floats)
-        quantize(floats, out / "model.gguf", KINDS[variant])
+        quantize(floats, model, KINDS[variant])
         floats.unlink()
-        # Read here, since reading a vocabulary in Python takes seconds, which are not llama.cpp's.
-        model = out / "model.gguf"
-        (out / CACHE).write_text(json.dumps([kv_heads(model), field_of(model, "attention.key_length")]))
+        # Read here and once, since reading a vocabulary in Python takes seconds, which are not llama.cpp's.
+        reader = importlib.import_module("gguf").GGUFReader(model)
+        (out / CACHE).write_text(json.dumps([kv_heads(reader), field_of(reader, "attention.key_length")]))
 
     def imports(self) -> None:
         importlib.import_module("llama_cpp")
