@@ -1,14 +1,16 @@
 """Graphs rewritten to use edgegen's own operators, the kernels, in place of ONNX Runtime's."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
+from edgegen.bundle.graph_node import GraphNode
 from edgegen.bundle.kernel_graph_floats import with_float_kernels
-from edgegen.bundle.protobuf import edited, field, fields, float_field, integer_field, integer_value, values
+from edgegen.bundle.protobuf import edited, field, fields, float_field, integer, integer_field, values
 
 _GRAPH, _OPSET_IMPORT = 7, 8
-_NODE, _INITIALIZER = 1, 5
-_INPUT, _OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
-_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER = 1, 3
+_NODE, _INITIALIZER, _RESULT = 1, 5, 12
+_ATTRIBUTE_NAME, _VALUE_NAME = 1, 1
 _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 2, 8, 13
 _FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
@@ -29,7 +31,7 @@ _OF_ATTENTION = {
 """Attributes of attention, and what they are where they are left out."""
 
 _ROUNDING = {b"k_quant_type", b"v_quant_type"}
-_STORED = ("bits", "block_size")
+_STORED = (b"bits", b"block_size")
 """Attributes that tell how codes are to be read."""
 _KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
 """Attributes that our operators have of those that they replace."""
@@ -41,6 +43,27 @@ EXACT = frozenset(
 """Stock operators that round each element once, or never: IEEE 754 leaves them no choice of bits."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """An initializer: its element type, and where its bytes are in another file, empty where they are in the graph."""
+
+    element_type: int | None
+    place: tuple[bytes, ...]
+
+    @classmethod
+    def parsed(cls, message: bytes) -> tuple[bytes, Self]:
+        """Its name, and the tensor."""
+        name, element_type, place = b"", None, list[bytes]()
+        for number, payload, whole in fields(message):
+            if number == _TENSOR_NAME:
+                name = payload
+            elif number == _TENSOR_TYPE:
+                element_type = integer(whole)
+            elif number == _TENSOR_EXTERNAL_DATA:
+                place.append(payload)
+        return name, cls(element_type, tuple(place))
+
+
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
@@ -50,137 +73,143 @@ def with_kernels(graph: bytes) -> bytes:
     Raises:
         ValueError: that is no graph.
     """
-    body = next(values(graph, _GRAPH))
-    tensors = {next(values(tensor, _TENSOR_NAME)): tensor for tensor in values(body, _INITIALIZER)}
-    initializers = {name: integer_value(tensor, _TENSOR_TYPE) for name, tensor in tensors.items()}
-    casts = {
-        next(values(node, _OUTPUT)): next(values(node, _INPUT))
-        for node in values(body, _NODE)
-        if next(values(node, _OP_TYPE)) == b"Cast"
-    }
-
-    def node(message: bytes) -> bytes:
-        match next(values(message, _OP_TYPE)):
-            case b"MatMulNBits":
-                return matmul(message)
-            case b"GatherBlockQuantized":
-                return gather(message)
-            case b"GroupQueryAttention":
-                return _attention(message, initializers.keys())
-            case _:
-                return message
-
-    def readable(attributes: Mapping[str, int], codes: bytes, scales: bytes, zeros: bytes) -> bool:
-        """Whether our kernels read numbers stored so."""
-        return (
-            attributes["bits"] in (4, 8)
-            and attributes["block_size"] in (32, 64)
-            and initializers.get(codes) == _UINT8
-            and initializers.get(scales) in (_FLOAT, _BFLOAT16)
-            and (not zeros or initializers.get(zeros) == _UINT8)
-        )
-
-    def matmul(message: bytes) -> bytes:
-        x, codes, scales, zeros, order, bias = [*values(message, _INPUT), b"", b"", b"", b""][:6]
-        scales = casts.get(scales, scales)  # the kernels read bfloat16 where it lies
-        attributes = dict(_integers(message))
-        fits = readable(attributes, codes, scales, zeros) and attributes["accuracy_level"] == 4
-        if not fits or order or (bias and initializers.get(bias) != _FLOAT):
-            return message
-        return _replaced(message, b"BlockMatMul", [x, codes, scales, zeros, bias])
-
-    def gather(message: bytes) -> bytes:
-        codes, ids, scales, zeros = [*values(message, _INPUT), b""][:4]
-        scales = casts.get(scales, scales)
-        attributes = {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1} | dict(_integers(message))
-        axes = (attributes["gather_axis"], attributes["quantize_axis"])
-        if not readable(attributes, codes, scales, zeros) or axes != (0, 1):
-            return message
-        return _replaced(message, b"BlockGather", [shared.get(codes, codes), ids, scales, zeros])
-
-    shared = _shared_tables(body, tensors)
-    changed = edited(
-        graph,
-        _GRAPH,
-        lambda content: _without_unused(with_float_kernels(edited(content, _NODE, node)), shared.keys()),
+    next(values(graph, _GRAPH))
+    return edited(graph, _GRAPH, _body_with_kernels) + field(
+        _OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1)
     )
-    return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
+
+
+def _body_with_kernels(body: bytes) -> bytes:
+    """``with_kernels`` of a ``GraphProto``. Each message is read once: loading a model waits for this."""
+    parts = [*fields(body)]
+    nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
+    tensors = dict(_Tensor.parsed(payload) for number, payload, _ in parts if number == _INITIALIZER)
+    results = [next(values(payload, _VALUE_NAME)) for number, payload, _ in parts if number == _RESULT]
+
+    rewriter = _Rewriter(tensors, nodes)
+    rewritten = [rewriter.node(node) for node in nodes]
+    floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
+    rewritten = with_float_kernels(rewritten, floats, results)
+    unused = _unused(rewritten, rewriter.shared)
+
+    replacements = iter(zip(nodes, rewritten, strict=True))
+    written = list[bytes]()
+    names = iter(tensors)
+    for number, _, whole in parts:
+        if number == _NODE:
+            old, new = next(replacements)
+            written.append(whole if new is old else field(_NODE, new.message) if new else b"")
+        elif number != _INITIALIZER or next(names) not in unused:
+            written.append(whole)
+    return b"".join(written)
+
+
+class _Rewriter:
+    """Replaces a graph's quantized matrices, embeddings and attention by our operators."""
+
+    def __init__(self, tensors: Mapping[bytes, _Tensor], nodes: Sequence[GraphNode]) -> None:
+        self._tensors = tensors
+        self._types = {name: tensor.element_type for name, tensor in tensors.items()}
+        self._casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.op_type == b"Cast"}
+        self.shared = _shared_tables(nodes, tensors)
+
+    def node(self, node: GraphNode) -> GraphNode:
+        """``node`` as one of our operators, or as it is."""
+        match node.op_type:
+            case b"MatMulNBits":
+                return self._matmul(node)
+            case b"GatherBlockQuantized":
+                return self._gather(node)
+            case b"GroupQueryAttention":
+                return _attention(node, self._tensors.keys())
+            case _:
+                return node
+
+    def _matmul(self, node: GraphNode) -> GraphNode:
+        x, codes, scales, zeros, order, bias = [*node.inputs, b"", b"", b""][:6]
+        scales = self._casts.get(scales, scales)  # the kernels read bfloat16 where it lies
+        stored = (node.integer(b"bits"), node.integer(b"block_size"))
+        fits = self._readable(stored, codes, scales, zeros) and node.integer(b"accuracy_level") == 4
+        if not fits or order or (bias and self._types.get(bias) != _FLOAT):
+            return node
+        return _replaced(node, b"BlockMatMul", [x, codes, scales, zeros, bias])
+
+    def _gather(self, node: GraphNode) -> GraphNode:
+        codes, ids, scales, zeros = [*node.inputs, b""][:4]
+        scales = self._casts.get(scales, scales)
+        stored = (node.integer(b"bits", 4), node.integer(b"block_size", 128))
+        axes = (node.integer(b"gather_axis", 0), node.integer(b"quantize_axis", 1))
+        if not self._readable(stored, codes, scales, zeros) or axes != (0, 1):
+            return node
+        return _replaced(node, b"BlockGather", [self.shared.get(codes, codes), ids, scales, zeros])
+
+    def _readable(self, stored: tuple[int | None, int | None], codes: bytes, scales: bytes, zeros: bytes) -> bool:
+        """Whether our kernels read numbers of so many bits, in blocks of that size."""
+        bits, block = stored
+        types = self._types
+        return (
+            bits in (4, 8)
+            and block in (32, 64)
+            and types.get(codes) == _UINT8
+            and types.get(scales) in (_FLOAT, _BFLOAT16)
+            and (not zeros or types.get(zeros) == _UINT8)
+        )
 
 
 def inexact_operators(graph: bytes) -> frozenset[bytes]:
     """Types of ``graph``'s operators whose bits may depend on chunks or on the processor: neither ours nor exact."""
-    nodes = values(next(values(graph, _GRAPH)), _NODE)
-    stock = {next(values(node, _OP_TYPE)) for node in nodes if next(values(node, _DOMAIN), b"") != b"edgegen"}
-    return frozenset(stock - EXACT)
+    nodes = [GraphNode.parsed(message) for message in values(next(values(graph, _GRAPH)), _NODE)]
+    return frozenset(node.op_type for node in nodes if node.domain != b"edgegen") - EXACT
 
 
-def _shared_tables(body: bytes, tensors: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+def _shared_tables(nodes: Iterable[GraphNode], tensors: Mapping[bytes, _Tensor]) -> dict[bytes, bytes]:
     """Tables whose rows are gathered, and the matrices of the same bytes, which would be mapped a second time."""
 
     def place(codes: bytes) -> tuple[bytes, ...]:
-        return tuple(values(tensors.get(codes, b""), _TENSOR_EXTERNAL_DATA))
+        tensor = tensors.get(codes)
+        return tensor.place if tensor else ()
 
-    nodes = {kind: list[bytes]() for kind in (b"GatherBlockQuantized", b"MatMulNBits")}
-    for message in values(body, _NODE):
-        if (kind := next(values(message, _OP_TYPE))) in nodes:
-            nodes[kind].append(message)
-    gathers, products = nodes.values()
-    tables = {at: (codes, gather) for gather in gathers if (at := place(codes := next(values(gather, _INPUT))))}
+    products, gathers = list[GraphNode](), list[GraphNode]()
+    for node in nodes:
+        if node.op_type == b"MatMulNBits":
+            products.append(node)
+        elif node.op_type == b"GatherBlockQuantized":
+            gathers.append(node)
+    tables = {at: gather for gather in gathers if (at := place(gather.inputs[0]))}
     shared = dict[bytes, bytes]()
     for product in products if tables else ():
-        matrix = [*values(product, _INPUT)][1]
-        if found := tables.get(place(matrix)):
-            table, gather = found
-            stored = [{name: dict(_integers(one)).get(name) for name in _STORED} for one in (gather, product)]
-            if stored[0] == stored[1]:
-                shared[table] = matrix
+        matrix = product.inputs[1]
+        gather = tables.get(place(matrix))
+        if gather and all(gather.integer(name) == product.integer(name) for name in _STORED):
+            shared[gather.inputs[0]] = matrix
     return shared
 
 
-def _without_unused(body: bytes, names: Collection[bytes]) -> bytes:
-    """A graph without those initializers of ``names`` that no node reads any more."""
+def _unused(nodes: Iterable[GraphNode | None], names: Collection[bytes]) -> frozenset[bytes]:
+    """Those initializers of ``names`` that no node reads any more."""
     if not names:
-        return body
-    used = {name for message in values(body, _NODE) for name in values(message, _INPUT)}
-    unused = {*names} - used
-    return b"".join(
-        whole
-        for number, payload, whole in fields(body)
-        if number != _INITIALIZER or next(values(payload, _TENSOR_NAME)) not in unused
-    )
+        return frozenset()
+    return frozenset(names) - {name for node in nodes if node for name in node.inputs}
 
 
-def _attention(message: bytes, initializers: Collection[bytes]) -> bytes:
-    inputs = [*values(message, _INPUT)]
-    scales = inputs[12:14]
-    attributes = {next(values(one, _ATTRIBUTE_NAME)): one for one in values(message, _ATTRIBUTE)}
+def _attention(node: GraphNode, initializers: Collection[bytes]) -> GraphNode:
+    scales, attributes = node.inputs[12:14], node.attributes
     by_channel = all(_TEXT_OF_ATTRIBUTE + b"PER_CHANNEL" in attributes.get(name, b"") for name in _ROUNDING)
     if attributes.keys() - _OF_ATTENTION - _ROUNDING - {b"kv_cache_bit_width"} or b"scale" not in attributes:
-        return message
+        return node
     if scales and (not by_channel or len(scales) < 2 or set(scales) - {*initializers}):
-        return message
-    defaults = [
-        field(_ATTRIBUTE, field(_ATTRIBUTE_NAME, name) + default)
+        return node
+    defaults = {
+        name: field(_ATTRIBUTE_NAME, name) + default
         for name, default in _OF_ATTENTION.items()
         if name not in attributes
-    ]
-    return _replaced(message, b"CachedAttentionInt8" if scales else b"CachedAttention", inputs, *defaults)
+    }
+    return _replaced(node, b"CachedAttentionInt8" if scales else b"CachedAttention", node.inputs, defaults)
 
 
-def _replaced(node: bytes, op_type: bytes, inputs: list[bytes], *defaults: bytes) -> bytes:
+def _replaced(
+    node: GraphNode, op_type: bytes, inputs: Sequence[bytes], defaults: Mapping[bytes, bytes] | None = None
+) -> GraphNode:
     """``node`` as one of our operators, with attributes that it leaves to its own defaults."""
-    while not inputs[-1]:
-        inputs.pop()
-    parts = [field(_INPUT, name) for name in inputs]
-    parts += [field(_OUTPUT, name) for name in values(node, _OUTPUT)]
-    parts += [field(_OP_TYPE, op_type), field(_DOMAIN, b"edgegen")]
-    parts += [field(_ATTRIBUTE, one) for one in values(node, _ATTRIBUTE) if next(values(one, _ATTRIBUTE_NAME)) in _KEPT]
-    return b"".join((*parts, *defaults))
-
-
-def _integers(node: bytes) -> Iterator[tuple[str, int]]:
-    """The attributes of a node that are integers."""
-    for attribute in values(node, _ATTRIBUTE):
-        name = next(values(attribute, _ATTRIBUTE_NAME)).decode()
-        if (value := integer_value(attribute, _ATTRIBUTE_INTEGER)) is not None:
-            yield name, value
+    kept = {name: attribute for name, attribute in node.attributes.items() if name in _KEPT}
+    return node.replaced(op_type, inputs, node.outputs, kept | dict(defaults or {}))

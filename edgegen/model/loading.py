@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -24,12 +24,12 @@ from edgegen.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
 
+_HEAD_START = 0.004
+"""Seconds in which ONNX Runtime, given a graph, comes to where it no longer holds Python's lock. Reading a tokenizer
+does hold it, and would be waited for if it started sooner."""
+
 _LEAST_KV_BUDGET = 1 << 26
 """Bytes of KV cache that a short text takes in models of the size that small machines run."""
-
-_HEAD_START = 0.05
-"""Seconds after which ONNX Runtime packs weights without holding Python's lock. Reading a tokenizer does hold it, and
-would be waited for if it started sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +116,48 @@ def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) 
     """The runner and the tokenizer of ``bundle``, opened at the same time."""
     tell, size = on_progress, bundle.weights_size
     tell(LoadProgress("weights", 0, size))
-    with Background(lambda: open_runner(bundle, options)) as packing:
-        packing.wait(_HEAD_START)
+    handed_over = Event()
+
+    def open_it() -> Runner[Any]:
+        try:
+            return open_runner(bundle, options, handed_over.set)
+        finally:
+            handed_over.set()
+
+    with Background(open_it) as opening:
+        handed_over.wait()
+        opening.wait(_HEAD_START)
         tokenizer = open_tokenizer(bundle)
         if name := bundle.manifest.tokenizer:
             read = bundle.manifest.files[name].size
             tell(LoadProgress("tokenizer", read, read))
-    runner = packing.result()
+    runner = opening.result()
     tell(LoadProgress("weights", size, size))
     return runner, tokenizer
 
 
-def open_runner(bundle: Bundle, options: EngineOptions) -> Runner[Any]:
+def open_runner(
+    bundle: Bundle, options: EngineOptions, on_handed_over: Callable[[], object] = lambda: None
+) -> Runner[Any]:
     """The runner of the variant that ``options`` ask for, its weights loaded.
 
     With ``device="auto"`` that is a GPU where ONNX Runtime was built for one; a ``UserWarning`` says why not, then.
+    ``on_handed_over`` is called before ONNX Runtime takes over, which needs neither Python nor its lock.
 
     Raises:
         DeviceError: a GPU was asked for, and it or the bundle cannot be used so.
     """
     if wants_gpu(options):
         try:
-            return open_on_device(bundle, options, CUDA)
+            return open_on_device(bundle, options, CUDA, on_handed_over)
         except DeviceError as error:
             if options.device == "cuda":
                 raise
             warnings.warn(f"running on the CPU: {error}", stacklevel=2)
     variant = bundle.variant_with(options.kv)
     model = bundle.manifest.model
-    return make_runner(open_graphs(bundle, variant, options), variant, model.vocab_size, model.max_context)
+    graphs = open_graphs(bundle, variant, options, on_handed_over)
+    return make_runner(graphs, variant, model.vocab_size, model.max_context)
 
 
 def wants_gpu(options: EngineOptions) -> bool:
@@ -152,7 +165,9 @@ def wants_gpu(options: EngineOptions) -> bool:
     return options.device == "cuda" or (options.device == "auto" and CUDA.provider in runtime_providers())
 
 
-def open_on_device(bundle: Bundle, options: EngineOptions, device: Device) -> DeviceRunner:
+def open_on_device(
+    bundle: Bundle, options: EngineOptions, device: Device, on_handed_over: Callable[[], object] = lambda: None
+) -> DeviceRunner:
     """A runner of ``bundle`` on ``device``: of its variant with a float32 KV cache, which is float16 there.
 
     Raises:
@@ -168,6 +183,7 @@ def open_on_device(bundle: Bundle, options: EngineOptions, device: Device) -> De
     if reasons:
         raise DeviceError(f"{bundle.manifest.name} cannot run on {device.name}: {', '.join(reasons)}.")
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
+    on_handed_over()
     return DeviceRunner(DeviceSession(graph, device, options.threads), variant, model.vocab_size, model.max_context)
 
 
@@ -176,7 +192,12 @@ def device_of(runner: Runner[Any]) -> Literal["cpu", "cuda"]:
     return "cuda" if isinstance(runner, DeviceRunner) else "cpu"
 
 
-def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -> GraphPair:
+def open_graphs(
+    bundle: Bundle,
+    variant: GraphVariant,
+    options: EngineOptions,
+    on_handed_over: Callable[[], object] = lambda: None,
+) -> GraphPair:
     """The graphs of ``variant``, their weights loaded.
 
     Raises:
@@ -184,7 +205,8 @@ def open_graphs(bundle: Bundle, variant: GraphVariant, options: EngineOptions) -
     """
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     graph, kernels = bundle.file(variant.prefill), options.kernels == "auto"
-    session = OneSession(graph, options.threads, keep_spinning=options.draft is None, kernels=kernels)
+    spin = options.draft is None
+    session = OneSession(graph, options.threads, keep_spinning=spin, kernels=kernels, on_handed_over=on_handed_over)
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):
         raise ManifestError(f"{bundle.path / MANIFEST_NAME} is not that of {graph.name}: {one_or_list(problems)}")
     return session

@@ -8,6 +8,7 @@ import ctypes
 import os
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, cast
 from weakref import WeakSet
@@ -105,12 +106,20 @@ class OneSession:
     """One graph, of prefill as a rule, for both phases."""
 
     def __init__(
-        self, graph: Path, threads: int | None = None, *, keep_spinning: bool = True, kernels: bool = True
+        self,
+        graph: Path,
+        threads: int | None = None,
+        *,
+        keep_spinning: bool = True,
+        kernels: bool = True,
+        on_handed_over: Callable[[], object] = lambda: None,
     ) -> None:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
-        ``kernels``: as for :func:`open_session`."""
+        ``kernels``: as for :func:`open_session`; ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
-        self._session, self._rewritten = _open(graph, threads, keep_spinning=keep_spinning, kernels=kernels)
+        self._session, self._rewritten = _open(
+            graph, threads, keep_spinning=keep_spinning, kernels=kernels, on_handed_over=on_handed_over
+        )
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -171,7 +180,14 @@ def open_session(
     return _open(model, threads, keep_spinning=keep_spinning, kernels=kernels)[0]
 
 
-def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kernels: bool) -> tuple[Any, bytes | None]:
+def _open(
+    model: Path | bytes,
+    threads: int | None,
+    *,
+    keep_spinning: bool,
+    kernels: bool,
+    on_handed_over: Callable[[], object] = lambda: None,
+) -> tuple[Any, bytes | None]:
     """The session, and its graph where that was rewritten to run on our operators."""
     options = session_options(threads)
     if not keep_spinning:
@@ -181,6 +197,7 @@ def _open(model: Path | bytes, threads: int | None, *, keep_spinning: bool, kern
         if kernels and not isinstance(model, bytes) and _register_kernels(options):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             source = rewritten = with_kernels(model.read_bytes())
+        on_handed_over()
         session = cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name

@@ -1,10 +1,15 @@
 """Something that another thread makes meanwhile."""
 
+import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
-from edgegen.model.loading import Background
+from edgegen.bundle.bundle import Bundle
+from edgegen.errors import BundleError
+from edgegen.model.loading import Background, ignore_progress, open_model
+from edgegen.options.engine import EngineOptions
 
 
 def test_both_are_made_at_the_same_time():
@@ -55,3 +60,12 @@ def test_waiting_ends_when_it_is_made_or_in_time():
         go.set()
         background.wait(60)
         assert background.result()
+
+
+def test_a_runner_that_cannot_be_opened_is_an_error_at_once(fp32_bundle: Bundle, tmp_path: Path):
+    """ONNX Runtime never gets the graph that loading waits to be handed over."""
+    shutil.copytree(fp32_bundle.path, tmp_path / "copy")
+    copy = Bundle.open(tmp_path / "copy")
+    copy.file(copy.variant.prefill).unlink()
+    with pytest.raises(BundleError, match=r"cannot load prefill\.onnx"):
+        open_model(copy, EngineOptions(), ignore_progress)
