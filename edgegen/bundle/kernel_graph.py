@@ -89,7 +89,7 @@ def _body_with_kernels(body: bytes) -> bytes:
     rewriter = _Rewriter(tensors, nodes)
     rewritten = [rewriter.node(node) for node in nodes]
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
-    rewritten = with_float_kernels(rewritten, floats, results)
+    rewritten = _without_unused_casts(with_float_kernels(rewritten, floats, results), results)
     unused = _unused(rewritten, rewriter.shared)
 
     replacements = iter(zip(nodes, rewritten, strict=True))
@@ -183,6 +183,12 @@ def _shared_tables(nodes: Iterable[GraphNode], tensors: Mapping[bytes, _Tensor])
         if gather and all(gather.integer(name) == product.integer(name) for name in _STORED):
             shared[gather.inputs[0]] = matrix
     return shared
+
+
+def _without_unused_casts(nodes: Sequence[GraphNode | None], results: Iterable[bytes]) -> list[GraphNode | None]:
+    """Nodes without casts that nothing reads any more: ONNX Runtime would compute them when it opens the graph."""
+    used = {name for node in nodes if node for name in node.inputs}.union(results)
+    return [None if node and node.op_type == b"Cast" and node.outputs[0] not in used else node for node in nodes]
 
 
 def _unused(nodes: Iterable[GraphNode | None], names: Collection[bytes]) -> frozenset[bytes]:
