@@ -45,6 +45,7 @@ def read_gemma3n(read: ConfigReader) -> DecoderConfig:
     )
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
     read.ignore("attention_bias")  # the checkpoint's tensors show it
+    read.ignore("altup_lr_multiplier", "query_pre_attn_scalar")  # in published files; no code of the model reads them
     width = read.positive("hidden_size_per_layer_input")
     config = DecoderConfig(
         layers=layers,
