@@ -45,7 +45,7 @@ CASES = variants(
         "last stream active, unscaled": {"altup_active_idx": 3, "altup_correct_scale": False},
         "unscaled": {"altup_correct_scale": False},
         "residual of rank 24": {"laurel_rank": 24},
-        "sparse MLPs": {"activation_sparsity_pattern": [0.95, 0.5, 0.0, 0.3]},
+        "sparse MLPs, one cut off at its mean": {"activation_sparsity_pattern": [0.95, 0.5, 0.0, 0.3]},
         "MLPs of several widths": {"intermediate_size": [96, 64, 96, 132]},
         "sparse MLPs of several widths": {
             "intermediate_size": [88, 64, 96, 132],
