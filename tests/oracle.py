@@ -144,14 +144,16 @@ def _embedding_scale(config: Any) -> float:
 
 def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
     """Scale the final norm, where there is one with weights; Gemma's, 1 to 3, stands for 1 + weight."""
-    outside_layers = [(path, m) for path, m in model.named_modules() if not re.search(r"\d|embed", path)]
+    model_type = model.config.model_type
+    # Behind Gemma 3n's stands a norm of embeddings of layers; Gemma 4's seeds were chosen with that one.
+    inside = r"\d|embed|per_layer" if model_type == "gemma3n_text" else r"\d|embed"
+    outside_layers = [(path, m) for path, m in model.named_modules() if not re.search(inside, path)]
     norms = [m for _, m in outside_layers if "Norm" in type(m).__name__]
     if not norms:
         return
     ids = torch.arange(16)[None] % model.config.vocab_size
     factor = deviation / model(ids).logits.std()
-    model_type = model.config.model_type
-    offset = 1.0 if model_type.startswith("gemma") and not model_type.startswith("gemma4") else 0.0
+    offset = 1.0 if model_type.startswith("gemma") and not model_type.startswith(("gemma3n", "gemma4")) else 0.0
     for parameter in norms[-1].parameters():
         parameter.add_(offset).mul_(factor).sub_(offset)
 

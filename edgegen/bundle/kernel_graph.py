@@ -37,10 +37,11 @@ _KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
 """Attributes that our operators have of those that they replace."""
 
 EXACT = frozenset(
-    b"Abs Add Cast Clip Concat Div Expand Gather GatherND Identity Max Mul Pad Range ReduceMax Relu Reshape Shape "
-    b"Slice Split Sub Unsqueeze".split()
+    b"Abs Add Cast Clip Concat Div Expand Gather GatherND Identity Less Max Mul Pad Range ReduceMax Relu Reshape Shape "
+    b"Slice Split Sqrt Sub Sum Unsqueeze Where".split()
 )
-"""Stock operators that round each element once, or never: IEEE 754 leaves them no choice of bits."""
+"""Stock operators that round each element once, or never: IEEE 754 leaves them no choice of bits. ``Sum`` adds its
+inputs one after the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
 from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
+from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.compare import WINDOW, WINDOWS
 from edgegen_export.parity.sample_text import LARGE
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
@@ -129,7 +130,7 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     sampling += max(1, min(ROWS_TOGETHER, tokens // length, CACHE_BYTES // (kv * length))) * kv * length
     of_layer = 4 if not config.experts else 2
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
-    states = 4 * d * (tokens + tried * min(length, probe_tokens(config.vocab_size)))
+    states = 4 * Carried(config).size * (tokens + tried * min(length, probe_tokens(config.vocab_size)))
     store = _stored_blocks(config) if gptq else 0
     widest = max((config.head_dim_of(i) for i in config.attention_layers), default=0)
     inner = max(map(config.mlp_width_of, range(config.num_layers)))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.ort_session import require_version
-from edgegen_export.architecture.architecture import Architecture, bind, find_architecture
+from edgegen_export.architecture.architecture import Architecture, bind, find_architecture, matrices_around
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import final_multiplier, folded
 from edgegen_export.calibration.calibrate import calibrate
@@ -32,6 +32,7 @@ from edgegen_export.graph.decoder import (
     kv_spec,
     rotary_tables,
 )
+from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.requirements import (
@@ -87,8 +88,9 @@ class FamilySource:
             recipe = replace(recipe, exceptions=dict.fromkeys(experts, without_zeros))
         if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
             recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
-        if recipe.linear.bits < EIGHT_BITS.bits and self.config.per_layer:
-            recipe = replace(recipe, exceptions={**recipe.exceptions, "per_layer_in": EIGHT_BITS})
+        if recipe.linear.bits < EIGHT_BITS.bits:
+            around = (fused_name(modules) for modules in matrices_around(self.config))
+            recipe = replace(recipe, exceptions={**recipe.exceptions, **dict.fromkeys(around, EIGHT_BITS)})
         repacked = repacking(self.tensors, self.config, experts, recipe)
         measure = partial(calibrate, self.tensors, self.config, self.reference) if calibrates else None
         return Plan(repacked.recipe, measure, repacked.warnings)

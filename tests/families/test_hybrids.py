@@ -22,8 +22,19 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-FAMILIES = ("lfm2", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h", "gemma4_text")
-NAMES, ROWS = {"gemma4_text": "E2B"}, {"gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
+FAMILIES = (
+    "lfm2",
+    "granitemoehybrid",
+    "falcon_h1",
+    "qwen3_5_text",
+    "qwen3_next",
+    "nemotron_h",
+    "gemma3n_text",
+    "gemma4_text",
+)
+SHARING = ("gemma3n_text", "gemma4_text")
+NAMES = dict.fromkeys(SHARING, "E2B")
+ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
 CASES_OF = {
     case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE} | ROWS.get(case.family, {}))
     for case in CASES
@@ -52,9 +63,8 @@ KEPT = {
         [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
         2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
     ),
-    "gemma4_text": (
-        [(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")],
-        0,
+    **dict.fromkeys(
+        SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
     ),
 }
 """By layer, what is kept; and the bytes of a row."""
@@ -105,7 +115,7 @@ def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     the same bits wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    of_mixers = set[bytes]() if family in ("lfm2", "gemma4_text") else {b"LinearAttention", b"LogSoftmax", b"Sigmoid"}
+    of_mixers = set[bytes]() if family in ("lfm2", *SHARING) else {b"LinearAttention", b"LogSoftmax", b"Sigmoid"}
     of_mixers |= {b"QMoE", b"RotaryEmbedding"} if family == "qwen3_next" else set()
     assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *of_mixers}
 

@@ -29,6 +29,8 @@ WINDOWED = [
     ("smollm3", "window"),
     ("gemma2", "base"),
     ("gemma3_text", "base"),
+    ("gemma3n_text", "base"),
+    ("gemma3n_text", "E2B"),
     ("gemma4_text", "base"),
     ("gemma4_text", "E2B"),
     ("phi3", "window"),

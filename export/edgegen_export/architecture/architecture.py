@@ -8,6 +8,7 @@ from typing import Any, cast
 from edgegen.errors import TensorError, UnsupportedModelError, did_you_mean, one_or_list
 from edgegen_export.architecture.config import (
     LAYER_NORMS,
+    AltUp,
     DecoderConfig,
     GatedDeltaNet,
     LearnedPositions,
@@ -91,6 +92,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         matrices |= {"embed_per_layer": (own.rows, both), "per_layer_in": (both, d)}
         for i in range(config.num_layers):
             matrices |= {f"layers.{i}.per_layer.gate": (own.width, d), f"layers.{i}.per_layer.out": (d, own.width)}
+    if config.altup:
+        matrices |= dict.fromkeys((*altup_inputs(config.altup), *altup_outputs(config.altup)), (d, d))
+    if rank := config.laurel:
+        for i in range(config.num_layers):
+            matrices |= {f"layers.{i}.laurel.left": (rank, d), f"layers.{i}.laurel.right": (d, rank)}
     kernels: dict[str, Shape] = {}
     for i, layer in enumerate(config.layers):
         attn, mlp, conv = f"layers.{i}.attn", f"layers.{i}.mlp", f"layers.{i}.conv"
@@ -135,6 +141,9 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     for name, (norm, shape) in decoder_norms(config).items():
         required |= {f"{name}.weight": shape} if norm.weight else {}
         required |= {f"{name}.bias": shape} if norm.bias else {}
+    if config.altup:
+        for i in range(config.num_layers):
+            required |= altup_numbers(i, config.altup, d)
     if config.layer_scale:
         required |= {f"layers.{i}.scale": (1,) for i in range(config.num_layers)}
     if config.sinks:
@@ -149,6 +158,35 @@ def xielu_tensors(layer: int) -> dict[str, Shape]:
     """The trained numbers of a layer's xIELU: for positive inputs, for negative ones, and of the linear part."""
     module = f"layers.{layer}.mlp.act"
     return {f"{module}.alpha_p": (1,), f"{module}.alpha_n": (1,), f"{module}.beta": ()}
+
+
+def altup_inputs(altup: AltUp) -> tuple[str, ...]:
+    """The matrices that make all streams but the first of the token embedding."""
+    return tuple(f"altup_in.{k}" for k in range(altup.streams - 1))
+
+
+def altup_outputs(altup: AltUp) -> tuple[str, ...]:
+    """The matrices that project all streams but the first behind the last layer."""
+    return tuple(f"altup_out.{k}" for k in range(altup.streams - 1))
+
+
+def altup_numbers(layer: int, altup: AltUp, hidden: int) -> dict[str, Shape]:
+    """The router and the coefficients of a layer with several streams, and the vector of the active one."""
+    module, count = f"layers.{layer}.altup", altup.streams
+    return {
+        f"{module}.router.weight": (count, hidden),
+        f"{module}.predict.weight": (count * count, count),
+        f"{module}.correct.weight": (count, count),
+        **({f"{module}.scale.weight": (hidden,)} if altup.scaled else {}),
+    }
+
+
+def matrices_around(config: DecoderConfig) -> list[tuple[str, ...]]:
+    """The matrices before and behind the layers, those that are fused together, but for embedding and head."""
+    found: list[tuple[str, ...]] = [("per_layer_in",)] if config.per_layer else []
+    if config.altup:
+        found += [altup_inputs(config.altup), *((name,) for name in altup_outputs(config.altup))]
+    return found
 
 
 def mamba2_numbers(layer: int) -> tuple[str, str, str]:
@@ -232,6 +270,8 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     if own := config.per_layer:
         norms["per_layer_norm"] = (config.norm, (own.width,))
         norms |= {f"layers.{i}.per_layer_norm": (config.norm, (config.hidden_size,)) for i in range(config.num_layers)}
+    for part in (["altup"] if config.altup else []) + (["laurel"] if config.laurel else []):
+        norms |= {f"layers.{i}.{part}.norm": (config.norm, (config.hidden_size,)) for i in range(config.num_layers)}
     if config.qk_norm:
         for i in config.attention_layers:
             normed = {"q_norm": config.num_heads}
@@ -313,10 +353,13 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
 
 
 def _spare_tensors(config: DecoderConfig) -> set[str]:
-    """Tensors that a checkpoint may have, and that nothing is computed with: of keys and values that are not read."""
+    """Tensors that a checkpoint may have, and that nothing is computed with: of keys and values that are not read, and
+    vectors of streams that are not scaled."""
     readers = [i for i, layer in enumerate(config.layers) if layer.source is not None]
     names = ("k.weight", "k.bias", "v.weight", "v.bias", "k_norm.weight", "k_norm.bias")
-    return {f"layers.{i}.attn.{name}" for i in readers for name in names}
+    spare = {f"layers.{i}.attn.{name}" for i in readers for name in names}
+    scaled = config.altup is None or config.altup.scaled
+    return spare if scaled else spare | {f"layers.{i}.altup.scale.weight" for i in range(config.num_layers)}
 
 
 def _layer(name: str) -> str:

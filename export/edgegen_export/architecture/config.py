@@ -190,8 +190,8 @@ class PerLayerEmbedding:
     """Each layer looks up an embedding of its own, ``width`` numbers, in a table of ``rows`` tokens for all layers.
 
     What a layer takes is ``sum_multiplier · (norm(projection_multiplier · projection(x)) + table_multiplier ·
-    table[token])``, with x the token embedding. Behind its MLP the layer adds ``norm(out(activation(gate(y)) · that))``
-    to the residual stream y.
+    table[token])``, with x the token embedding; tokens beyond the table have its first row. Behind its MLP the layer
+    adds ``norm(out(activation(gate(y)) · that))`` to the residual stream y.
     """
 
     width: int
@@ -199,6 +199,26 @@ class PerLayerEmbedding:
     table_multiplier: float
     projection_multiplier: float
     sum_multiplier: float
+
+
+@dataclass(frozen=True, slots=True)
+class AltUp:
+    """Several residual streams (Baykal et al. 2023, arXiv:2301.13310): a layer computes the ``active`` one, and
+    predicts and corrects all. ``m(x) = tanh(router(norm(x)) / d)`` gives one number per stream, for x of width d.
+
+    Before the layer: ``p[j] = x[j] + Σ P[j, i] · x[i]`` with ``P = predict(m(x[active]))``. It makes y of
+    ``p[active]``. Behind it: ``x[j] = p[j] + (1 + C[j]) · (y - p[active])`` with ``C = correct(m(y))``, a matrix whose
+    numbers are within ``clip``.
+
+    The first stream is the token embedding, and the others are projections of it with its magnitude. In the end
+    projections of the others with the magnitude of the first are averaged with it. What a layer makes of an embedding
+    of its own, of ``x[active]`` times a vector if ``scaled``, is added to all streams but the first.
+    """
+
+    streams: int
+    active: int = 0
+    scaled: bool = True
+    clip: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +230,8 @@ class Layer:
     ``delta``: instead of attention, or beside it, None where there is attention only; ``mlp_only``: with none of them.
     ``head_dim``, ``kv_heads``, ``mlp_width``: where they differ from the model's. ``value_is_key``: values are what the
     key projection gives, before its norm and rotation. ``source``: an earlier layer, whose keys and values attention
-    reads instead of its own.
+    reads instead of its own. ``cutoff``: of what the MLP's gate projection gives, ``relu(x - (mean + cutoff ·
+    deviation))`` is activated, mean and deviation those of a token's numbers.
     """
 
     scale: float
@@ -225,6 +246,7 @@ class Layer:
     value_is_key: bool = False
     mlp_width: int | None = None
     source: int | None = None
+    cutoff: float | None = None
 
     @property
     def attends(self) -> bool:
@@ -255,6 +277,8 @@ class DecoderConfig:
     ``value_norm``: each head of the values is divided by its root mean square, with the epsilon of ``norm``.
     ``layer_scale``: what a layer gives, with the residual stream, is multiplied with a trained number.
     ``per_layer``: each layer has an embedding of its own, which it adds behind the MLP of a ``sandwich``.
+    ``altup``: there are several residual streams. ``laurel``: rank of a learned residual (Menghani et al. 2024,
+    arXiv:2411.07501) beside the attention of a ``sandwich``.
     ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
@@ -281,6 +305,8 @@ class DecoderConfig:
     value_norm: bool = False
     layer_scale: bool = False
     per_layer: PerLayerEmbedding | None = None
+    altup: AltUp | None = None
+    laurel: int | None = None
     query_scale: QueryScale | None = None
     embedding_size: int | None = None
     embedding_norm: bool = False

@@ -140,6 +140,18 @@ class ConfigReader:
             self.problem(f"{key}: {value!r} is not supported{did_you_mean(value, choices)}")
         return choices.get(value, choices[default])
 
+    def sizes(self, key: str, layers: int) -> tuple[int, ...]:
+        """The positive whole number of each layer under ``key``: a list, or one for all; the key is required."""
+        values = self._config.get(key)
+        if not isinstance(values, list):
+            return (self.positive(key),) * layers
+        self._read.add(key)
+        found = cast("list[Any]", values)
+        if len(found) != layers or not all(_is_a(size, int) and 0 < size <= LARGEST_SIZE for size in found):
+            self.problem(f"{key}: {layers} positive numbers expected, found {len(found)}: {found!r}", key)
+            return (1,) * layers
+        return tuple(found)
+
     def factors(self, key: str, count: int) -> tuple[float, ...]:
         """A list of ``count`` positive numbers; the key is required."""
         values = cast("list[Any] | None", self._required(key, list, None))

@@ -66,6 +66,13 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
             multiply([f"layers.{i}.{each.module}.weight"], each.takes * each.gives)
             multiply([f"layers.{i}.{each.module}.bias"], each.gives)
     multiply(["embed.weight"], config.embedding_multiplier)
+    if altup := config.altup:
+        for module in (f"layers.{i}.altup" for i in range(config.num_layers)):
+            multiply([f"{module}.router.weight"], 1 / config.hidden_size)
+            if altup.clip is not None:
+                correct = result[f"{module}.correct.weight"].read()
+                clipped = np.clip(correct, -altup.clip, altup.clip)
+                result[f"{module}.correct.weight"] = LazyTensor.from_array(clipped.astype(np.float32))
     if own := config.per_layer:
         multiply(["per_layer_in.weight"], own.projection_multiplier)
         multiply(["per_layer_norm.weight"], own.sum_multiplier)

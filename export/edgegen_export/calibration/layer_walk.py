@@ -63,6 +63,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
     if config.per_layer:
         matrices += [(f"layers.{layer}.per_layer.{name}",) for name in ("gate", "out")]
+    if config.laurel:
+        matrices += [(f"layers.{layer}.laurel.{name}",) for name in ("left", "right")]
     if not config.has_mlp(layer):
         return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)

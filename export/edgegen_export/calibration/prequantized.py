@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
+from edgegen_export.architecture.architecture import matrices_around
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.fused import expert_weights
+from edgegen_export.graph.fused import expert_weights, fused_name
 from edgegen_export.graph.layerwise_model import LayerRun
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
@@ -63,7 +64,8 @@ def repacking(
         return Repacking(recipe, (_all_again(found, recipe),))
     linear = Counter(forms.values()).most_common(1)[0][0]
     exceptions = {name: forms.get(name, EIGHT_BITS) for name in found if forms.get(name) != linear}
-    exceptions |= {name: EIGHT_BITS for name in ("positions", "per_layer_in") if f"{name}.weight" in tensors}
+    exceptions |= dict.fromkeys(map(fused_name, matrices_around(config)), EIGHT_BITS)
+    exceptions |= {"positions": EIGHT_BITS} if "positions.weight" in tensors else {}
     if "head.weight" in tensors and isinstance(form := regrouped_form(tensors["head.weight"]), MatrixFormat):
         exceptions["head"] = form
     left = {name: form for name, form in found.items() if name not in forms}

@@ -11,6 +11,7 @@ from edgegen_export.families.exaone4 import EXAONE4
 from edgegen_export.families.falcon import FALCON
 from edgegen_export.families.falcon_h1 import FALCON_H1
 from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
+from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
 from edgegen_export.families.glm import GLM, GLM4
 from edgegen_export.families.gpt2 import GPT2
@@ -78,6 +79,8 @@ FAMILIES: tuple[Architecture, ...] = (
     GEMMA2,
     GEMMA3,
     GEMMA3_WITH_VISION,
+    GEMMA3N,
+    GEMMA3N_WITH_VISION,
     GEMMA4,
     GEMMA4_WITH_VISION,
     PHI,

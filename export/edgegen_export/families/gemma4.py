@@ -12,9 +12,11 @@ from edgegen_export.families.gemma import SANDWICH_TENSORS
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.shared import (
     ACTIVATIONS,
+    PER_LAYER_TENSORS,
     QK_NORM,
     contexts,
     read_rope,
+    read_sources,
     read_window,
     read_window_pattern,
     sliding,
@@ -32,7 +34,7 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
     keys_as_values = read.flag("attention_k_eq_v")
     sizes = _sizes_of_full_layers(read, windowed, heads, (head_dim, kv_heads), keys_as_values)
 
-    sources = _sources(read, windowed, sizes)
+    sources = read_sources(read, windowed, sizes)
     inner = read.positive("intermediate_size")
     wider = 2 * inner if read.flag("use_double_wide_mlp") else None
     local = read_rope(read, head_dim, positions, layer_type="sliding_attention")
@@ -109,26 +111,6 @@ def _sizes_of_full_layers(
     return result
 
 
-def _sources(read: ConfigReader, windowed: list[bool], sizes: list[tuple[int, int]]) -> list[int | None]:
-    """The layer whose keys and values each of the last ``num_kv_shared_layers`` reads: of those before them, the last
-    of its kind."""
-    count = read.get("num_kv_shared_layers", int, 0)
-    first, said = len(windowed) - count, f"num_kv_shared_layers = {count}"
-    if not 0 <= count < len(windowed):
-        read.problem(f"{said}: from 0 to {len(windowed) - 1} expected, for some layers must have keys and values")
-        return [None] * len(windowed)
-    sources: list[int | None] = [None] * first
-    for i in range(first, len(windowed)):
-        source = max((j for j in range(first) if windowed[j] == windowed[i]), default=None)
-        if source is None:
-            kind = "sliding" if windowed[i] else "full"
-            read.problem(f"{said}: no layer of {kind} attention is left whose keys and values the others could read")
-        elif sizes[source] != sizes[i]:
-            read.problem(f"{said}: layer {i} cannot read the keys of layer {source}, which have another size")
-        sources.append(source)
-    return sources
-
-
 def _per_layer(read: ConfigReader, hidden: int, vocabulary: int) -> PerLayerEmbedding | None:
     """The embeddings of each layer, if there are any."""
     width = read.get("hidden_size_per_layer_input", int, 0)
@@ -187,12 +169,7 @@ GEMMA4_TENSORS = {
     **SANDWICH_TENSORS,
     **QK_NORM,
     "layers.{i}.scale": "layers.{i}.layer_scalar",
-    "embed_per_layer.weight": "embed_tokens_per_layer.weight",
-    "per_layer_in.weight": "per_layer_model_projection.weight",
-    "per_layer_norm.weight": "per_layer_projection_norm.weight",
-    "layers.{i}.per_layer.gate.weight": "layers.{i}.per_layer_input_gate.weight",
-    "layers.{i}.per_layer.out.weight": "layers.{i}.per_layer_projection.weight",
-    "layers.{i}.per_layer_norm.weight": "layers.{i}.post_per_layer_input_norm.weight",
+    **PER_LAYER_TENSORS,
 }
 
 GEMMA4 = Architecture(

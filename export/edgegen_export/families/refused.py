@@ -15,7 +15,6 @@ _INDEXED = "its sparse attention chooses keys by an index of its own, which no o
 _SEES = "it reads more than text"
 _SPEAKS = "it writes sound, not text"
 _EXPERTS = "its mixture of experts is not one that edgegen's graphs compute"
-_STREAMS = "it has several residual streams, each of which every layer predicts and corrects"
 _DRAFT = "it is a draft model, which reads the hidden states of another one"
 _NO_FAMILY = "edgegen has no family for it"
 
@@ -38,7 +37,7 @@ _REASONS: dict[str, str] = {
     _LATENT: "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite longcat_flash minicpm3 youtu",
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3_vl_text",
     _SEES: """
-        dots3_note emu3 fuyu gemma3n gemma4_unified git got_ocr2 idefics3 llama4 llava llava_next mllama
+        dots3_note emu3 fuyu gemma4_unified git got_ocr2 idefics3 llama4 llava llava_next mllama
         moss_transcribe_diarize paligemma phi4_multimodal qwen2_5_vl qwen2_vl qwen3_vl smolvlm
     """,
     _SPEAKS: "moshi musicgen musicgen_melody",
@@ -47,7 +46,6 @@ _REASONS: dict[str, str] = {
         hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash
         minimax_m2 phimoe solar_open
     """,
-    _STREAMS: "gemma3n_text",
     _DRAFT: "gemma4_assistant gemma4_unified_assistant",
     "its attention is the difference of two, which no operator on the CPU computes": "diffllama",
     "its layers run several times for each token, with keys and values of each time": "hrm_text",

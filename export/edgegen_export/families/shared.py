@@ -39,6 +39,16 @@ LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
 
 QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"}
 
+PER_LAYER_TENSORS = {
+    "embed_per_layer.weight": "embed_tokens_per_layer.weight",
+    "per_layer_in.weight": "per_layer_model_projection.weight",
+    "per_layer_norm.weight": "per_layer_projection_norm.weight",
+    "layers.{i}.per_layer.gate.weight": "layers.{i}.per_layer_input_gate.weight",
+    "layers.{i}.per_layer.out.weight": "layers.{i}.per_layer_projection.weight",
+    "layers.{i}.per_layer_norm.weight": "layers.{i}.post_per_layer_input_norm.weight",
+}
+"""Embeddings of each layer's own."""
+
 
 def named(ours: str, theirs: str) -> dict[str | tuple[str, ...], str]:
     """The tensor map of a module's weight and bias."""
@@ -248,6 +258,29 @@ def read_window_pattern(read: ConfigReader, layers: int, period: int) -> Sequenc
 def read_layer_types(read: ConfigReader, layers: int, otherwise: Sequence[bool]) -> Sequence[bool]:
     """Which layers have a sliding window: by ``layer_types``, or ``otherwise``."""
     return read.per_layer("layer_types", LAYER_TYPES, layers) or otherwise
+
+
+# Shared KV caches.
+
+
+def read_sources(read: ConfigReader, windowed: Sequence[bool], sizes: Sequence[tuple[int, int]]) -> list[int | None]:
+    """The layer whose keys and values each of the last ``num_kv_shared_layers`` reads: of those before them, the last
+    of its kind. ``sizes``: (head size, key heads) of each layer."""
+    count = read.get("num_kv_shared_layers", int, 0)
+    first, said = len(windowed) - count, f"num_kv_shared_layers = {count}"
+    if not 0 <= count < len(windowed):
+        read.problem(f"{said}: from 0 to {len(windowed) - 1} expected, for some layers must have keys and values")
+        return [None] * len(windowed)
+    sources: list[int | None] = [None] * first
+    for i in range(first, len(windowed)):
+        source = max((j for j in range(first) if windowed[j] == windowed[i]), default=None)
+        if source is None:
+            kind = "sliding" if windowed[i] else "full"
+            read.problem(f"{said}: no layer of {kind} attention is left whose keys and values the others could read")
+        elif sizes[source] != sizes[i]:
+            read.problem(f"{said}: layer {i} cannot read the keys of layer {source}, which have another size")
+        sources.append(source)
+    return sources
 
 
 # ALiBi.

@@ -9,21 +9,24 @@ import numpy as np
 
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
+from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
+from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import expert_mlp, mlp
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.per_layer import with_per_layer
+from edgegen_export.graph.per_layer import of_part
 from edgegen_export.graph.short_conv import short_conv
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
 
 def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: Value, positions: Value) -> Stream:
-    """Token embedding, projected and normalized where the model does so, plus learned positions; both int64 [b, t]."""
+    """Token embedding, projected and normalized where the model does so, plus learned positions; both int64 [b, t].
+    Where there are several residual streams, all of them."""
     x = rows(g, params.matrix("embed"), ids)
     if config.embedding_size not in (None, config.hidden_size):
         x = linear(g, params.matrix("embed_in"), x)
@@ -31,6 +34,10 @@ def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: V
         x = normalized(g, params, config.norm, x, "embed_norm")
     if isinstance(config.positions, LearnedPositions):
         return Stream(x, rows(g, params.matrix("positions"), positions))
+    if config.altup:
+        with g.scope("altup"):
+            x, *others = first_streams(g, params, config, config.altup, x)
+        return Stream(x, others=tuple(others))
     return Stream(x)
 
 
@@ -43,11 +50,37 @@ def decoder_block(
     kv: KVSpec,
     step: StepInputs,
 ) -> Stream:
-    """A decoder layer, by kind of block:
+    """A decoder layer: :func:`_block`, between prediction and correction where there are several residual streams."""
+    altup = config.altup
+    if altup is None:
+        return _block(g, params, config, layer, stream, kv, step)
+    with g.scope(f"layers.{layer}"), g.scope("altup"):
+        streams = predicted(g, params, config, altup, layer, (added(g, stream), *stream.others))
+    made = added(g, _block(g, params, config, layer, Stream(streams[altup.active]), kv, step))
+    with g.scope(f"layers.{layer}"), g.scope("altup"):
+        first, *others = streams = corrected(g, params, config, altup, layer, streams, made)
+        if config.per_layer:
+            x = streams[altup.active]
+            x = g.op.Mul(x, g.weight(params.vector(f"layers.{layer}.altup.scale.weight"))) if altup.scaled else x
+            own = of_part(g, params, config, layer, x, step.per_layer[layer])
+            others = [g.op.Add(each, own) for each in others]
+    return Stream(first, others=tuple(others))
+
+
+def _block(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    layer: int,
+    stream: Stream,
+    kv: KVSpec,
+    step: StepInputs,
+) -> Stream:
+    """A decoder layer of one residual stream, by kind of block:
 
     - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``
     - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then what the layer makes of an embedding of
-      its own, then ``x *= scale``, where there are such
+      its own, then ``x *= scale``, where there are such; with a learned residual behind attention
     - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
     - ``norm_after_sum``: ``x = norm(x + attn(x)); x = norm(x + mlp(x))``
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
@@ -92,12 +125,17 @@ def decoder_block(
             case "sandwich":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
-                x, residual = norm(g, params, config, Stream(residual, post), f"{name}.mlp_norm")
+                both = Stream(residual, post)
+                if config.laurel:
+                    with g.scope("laurel"):
+                        both = Stream(with_laurel(g, params, config, layer, x, residual, post))
+                x, residual = norm(g, params, config, both, f"{name}.mlp_norm")
                 stream = Stream(residual, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
-                if config.per_layer:
+                if config.per_layer and not config.altup:
                     with g.scope("per_layer"):
-                        part = step.per_layer[layer]
-                        stream = Stream(with_per_layer(g, params, config, layer, added(g, stream), part))
+                        x = added(g, stream)
+                        own = of_part(g, params, config, layer, x, step.per_layer[layer])
+                        stream = Stream(g.op.Add(x, own))
                 if config.layer_scale:
                     return Stream(g.op.Mul(added(g, stream), g.weight(params.vector(f"{name}.scale"))))
                 return stream
@@ -141,7 +179,10 @@ def _both(g: GraphBuilder, residual: Value, first: Stream, second: Stream) -> St
 
 
 def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:
-    """The stream after the last layer, normalized: [b, t, d]."""
+    """The stream after the last layer, or all of them together, normalized: [b, t, d]."""
+    if config.altup:
+        with g.scope("altup"):
+            stream = Stream(merged(g, params, config, config.altup, (added(g, stream), *stream.others)))
     return norm(g, params, config, stream, "final_norm")[0] if config.final_norm else added(g, stream)
 
 

@@ -1,7 +1,8 @@
 """Carried: what a layer takes from earlier ones besides the hidden states, when layers run one by one.
 
-Arrays [b, t, size] go from layer to layer. The hidden states are their first columns. Behind them are, where the model
-has them, what each layer takes of embeddings of its own, and the keys and values that later layers read.
+Arrays [b, t, size] go from layer to layer. The hidden states are their first columns: in a model with several residual
+streams the first of them, which the others follow. Behind them are, where the model has them, what each layer takes of
+embeddings of its own, and the keys and values that later layers read.
 """
 
 from dataclasses import replace
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import StepInputs
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.stream import Stream, added
 
 _HIDDEN = "hidden"
 
@@ -22,6 +24,8 @@ class Carried:
 
     def __init__(self, config: DecoderConfig) -> None:
         widths = {_HIDDEN: config.hidden_size}
+        self._others = [f"stream {k}" for k in range(1, config.altup.streams)] if config.altup else []
+        widths |= dict.fromkeys(self._others, config.hidden_size)
         if config.per_layer:
             widths |= {_part(i): config.per_layer.width for i in range(config.num_layers)}
         self._embedded = sum(widths.values())
@@ -42,9 +46,10 @@ class Carried:
         room = np.zeros((*x.shape[:2], self.size - self._embedded), np.float32)
         return np.concatenate([x, room], axis=2)
 
-    def hidden_value(self, g: GraphBuilder, x: Value) -> Value:
-        """As :meth:`hidden`, of a graph's value."""
-        return self._columns(g, x, _HIDDEN)
+    def stream(self, g: GraphBuilder, x: Value) -> Stream:
+        """The residual streams of a graph's value."""
+        hidden, *others = (self._columns(g, x, name) for name in (_HIDDEN, *self._others))
+        return Stream(hidden, others=tuple(others))
 
     def entering(self, g: GraphBuilder, x: Value, step: StepInputs, layer: int, source: int | None) -> StepInputs:
         """``step`` with what the layer takes of x; ``source``: the layer whose keys and values it reads."""
@@ -55,10 +60,11 @@ class Carried:
             step = replace(step, kept={source: (key, value)})
         return step
 
-    def leaving(self, g: GraphBuilder, x: Value, hidden: Value, step: StepInputs, layer: int) -> Value:
-        """What the next layer takes: x with the hidden states behind the layer, and with the keys and values that it
-        made, if others read them."""
-        made = {_HIDDEN: hidden}
+    def leaving(self, g: GraphBuilder, x: Value, stream: Stream, step: StepInputs, layer: int) -> Value:
+        """What the next layer takes: x with the streams behind the layer, and with the keys and values that it made, if
+        others read them."""
+        hidden = added(g, stream)
+        made = {_HIDDEN: hidden, **dict(zip(self._others, stream.others, strict=True))}
         if _kept(layer)[0] in self._places:
             made |= zip(_kept(layer), step.kept[layer], strict=True)
         if self._places.keys() == made.keys():

@@ -21,7 +21,7 @@ from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.per_layer import per_layer_inputs
+from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
 from edgegen_export.graph.query_scale import query_scale
 from edgegen_export.graph.stream import Stream, added
 
@@ -146,7 +146,8 @@ def _build(
     parts = NONE
     if config.per_layer:
         with g.scope("per_layer"):
-            parts = per_layer_inputs(g, params, config, config.per_layer, ids, added(g, stream))
+            of_table = table_rows(g, config, config.per_layer, ids)
+            parts = per_layer_inputs(g, params, config, config.per_layer, of_table, added(g, stream))
     skips = phase == "prefill" and hidden is None and not with_states
     early = config.cached_until if skips and not isinstance(config.positions, Alibi) else config.num_layers
     step = replace(step, per_layer=_split(g, config, parts, 0, early))
@@ -154,7 +155,9 @@ def _build(
         if layer == early:  # later layers append nothing to a KV cache: they run for the tokens with logits only
             with g.scope("wanted"):
                 wanted = g.input(names.logits_indices, "int64", ["batch", "wanted"])
-                stream, step = Stream(pick(g, added(g, stream), wanted)), _picked(g, step, wanted)
+                others = tuple(pick(g, x, wanted) for x in stream.others)
+                stream = Stream(pick(g, added(g, stream), wanted), others=others)
+                step = _picked(g, step, wanted)
                 step = replace(step, per_layer=_split(g, config, parts, early, config.num_layers, wanted))
         stream = decoder_block(g, params, config, layer, stream, kv, step)
         if with_states:

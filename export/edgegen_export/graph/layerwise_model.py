@@ -28,7 +28,7 @@ from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.per_layer import per_layer_inputs
-from edgegen_export.graph.stream import Stream, added
+from edgegen_export.graph.stream import added
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.recipe import FLOATS
@@ -121,7 +121,8 @@ class LayerwiseModel:
         used, renumbered = np.unique(ids, return_inverse=True)
         for name in ("embed", "embed_per_layer"):
             if (table := self._tensors.get(f"{name}.weight")) is not None:
-                rows = _as_stored(_rows(table, used), stored.get(name, FLOATS), used)
+                which = np.where(used < table.shape[0], used, 0)  # see PerLayerEmbedding
+                rows = _as_stored(_rows(table, which), stored.get(name, FLOATS), which)
                 tables[f"{name}.weight"] = LazyTensor.from_array(rows)
         if "positions" in stored:
             values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
@@ -130,9 +131,12 @@ class LayerwiseModel:
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         numbers = g.input("ids", "int64", shape)
-        x = added(g, embedding(g, params, self._config, numbers, g.input("at", "int64", shape)))
+        stream = embedding(g, params, self._config, numbers, g.input("at", "int64", shape))
+        x = added(g, stream)
+        columns = [x, *stream.others]
         if own := self._config.per_layer:
-            x = g.op.Concat(x, per_layer_inputs(g, params, self._config, own, numbers, x), axis=2)
+            columns.append(per_layer_inputs(g, params, self._config, own, numbers, x))
+        x = g.op.Concat(*columns, axis=2) if columns[1:] else x
         start = np.zeros(len(ids), np.int64) if first is None else first
         positions = start[:, None] + np.arange(ids.shape[1], dtype=np.int64)
         found = _run(g, x, params, {"ids": renumbered.reshape(ids.shape), "at": positions})
@@ -161,9 +165,8 @@ class LayerwiseModel:
         classes = {cache.cache_class: self._kv.classes[cache.cache_class]} if cache else {}
         step = step_inputs(g, self._config, self._kv.dtype, classes, tables, x)
         step = carried.entering(g, x, step, layer, own.source)
-        stream = Stream(carried.hidden_value(g, x))
-        stream = decoder_block(g, params, self._config, layer, stream, self._kv, step)
-        g.output(_RESULT, carried.leaving(g, x, added(g, stream), step, layer), "float32", _SHAPE)
+        stream = decoder_block(g, params, self._config, layer, carried.stream(g, x), self._kv, step)
+        g.output(_RESULT, carried.leaving(g, x, stream, step, layer), "float32", _SHAPE)
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
         rotary: dict[str, NDArray[Any]] = {}
@@ -185,11 +188,11 @@ class LayerwiseModel:
         """What the last layer gives → what the head's matrix multiplies, or what is projected to that first."""
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
-        x_value = self._carried.hidden_value(g, g.input("x", "float32", _SHAPE))
-        hidden = final_hidden(g, params, self._config, Stream(x_value))
+        stream = self._carried.stream(g, g.input("x", "float32", _SHAPE))
+        hidden = final_hidden(g, params, self._config, stream)
         if projected and self._config.embedding_size not in (None, self._config.hidden_size):
             hidden = linear(g, params.matrix("head_in"), hidden)
-        return self.hidden_states(x) if hidden == x_value else _run(g, hidden, params, {"x": x})
+        return self.hidden_states(x) if hidden == stream.residual else _run(g, hidden, params, {"x": x})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,10 +3,13 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
 
+import numpy as np
+
 from edgegen_export.architecture.config import Activation, DecoderConfig, Experts
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.stream import Stream
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
@@ -32,18 +35,29 @@ def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int
 def mlp(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, *, name: str = "mlp"
 ) -> Stream:
-    """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``."""
-    module = f"layers.{layer}.{name}"
+    """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
+
+    Of the gate, only what is above the layer's cutoff is activated, where it has one.
+    """
+    module, cutoff = f"layers.{layer}.{name}", config.layers[layer].cutoff
     if config.gated:
         both = (f"{module}.gate", f"{module}.up")
         wide = linear(g, params.matrix(*both), x, params.bias(*both))
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
+        gate = gate if cutoff is None else _above(g, gate, cutoff, config.mlp_width_of(layer))
         hidden = g.op.Mul(activation(g, params, config.activation, layer, gate), up)
     else:
         up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
         hidden = activation(g, params, config.activation, layer, up)
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
+
+
+def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
+    """``relu(x - (mean + cutoff · deviation))`` of the numbers of each token, x [b, t, width]."""
+    apart = g.op.Sub(x, mean(g, x, width))
+    deviation = g.op.Sqrt(mean_square(g, apart, width))
+    return g.op.Relu(g.op.Sub(apart, g.op.Mul(deviation, g.constant(np.array(cutoff, np.float32)))))
 
 
 def expert_mlp(

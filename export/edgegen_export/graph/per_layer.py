@@ -3,6 +3,8 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size, w width of a layer's part.
 """
 
+import numpy as np
+
 from edgegen_export.architecture.config import DecoderConfig, PerLayerEmbedding
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.matrices import linear, rows
@@ -11,11 +13,19 @@ from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.stream import normalized
 
 
+def table_rows(g: GraphBuilder, config: DecoderConfig, own: PerLayerEmbedding, ids: Value) -> Value:
+    """The rows of the table that ``ids`` int64 [b, t] have: the first one, where they are beyond it."""
+    if own.rows >= config.vocab_size:
+        return ids
+    known = g.op.Less(ids, g.constant(np.array(own.rows, np.int64)))
+    return g.op.Where(known, ids, g.constant(np.array(0, np.int64)))
+
+
 def per_layer_inputs(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, own: PerLayerEmbedding, ids: Value, x: Value
 ) -> Value:
-    """``norm(projection(x)) + table[ids]`` for ids int64 [b, t] and their embeddings x [b, t, d]: the parts of all
-    layers, one after the other, [b, t, layers · w]. The multipliers are in the weights."""
+    """``norm(projection(x)) + table[ids]`` for :func:`table_rows` int64 [b, t] and the embeddings x [b, t, d] of the
+    tokens: the parts of all layers, one after the other, [b, t, layers · w]. The multipliers are in the weights."""
     projected = linear(g, params.matrix("per_layer_in"), x)
     parts = g.op.Reshape(projected, g.axes(0, 0, config.num_layers, own.width))
     even = normalized(g, params, config.norm, parts, "per_layer_norm")
@@ -23,11 +33,9 @@ def per_layer_inputs(
     return g.op.Add(flat, rows(g, params.matrix("embed_per_layer"), ids))
 
 
-def with_per_layer(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, part: Value
-) -> Value:
-    """``x + norm(out(activation(gate(x)) · part))`` for the stream x [b, t, d] and the layer's part [b, t, w]."""
+def of_part(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, part: Value) -> Value:
+    """``norm(out(activation(gate(x)) · part))`` for x [b, t, d] and the layer's part [b, t, w]."""
     module = f"layers.{layer}.per_layer"
     gate = activation(g, params, config.activation, layer, linear(g, params.matrix(f"{module}.gate"), x))
     made = linear(g, params.matrix(f"{module}.out"), g.op.Mul(gate, part))
-    return g.op.Add(x, normalized(g, params, config.norm, made, f"{module}_norm"))
+    return normalized(g, params, config.norm, made, f"{module}_norm")

@@ -16,12 +16,14 @@ from edgegen_export.graph.parameters import Parameters
 class Stream:
     """The residual stream [b, t, d] between blocks: ``residual + delta + bias``, not yet added.
 
-    The next norm's fused operator adds them, normalizes the sum and returns both in one pass.
+    The next norm's fused operator adds them, normalizes the sum and returns both in one pass. ``others``: between
+    layers, the streams behind the first, in models that have several.
     """
 
     residual: Value
     delta: Value = NONE
     bias: Tensor | None = None
+    others: tuple[Value, ...] = ()
 
 
 def added(g: GraphBuilder, stream: Stream) -> Value:

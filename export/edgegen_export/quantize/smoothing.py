@@ -58,10 +58,15 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
         pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
     from_attention = tuple(name for inputs in mixer_matrices(config, layer).values() for name in inputs)
     from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
+    if config.laurel:
+        pairs.append(Pair(f"layers.{layer}.laurel.left", (f"layers.{layer}.laurel.right",)))
+    if config.per_layer and config.altup and config.altup.scaled:
+        pairs.append(Pair(f"layers.{layer}.altup.scale", (f"layers.{layer}.per_layer.gate",)))
     attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
     match config.block:
         case "sequential" | "sandwich" | "parallel_two_norms":
-            pairs.append(Pair(attn_norm, from_attention))
+            if not config.laurel:  # which adds what attention takes as it is
+                pairs.append(Pair(attn_norm, from_attention))
             if not experts:  # which are multiplied with activations as they are
                 pairs.append(Pair(mlp_norm, from_mlp))
         case "parallel":

@@ -104,7 +104,7 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
         ).split(),
         "LlamaTokenizer",
     ),
-    **dict.fromkeys("gemma gemma2 gemma3 gemma3_text recurrent_gemma".split(), "GemmaTokenizer"),
+    **dict.fromkeys("gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma".split(), "GemmaTokenizer"),
     **dict.fromkeys("qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next".split(), "Qwen2Tokenizer"),
     **dict.fromkeys("codegen phi".split(), "CodeGenTokenizer"),
     **dict.fromkeys("cohere cohere2".split(), "CohereTokenizer"),

@@ -1,4 +1,4 @@
-"""How checkpoints of families with fixed states, and of Gemma 4, become GGUF files."""
+"""How checkpoints of families with fixed states, and of Gemma 3n and 4, become GGUF files."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,14 @@ from tests.export.checkpoint.gguf_steps import (
 
 @dataclass(frozen=True)
 class Family:
-    """How checkpoints of a family become GGUF files; ``left``: variants that llama.cpp's format cannot say."""
+    """How checkpoints of a family become GGUF files; ``left``: variants that llama.cpp's format cannot say;
+    ``oracles``: the versions of transformers whose names the files have, where they are not the case's first."""
 
     arch: str
     describe: tuple[Describe, ...]
     rearrange: tuple[Rearrange, ...]
     left: tuple[str, ...] = ()
+    oracles: tuple[int, ...] = ()
 
 
 FAMILIES_OF_FILES = {
@@ -63,6 +65,13 @@ FAMILIES_OF_FILES = {
         (sizes, kv_heads, experts, steps.delta_nets, steps.qwen3_5),
         (merged, flat_gate, steps.one_plus_but_of_nets, steps.tiled_values),
         ("attention first",),
+    ),
+    "gemma3n_text": Family(
+        "gemma3n",
+        (sizes, steps.gemma3n),
+        (steps.stacked_streams,),
+        ("unscaled", "at its mean", "attention bias", "gelu"),
+        oracles=(5,),
     ),
     "gemma4_text": Family(
         "gemma4",

@@ -1,10 +1,12 @@
-"""What llama.cpp's converter says of families with fixed states and of Gemma 4, and how it rearranges their tensors."""
+"""What llama.cpp's converter says of families with fixed states and of Gemma 3n and 4, and how it rearranges their
+tensors."""
 
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from gguf import GGUFWriter
+from gguf import GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
 from tests.export.checkpoint.gguf_steps import Arrays, permuted, split
@@ -229,6 +231,40 @@ def with_drafts(writer: GGUFWriter, config: Any) -> None:
 def a_draft_layer(config: Any, arrays: Arrays) -> Arrays:
     last = config.num_hidden_layers
     return {**arrays, f"blk.{last}.nextn.eh_proj.weight": np.ones((4, 4), np.float32)}
+
+
+# Gemma 3n.
+
+
+def gemma3n(writer: GGUFWriter, config: Any) -> None:
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    full, local = (config.rope_parameters[f"{kind}_attention"] for kind in ("full", "sliding"))
+    writer.add_rope_freq_base(full["rope_theta"])
+    writer.add_rope_freq_base_swa(local["rope_theta"])
+    if full["rope_type"] == "linear":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(full["factor"])
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
+    writer.add_altup_num_inputs(config.altup_num_inputs)
+    writer.add_altup_active_idx(config.altup_active_idx)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    shares = np.array(config.activation_sparsity_pattern, np.float64)
+    scales = [NormalDist().inv_cdf(share) if share else -np.inf for share in shares]
+    writer.add_activation_sparsity_scale(np.array(scales, np.float32).tolist())
+
+
+def stacked_streams(config: Any, arrays: Arrays) -> Arrays:
+    """The projections of streams in one tensor each, and the vector of every layer with a name's end."""
+    named = {f"{key}.weight" if key.endswith("_scale") else key: array for key, array in arrays.items()}
+    for name in ("altup_projections", "altup_unembed_projections"):
+        parts = [named.pop(f"model.{name}.{k}.weight") for k in range(config.altup_num_inputs - 1)]
+        named[f"model.{name}.weight"] = np.stack(parts)
+    return named
 
 
 # Gemma 4.

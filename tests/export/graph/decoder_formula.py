@@ -36,10 +36,10 @@ class DecoderFormula:
         if own := config.per_layer:
             shape = (len(ids), config.num_layers, own.width)
             made = (own.projection_multiplier * x @ self.tensors["per_layer_in.weight"].T).reshape(shape)
-            looked_up = own.table_multiplier * self.tensors["embed_per_layer.weight"][ids].reshape(shape)
+            rows = [token if token < own.rows else 0 for token in ids]
+            looked_up = own.table_multiplier * self.tensors["embed_per_layer.weight"][rows].reshape(shape)
             self.parts = own.sum_multiplier * (self.norm(config.norm, made, "per_layer_norm") + looked_up)
-        for i, layer in enumerate(config.layers):
-            x = self.layer(f"layers.{i}", layer, x)
+        x = self.through_streams(x) if config.altup else self.through_layers(x)
         if config.final_norm:
             x = self.norm(config.norm, x, "final_norm")
         if "head_in.weight" in self.tensors:
@@ -47,6 +47,47 @@ class DecoderFormula:
         head = self.tensors["embed.weight" if config.tied_head else "head.weight"]
         logits = config.logit_multiplier * (x @ head.T + self.tensors.get("head.bias", 0.0))
         return capped(config.logit_softcap, logits)
+
+    def through_layers(self, x: Array) -> Array:
+        for i, layer in enumerate(self.config.layers):
+            x = self.layer(f"layers.{i}", layer, x)
+        return x
+
+    def through_streams(self, x: Array) -> Array:
+        """x [t, d] → the mean of all streams behind the last layer."""
+        config, altup = self.config, self.config.altup
+        assert altup
+
+        def scaled_like(first: Array, y: Array) -> Array:
+            wanted, own = ((z * z).mean(-1, keepdims=True) for z in (first, y))
+            return y * np.sqrt(wanted / np.maximum(own, 1e-5))
+
+        others = range(altup.streams - 1)
+        streams = np.array([x, *(scaled_like(x, self.linear(f"altup_in.{k}", x)) for k in others)])
+        for i, layer in enumerate(config.layers):
+            name = f"layers.{i}"
+
+            def modalities(y: Array, name: str = f"{name}.altup") -> Array:
+                return np.tanh(self.linear(f"{name}.router", self.norm(config.norm, y, f"{name}.norm")) / y.shape[-1])
+
+            mixing = self.linear(f"{name}.altup.predict", modalities(streams[altup.active]))
+            mixing = mixing.reshape(-1, altup.streams, altup.streams)
+            streams = streams + np.einsum("tji,itd->jtd", mixing, streams)
+            made = self.layer(name, layer, streams[altup.active])
+            correct = self.tensors[f"{name}.altup.correct.weight"]
+            correct = correct if altup.clip is None else np.clip(correct, -altup.clip, altup.clip)
+            weights = 1 + modalities(made) @ correct.T
+            streams = streams + (made - streams[altup.active]) * weights.T[..., None]
+            if config.per_layer:
+                y = streams[altup.active] * (self.tensors[f"{name}.altup.scale.weight"] if altup.scaled else 1.0)
+                streams[1:] += self.of_own_embedding(name, y)
+        last = [scaled_like(streams[0], self.linear(f"altup_out.{k}", streams[k + 1])) for k in others]
+        return np.mean([streams[0], *last], axis=0)
+
+    def of_own_embedding(self, name: str, x: Array) -> Array:
+        gate = activated(self.config.activation, self.linear(f"{name}.per_layer.gate", x))
+        made = self.linear(f"{name}.per_layer.out", gate * self.parts[:, int(name.split(".")[1])])
+        return self.norm(self.config.norm, made, f"{name}.per_layer_norm")
 
     def layer(self, name: str, layer: Layer, x: Array) -> Array:
         config = self.config
@@ -58,7 +99,7 @@ class DecoderFormula:
             return self.attention(f"{name}.attn", layer, x)
 
         def mlp(x: Array) -> Array:
-            return self.mlp(f"{name}.mlp", x)
+            return self.mlp(f"{name}.mlp", layer, x)
 
         factor = config.residual_multiplier
         match config.block:
@@ -66,13 +107,13 @@ class DecoderFormula:
                 x = x + factor * attention(norm(x, "attn_norm"))
                 return x + factor * mlp(norm(x, "mlp_norm"))
             case "sandwich":
-                x = x + factor * norm(attention(norm(x, "attn_norm")), "attn_post_norm")
+                y = norm(x, "attn_norm")
+                x = x + factor * norm(attention(y), "attn_post_norm")
+                if config.laurel:
+                    low = self.linear(f"{name}.laurel.left", y)
+                    x = (x + y + norm(self.linear(f"{name}.laurel.right", low), "laurel.norm")) / np.sqrt(2)
                 x = x + factor * norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
-                if not config.per_layer:
-                    return x
-                gate = activated(config.activation, self.linear(f"{name}.per_layer.gate", x))
-                made = self.linear(f"{name}.per_layer.out", gate * self.parts[:, int(name.split(".")[1])])
-                return x + norm(made, "per_layer_norm")
+                return x + self.of_own_embedding(name, x) if config.per_layer and not config.altup else x
             case "post_norm":
                 x = x + factor * norm(attention(x), "attn_post_norm")
                 return x + factor * norm(mlp(x), "mlp_post_norm")
@@ -101,9 +142,12 @@ class DecoderFormula:
         weight = self.tensors[f"{name}.weight"] if norm.weight else 1.0
         return x * (weight + norm.offset) + (self.tensors[f"{name}.bias"] if norm.bias else 0.0)
 
-    def mlp(self, name: str, x: Array) -> Array:
+    def mlp(self, name: str, layer: Layer, x: Array) -> Array:
         if self.config.gated:
-            hidden = self.activated(name, self.linear(f"{name}.gate", x)) * self.linear(f"{name}.up", x)
+            gate = self.linear(f"{name}.gate", x)
+            if layer.cutoff is not None:
+                gate = np.maximum(gate - gate.mean(-1, keepdims=True) - layer.cutoff * gate.std(-1, keepdims=True), 0)
+            hidden = self.activated(name, gate) * self.linear(f"{name}.up", x)
         else:
             hidden = self.activated(name, self.linear(f"{name}.up", x))
         return self.linear(f"{name}.down", hidden)

@@ -18,6 +18,7 @@ from edgegen.model.kv_cache import KVCache
 from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import (
     Alibi,
+    AltUp,
     Block,
     DecoderConfig,
     Layer,
@@ -134,6 +135,29 @@ CONFIGS: dict[str, DecoderConfig] = {
         PLAIN, head_dim=8, layers=(*layers(7, rope=Rope(100.0, 8)), Layer(0.5, 7, Rope(100.0, 8), source=0))
     ),
     "embeddings of layers": replace(ROTATED, block="sandwich", per_layer=PerLayerEmbedding(16, 44, 4.0, 0.2, 0.7)),
+    "a table of fewer rows than tokens": replace(
+        ROTATED, block="sandwich", per_layer=PerLayerEmbedding(16, 30, 4.0, 0.2, 0.7)
+    ),
+    "sparse MLPs": replace(
+        PLAIN, layers=(Layer(0.25, cutoff=1.3, rope=ROPE), Layer(0.25, cutoff=0.0, mlp_width=34), Layer(0.25))
+    ),
+    "learned residuals": replace(ROTATED, block="sandwich", laurel=6),
+    "several streams": replace(ROTATED, block="sandwich", altup=AltUp(3)),
+    "several streams, the second active": replace(ROTATED, altup=AltUp(2, active=1, clip=0.3)),
+    "several streams with embeddings of layers and shared keys": replace(
+        PLAIN,
+        block="sandwich",
+        laurel=6,
+        altup=AltUp(4, active=2),
+        per_layer=PerLayerEmbedding(16, 30, 4.0, 0.2, 0.7),
+        layers=(*layers(None, 7), Layer(0.25, 7, ROPE, source=1), Layer(0.5, None, ROPE, source=0, cutoff=0.5)),
+    ),
+    "several streams, unscaled": replace(
+        ROTATED,
+        block="sandwich",
+        altup=AltUp(3, scaled=False),
+        per_layer=PerLayerEmbedding(16, 44, 4.0, 0.2, 0.7),
+    ),
     "single with an MLP": replace(ROTATED, block="single", layers=(*layers(None), Layer(1.0, mlp_only=True))),
     **{f"{block} with rms": replace(ROTATED, block=block) for block in BLOCKS},
     **{f"{block} with layer norm": replace(OLD, block=block) for block in BLOCKS},
@@ -286,7 +310,15 @@ def test_rows_of_different_lengths_do_not_see_each_other(subject: Subject) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["rotated", "windows, norm of heads, one shared head", "alibi and windows", "clipped", "shared keys and values"],
+    [
+        "rotated",
+        "windows, norm of heads, one shared head",
+        "alibi and windows",
+        "clipped",
+        "shared keys and values",
+        "sparse MLPs",
+        "several streams with embeddings of layers and shared keys",
+    ],
 )
 def test_an_int8_row_has_the_bits_it_has_alone(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]

@@ -6,9 +6,9 @@ from tests.families.cases.case import CONTEXT, Case, variants
 
 FAMILIES = (
     "gpt2 opt gpt_neo gpt_neox gptj llama arcee helium hyperclovax internlm3 mistral ministral3 nemotron qwen2 qwen3 "
-    "smollm3 gemma gemma2 gemma3_text gemma4_text phi phi3 falcon gpt_bigcode gpt_oss starcoder2 stablelm olmo olmo2 "
-    "olmo3 granite granitemoehybrid cohere cohere2 bloom mixtral qwen2_moe qwen3_moe olmoe granitemoe granite_swa "
-    "granitemoeshared granitemoe_swa "
+    "smollm3 gemma gemma2 gemma3_text gemma3n_text gemma4_text phi phi3 falcon gpt_bigcode gpt_oss starcoder2 stablelm "
+    "olmo olmo2 olmo3 granite granitemoehybrid cohere cohere2 bloom mixtral qwen2_moe qwen3_moe olmoe granitemoe "
+    "granite_swa granitemoeshared granitemoe_swa "
     "ernie4_5 hunyuan_v1_dense exaone4 glm glm4 apertus seed_oss lfm2 qwen3_5_text qwen3_next falcon_h1 nemotron_h "
     "bamba qwen3_5_moe_text"
 ).split()

@@ -9,7 +9,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
     QWEN2MOE,
     QWEN3MOE,
 )
-from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA4
+from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3N, GEMMA4
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     FALCON_H1,
@@ -58,6 +58,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma3n": GEMMA3N,
     "gemma4": GEMMA4,
     "glm4": GLM4,
     "gpt-oss": GPT_OSS,

@@ -1,16 +1,18 @@
 """Gemma, 1 to 4: norms that store 1 + w, a head of their own width, then norms on both sides and sliding windows.
 
-Gemma 4's norms store w, and its layers of full attention have heads of another width.
+Gemma 3n's and Gemma 4's norms store w. Gemma 4's layers of full attention have heads of another width.
 """
 
 from dataclasses import replace
+from math import isclose, isnan
+from statistics import NormalDist
 from typing import cast
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import SIZES, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA, PREFIX, TOP
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Heads, OnePlus, Parameter
+from edgegen_export.checkpoint.gguf.layouts import Each, Heads, OnePlus, Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 _TOP: Modules = {**TOP, "output_norm": OnePlus("model.norm")}
@@ -131,6 +133,37 @@ def _gemma4_rope(read: MetadataReader) -> Entries:
     }
 
 
+def _shares(scales: list[object]) -> list[float]:
+    """The shares of an MLP's gate that are cut off, of as many deviations above the mean as the file says. Where the
+    original's number has six digits or fewer, it is that one."""
+    shares = [NormalDist().cdf(scale) if isinstance(scale, float) and scale > 0 else 0.0 for scale in scales]
+    short = [round(share, 6) for share in shares]
+    return [
+        near if 0 < near < 1 and isclose(NormalDist().inv_cdf(near), cast(float, scale), rel_tol=1e-6) else share
+        for near, share, scale in zip(short, shares, scales, strict=True)
+    ]
+
+
+def _gemma3n(read: MetadataReader) -> Entries:
+    """The residual streams, the low rank of learned residuals, sparse MLPs, and the keys and values that are shared."""
+    scales = read.by_layer("activation_sparsity_scale")
+    if not all(isinstance(scale, float) and not isnan(scale) for scale in scales):
+        read.problem("activation_sparsity_scale", f"{read.layers} numbers expected")
+        scales = [0.0] * read.layers
+    return {
+        "num_hidden_layers": read.layers,
+        "intermediate_size": read.by_layer("feed_forward_length"),
+        "activation_sparsity_pattern": _shares(scales),
+        "altup_num_inputs": read.integer("altup.num_inputs"),
+        "altup_active_idx": read.integer("altup.active_idx", 0, least=0),
+        "laurel_rank": read.rows("blk.0.laurel_l.weight"),
+        "num_kv_shared_layers": read.integer("attention.shared_kv_layers", 0, least=0),
+        "hidden_size_per_layer_input": read.integer("embedding_length_per_layer_input"),
+        "vocab_size_per_layer_input": read.rows("per_layer_token_embd.weight"),
+        "final_logit_softcapping": read.real("final_logit_softcapping", 30.0) or None,
+    }
+
+
 def _gemma4_others(read: MetadataReader) -> Entries:
     """The embeddings of each layer, and the limit of the logits."""
     width = read.integer("embedding_length_per_layer_input", 0, least=0)
@@ -149,27 +182,57 @@ _SAME: Modules = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-GEMMA4 = replace(
+_PER_LAYER_TOP: Modules = {
+    **TOP,
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+}
+_PER_LAYER: Modules = {
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+}
+_OF_MODEL = {ours: SIZES[ours] for ours in ("context_length", "embedding_length", "attention.head_count")}
+
+GEMMA3N = replace(
     GEMMA,
-    model_type="gemma4_text",
-    hf_class="Gemma4ForCausalLM",
-    integers={ours: SIZES[ours] for ours in ("context_length", "embedding_length", "attention.head_count")},
+    model_type="gemma3n_text",
+    hf_class="Gemma3nForCausalLM",
+    integers=_OF_MODEL,
     modules=modules(
         {
-            **TOP,
-            "per_layer_token_embd": "model.embed_tokens_per_layer",
-            "per_layer_model_proj": "model.per_layer_model_projection",
-            "per_layer_proj_norm": "model.per_layer_projection_norm",
+            **_PER_LAYER_TOP,
+            "altup_proj": Each("model.altup_projections.{n}"),
+            "altup_unembd_proj": Each("model.altup_unembed_projections.{n}"),
         },
         {
             **_SAME,
             **ATTENTION,
             **GATED_MLP,
-            "layer_output_scale": Parameter("layer_scalar"),
-            "inp_gate": "per_layer_input_gate",
-            "proj": "per_layer_projection",
-            "post_norm": "post_per_layer_input_norm",
+            **_PER_LAYER,
+            "altup_router": "altup.modality_router",
+            "altup_router_norm": "altup.router_norm",
+            "altup_predict_coef": "altup.prediction_coefs",
+            "altup_correct_coef": "altup.correction_coefs",
+            "altup_correct_scale": Parameter("altup.correct_output_scale"),
+            "laurel_l": "laurel.linear_left",
+            "laurel_r": "laurel.linear_right",
+            "laurel_post_norm": "laurel.post_laurel_norm",
         },
+        PREFIX,
+    ),
+    rules=(*_RULES, rule.sliding_layers(5), _local_rope_theta, _gemma3n),
+)
+
+GEMMA4 = replace(
+    GEMMA,
+    model_type="gemma4_text",
+    hf_class="Gemma4ForCausalLM",
+    integers=_OF_MODEL,
+    modules=modules(
+        _PER_LAYER_TOP,
+        {**_SAME, **ATTENTION, **GATED_MLP, **_PER_LAYER, "layer_output_scale": Parameter("layer_scalar")},
         PREFIX,
     ),
     rules=(_gemma4_layers, _gemma4_rope, _gemma4_others),

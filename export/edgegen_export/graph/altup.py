@@ -1,0 +1,95 @@
+"""AltUp: several residual streams, which every layer predicts and corrects; :class:`AltUp` has the formulas.
+
+Its coefficients stay floats: they are few, and every stream is multiplied with them.
+
+Shapes: b rows (batch), t new tokens per row, d hidden size, s streams.
+"""
+
+import numpy as np
+
+from edgegen_export.architecture.architecture import altup_inputs, altup_outputs
+from edgegen_export.architecture.config import AltUp, DecoderConfig
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.reductions import mean_square, small_linear
+from edgegen_export.graph.stream import normalized
+
+_LEAST = 1e-5
+"""The least mean square of what is brought to another magnitude."""
+
+Streams = tuple[Value, ...]
+"""All streams in their order, each [b, t, d]."""
+
+
+def first_streams(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, x: Value) -> Streams:
+    """The streams that the token embedding x [b, t, d] begins."""
+    others, size = altup.streams - 1, config.hidden_size
+    made = g.op.Reshape(linear(g, params.matrix(*altup_inputs(altup)), x), g.axes(0, 0, others, size))
+    wanted = g.op.Unsqueeze(_magnitude(g, x, size), g.axes(2))
+    flat = g.op.Reshape(_with_magnitude(g, made, wanted, size), g.axes(0, 0, others * size))
+    return (x, *g.node("Split", [flat], others, attributes={"axis": 2, "num_outputs": others}))
+
+
+def merged(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, streams: Streams) -> Value:
+    """What the last layer's streams are together, [b, t, d]."""
+    first, *others = streams
+    wanted = _magnitude(g, first, config.hidden_size)
+    made = [linear(g, params.matrix(name), x) for name, x in zip(altup_outputs(altup), others, strict=True)]
+    even = [_with_magnitude(g, x, wanted, config.hidden_size) for x in made]
+    return g.op.Mul(g.op.Sum(first, *even), g.constant(np.array(1 / altup.streams, np.float32)))
+
+
+def predicted(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, layer: int, streams: Streams
+) -> Streams:
+    """The streams as the layer predicts them."""
+    count = altup.streams
+    found = _coefficients(g, params, config, altup, layer, streams[altup.active], "predict", count * count)
+    of_pairs = g.node("Split", [found], count * count, attributes={"axis": 2, "num_outputs": count * count})
+
+    def predict(j: int) -> Value:
+        own = of_pairs[j * count : (j + 1) * count]
+        return g.op.Sum(streams[j], *(g.op.Mul(x, each) for x, each in zip(streams, own, strict=True)))
+
+    return tuple(map(predict, range(count)))
+
+
+def corrected(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, layer: int, streams: Streams, made: Value
+) -> Streams:
+    """The ``streams`` that were predicted, corrected by what the layer ``made`` [b, t, d] of the active one."""
+    count = altup.streams
+    found = _coefficients(g, params, config, altup, layer, made, "correct", count)
+    found = g.op.Add(found, g.constant(np.array(1, np.float32)))
+    of_each = g.node("Split", [found], count, attributes={"axis": 2, "num_outputs": count})
+    news = g.op.Sub(made, streams[altup.active])
+    return tuple(g.op.Add(x, g.op.Mul(news, each)) for x, each in zip(streams, of_each, strict=True))
+
+
+def _coefficients(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    altup: AltUp,
+    layer: int,
+    x: Value,
+    name: str,
+    rows: int,
+) -> Value:
+    """``name(tanh(router(norm(x))))`` of x [b, t, d], [b, t, rows]; the division by d is in the router."""
+    module = f"layers.{layer}.altup"
+    even = normalized(g, params, config.norm, x, f"{module}.norm")
+    router = g.weight(params.vector(f"{module}.router.weight"))
+    routed = g.op.Tanh(small_linear(g, router, even, altup.streams, config.hidden_size))
+    return small_linear(g, g.weight(params.vector(f"{module}.{name}.weight")), routed, rows, altup.streams)
+
+
+def _magnitude(g: GraphBuilder, x: Value, size: int) -> Value:
+    return g.op.Sqrt(mean_square(g, x, size))
+
+
+def _with_magnitude(g: GraphBuilder, x: Value, wanted: Value, size: int) -> Value:
+    """x [..., d] with the magnitudes ``wanted`` [..., 1]."""
+    least = g.constant(np.array(_LEAST, np.float32))
+    return g.op.Mul(x, g.op.Div(wanted, g.op.Sqrt(g.op.Max(mean_square(g, x, size), least))))
