@@ -1,6 +1,6 @@
 """LFM2 with experts in all but the first layers: sigmoids weigh them, and a bias of each has a say in the choice alone.
 
-Published: 8B with 1B active (8.6 GB in int8, 5 GB in int4), also as LFM2.5, and 24B with 2B active.
+Published: 8B with 1B active (8.6 GB in int8, 5.2 GB in int4), also as LFM2.5, and 24B with 2B active.
 """
 
 from tests.families.cases.case import CONTEXT, variants

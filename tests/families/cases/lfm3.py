@@ -1,6 +1,6 @@
 """LFM3: short convolutions, sliding windows and full attention, a gate for each head, norms behind each sublayer.
 
-Published: 1.7B (1.6 GB in int8, 1.0 GB in int4); with vision 2B, of which the language model is exported.
+Published: 1.7B (1.8 GB in int8, 1.1 GB in int4); with vision 2B, of which the language model is exported.
 """
 
 from tests.families.cases.case import CONTEXT, variants
