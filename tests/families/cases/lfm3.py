@@ -37,12 +37,13 @@ CASES = variants(
         "heads of 24": {"head_dim": 24},
         "multi-head": {"num_key_value_heads": 4},
         "all pairs turn": {
-            "rope_parameters": {"sliding_attention": _SLIDING, "full_attention": {**_FULL, "partial_rotary_factor": 1.0}}
+            "rope_parameters": {
+                "sliding_attention": _SLIDING,
+                "full_attention": {**_FULL, "partial_rotary_factor": 1.0},
+            }
         },
         "windows rotate in part": {"rope_parameters": {"sliding_attention": _FULL, "full_attention": _SLIDING}},
-        "theta": {
-            "rope_parameters": {"sliding_attention": _SLIDING, "full_attention": {**_FULL, "rope_theta": 50.0}}
-        },
+        "theta": {"rope_parameters": {"sliding_attention": _SLIDING, "full_attention": {**_FULL, "rope_theta": 50.0}}},
         "linear scaling": {
             "rope_parameters": {
                 "sliding_attention": _SLIDING,
