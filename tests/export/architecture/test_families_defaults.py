@@ -22,9 +22,9 @@ ELSEWHERE = {
     *("minicpm", "gemma4_text", "lfm2_moe", "lfm3_vl"),
 }
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
-test_qwen3_5.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers, and Nemotron-H has experts,
-which is refused: test_mixer_configs.py. transformers does not have MiniCPM, and writes what each layer of Gemma 4 has:
-test_minicpm.py, test_gemma4.py. LFM2 MoE has no kinds of layers by default: test_lfm.py."""
+test_qwen3_5.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers, and Nemotron-H
+has experts, which is refused: test_mixer_configs.py. transformers does not have MiniCPM, and writes what each layer of
+Gemma 4 has: test_minicpm.py, test_gemma4.py. LFM2 MoE has no kinds of layers by default: test_lfm.py."""
 
 LATER = {
     *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),

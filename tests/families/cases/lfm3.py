@@ -24,7 +24,7 @@ CASES = variants(
         "pad_token_id": 1,
     },
     {
-        "layers as they come": {"layer_types": None},
+        "layers as they come": {"layer_types": None, "num_hidden_layers": 7},
         "no gate": {"use_attention_gate": False},
         "no norms behind": {"use_sandwich_norm": False},
         "plain": {"use_attention_gate": False, "use_sandwich_norm": False},
