@@ -53,7 +53,6 @@ CASES = variants(
         "untied": {"tie_word_embeddings": False},
         "epsilon": {"norm_eps": 1e-2},
         "a single token": {"conv_L_cache": 1},
-        "convolutions everywhere": {"layer_types": ["conv"] * 5},
         "part of a plain rotation": {
             "rope_parameters": {
                 "sliding_attention": {**_SLIDING, "partial_rotary_factor": 0.5},
@@ -63,7 +62,6 @@ CASES = variants(
     },
     {
         "a single token": {"refused": "at least 2 expected"},
-        "convolutions everywhere": {"refused": "at least one layer must have attention"},
         "part of a plain rotation": {"refused": "partial_rotary_factor: understood with rope_type = 'proportional'"},
     },
     oracles=(5,),
