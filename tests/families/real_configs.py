@@ -2,6 +2,8 @@
 
 The files in ``real_configs/`` are what stands on the hub, written down by hand. Each, given to transformers' own
 class, makes a model of the published number of parameters; only the digits of long tables were not compared.
+LFM3's is what its class has as default, and its number of parameters what the class makes of that; so are those of LFM2
+MoE, of which only rounded numbers were at hand.
 """
 
 import json
@@ -248,5 +250,46 @@ REAL_CONFIGS = [
     ),
     RealConfig(
         "ByteDance-Seed/Seed-OSS-36B-Instruct", 36_151_104_512, 64, 5120, 80, 8, 128, 524288, False, _rope(1e7, 128)
+    ),
+    # With a number of each expert for the choice.
+    RealConfig(
+        "LiquidAI/LFM2-8B-A1B",
+        8_339_930_560,
+        24,
+        2048,
+        32,
+        8,
+        64,
+        128000,
+        True,
+        _rope(1e6, 64, None, (2, 6, 10, 14, 18, 21)),
+    ),
+    RealConfig(
+        "LiquidAI/LFM2.5-8B-A1B",
+        8_467_856_832,
+        24,
+        2048,
+        32,
+        8,
+        64,
+        128000,
+        True,
+        _rope(5e6, 64, None, (2, 6, 10, 14, 18, 21)),
+    ),
+    RealConfig(
+        "LiquidAI/LFM3-1.7B",
+        1_728_801_536,
+        24,
+        2048,
+        16,
+        4,
+        128,
+        128000,
+        True,
+        (
+            Rotation(1e6, 128, "proportional", (2, 6, 10, 14, 18, 22)),
+            Rotation(1e4, 128, None, (4, 8, 12, 16, 20)),
+        ),
+        (None,) * 4 + (256, None, None, None) * 5,
     ),
 ]

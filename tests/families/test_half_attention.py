@@ -24,7 +24,9 @@ FIRST = list({case.family: case for case in reversed(CASES)}.values())[::-1]
 REFUSED = {
     "bloom": "its attention has a bias (ALiBi)",
     **dict.fromkeys(
-        "granitemoehybrid lfm2 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 nemotron_h bamba".split(),
+        (
+            "granitemoehybrid lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 nemotron_h bamba"
+        ).split(),
         "it has fixed states",
     ),
 }

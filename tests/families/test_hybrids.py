@@ -23,14 +23,8 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 FAMILIES = (
-    "lfm2",
-    "granitemoehybrid",
-    "falcon_h1",
-    "qwen3_5_text",
-    "qwen3_next",
-    "nemotron_h",
-    "gemma3n_text",
-    "gemma4_text",
+    *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
+    *("gemma3n_text", "gemma4_text"),
 )
 SHARING = ("gemma3n_text", "gemma4_text")
 NAMES = dict.fromkeys(SHARING, "E2B")
@@ -46,6 +40,8 @@ CASE = CASES_OF["lfm2"]
 CONV, SSM = 3 * (2 * 64 + 2 * 16) * 4, 4 * 16 * 32 * 4
 KEPT = {
     "lfm2": ([(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")], 2 * 2 * 64 * 4),
+    "lfm2_moe": ([(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")], 2 * 2 * 64 * 4),
+    "lfm3": ([(0, "fixed"), (1, "fixed"), (2, "growing"), (3, "fixed"), (4, "windowed")], 3 * 6 * 64 * 4),
     "granitemoehybrid": ([(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed")], 2 * (CONV + SSM)),
     "falcon_h1": (
         [(0, "fixed"), (0, "fixed"), (0, "growing"), (1, "fixed"), (1, "fixed"), (1, "growing")],
@@ -68,6 +64,17 @@ KEPT = {
     ),
 }
 """By layer, what is kept; and the bytes of a row."""
+
+CHOICE = {b"LogSoftmax", b"Sigmoid", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
+OPERATORS = {
+    "lfm2": set[bytes](),
+    "lfm2_moe": {b"QMoE", *CHOICE},
+    "lfm3": {b"Sigmoid"},
+    "gemma3n_text": set[bytes](),
+    "gemma4_text": set[bytes](),
+    "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
+}
+"""Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
@@ -112,12 +119,12 @@ def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
     A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; Sigmoid gives a value
-    the same bits wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family.
+    the same bits wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice
+    of experts only negates and moves numbers, and adds up two of them.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    of_mixers = set[bytes]() if family in ("lfm2", *SHARING) else {b"LinearAttention", b"LogSoftmax", b"Sigmoid"}
-    of_mixers |= {b"QMoE", b"RotaryEmbedding"} if family == "qwen3_next" else set()
-    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *of_mixers}
+    more = OPERATORS.get(family, {b"LinearAttention", b"LogSoftmax", b"Sigmoid"})
+    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *more}
 
 
 @settings(deadline=None, max_examples=25)

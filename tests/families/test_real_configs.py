@@ -11,7 +11,7 @@ from edgegen.model.ort_session import open_session
 from edgegen_export.architecture.architecture import decoder_tensors, find_architecture
 from edgegen_export.architecture.config import Alibi, DecoderConfig, LearnedPositions
 from edgegen_export.architecture.folding import folded
-from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Rope, Yarn
+from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Proportional, Rope, Yarn
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec
@@ -25,6 +25,7 @@ SCALINGS: dict[type | None, str | None] = {
     Yarn: "yarn",
     Llama3: "llama3",
     LongRope: "longrope",
+    Proportional: "proportional",
 }
 
 

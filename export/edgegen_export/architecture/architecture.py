@@ -111,7 +111,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             kernels[f"layers.{i}.delta.kernel"] = (layer.delta.convolved, 1, layer.delta.width)
         if layer.attends:
             q, kv = (n * config.head_dim_of(i) for n in (config.num_heads, config.kv_heads_of(i)))
-            rows = {f"{attn}.q": q, f"{attn}.k": kv, f"{attn}.v": kv, f"{attn}.gate": q}
+            gates = config.num_heads if config.gated_attention == "by_head" else q
+            rows = {f"{attn}.q": q, f"{attn}.k": kv, f"{attn}.v": kv, f"{attn}.gate": gates}
             matrices |= {name: (rows[name], d) for name in attention_inputs(config, i)}
             matrices[f"{attn}.o"] = (d, q)
         if not config.has_mlp(i):
@@ -144,6 +145,9 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     if config.altup:
         for i in range(config.num_layers):
             required |= altup_numbers(i, config.altup, d)
+    for i in range(config.num_layers):
+        if config.has_mlp(i) and (experts := config.experts_of(i)) and experts.choice_bias:
+            required[choice_bias(i)] = (experts.count,)
     if config.layer_scale:
         required |= {f"layers.{i}.scale": (1,) for i in range(config.num_layers)}
     if config.sinks:
@@ -189,6 +193,11 @@ def matrices_around(config: DecoderConfig) -> list[tuple[str, ...]]:
     return found
 
 
+def choice_bias(layer: int) -> str:
+    """The numbers that are added to the scores of a layer's experts for the choice."""
+    return f"layers.{layer}.mlp.router.choice_bias"
+
+
 def mamba2_numbers(layer: int) -> tuple[str, str, str]:
     """The trained numbers of a Mamba-2 mixer, one per head: added to dt, the rate's logarithm, the skip."""
     module = f"layers.{layer}.mamba"
@@ -218,7 +227,7 @@ def attention_inputs(config: DecoderConfig, layer: int) -> tuple[str, ...]:
     """The matrices of attention that take what the layer takes."""
     names = ["q", "k"] if config.layers[layer].value_is_key else ["q", "k", "v"]
     names = names if config.layers[layer].source is None else ["q"]
-    return tuple(f"layers.{layer}.attn.{name}" for name in (*names, *(["gate"] * config.gated_attention)))
+    return tuple(f"layers.{layer}.attn.{name}" for name in (*names, *(["gate"] if config.gated_attention else [])))
 
 
 def delta_inputs(layer: int) -> tuple[str, ...]:

@@ -97,8 +97,10 @@ class SwiGLU:
 @dataclass(frozen=True, slots=True)
 class Experts:
     """Mixture of experts: each token uses the ``per_token`` gated MLPs of ``count`` that the router scores highest,
-    weighted by the router's softmax; ``normalized``: the softmax is over the chosen experts only.
+    weighted by these ``scores``: the softmax of its logits, or the sigmoid of each.
 
+    ``normalized``: the weights are divided by their sum over the chosen experts, plus ``epsilon``. ``choice_bias``: a
+    trained number of each expert is added to its score for the choice alone. ``scale``: factor of the weights.
     ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, 0 without
     one; ``shared_gated``: its result times the sigmoid of a gate of its own. ``dense``: the layers that have a plain
     MLP instead.
@@ -112,6 +114,10 @@ class Experts:
     shared_width: int = 0
     shared_gated: bool = False
     dense: frozenset[int] = frozenset()
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    choice_bias: bool = False
+    epsilon: float = 0.0
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +285,8 @@ class DecoderConfig:
     ``per_layer``: each layer has an embedding of its own, which it adds behind the MLP of a ``sandwich``.
     ``altup``: there are several residual streams. ``laurel``: rank of a learned residual (Menghani et al. 2024,
     arXiv:2411.07501) beside the attention of a ``sandwich``.
-    ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries.
+    ``gated_attention``: what attention reads is multiplied with the sigmoid of a gate, projected like the queries, one
+    number for each channel or for each head.
     ``clip_qkv``: limit to which Q, K and V are clamped. A softcap c is ``c · tanh(x / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
     single matrices in ``multipliers``.
@@ -313,7 +320,7 @@ class DecoderConfig:
     final_norm: bool = True
     clip_qkv: float | None = None
     sinks: bool = False
-    gated_attention: bool = False
+    gated_attention: Literal["by_channel", "by_head"] | None = None
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     embedding_multiplier: float = 1.0

@@ -60,6 +60,8 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
         else ("attn.o", "conv.out", "mamba.out", "delta.out", "mlp.down", "shared.down")
     )
     for i in range(config.num_layers):
+        if experts := config.experts_of(i):
+            multiply([f"layers.{i}.mlp.down.weight", f"layers.{i}.mlp.down.bias"], experts.scale)
         for module in (f"layers.{i}.{name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
         for each in config.multipliers:

@@ -29,6 +29,8 @@ from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.hyperclovax import HYPERCLOVAX
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.lfm2 import LFM2
+from edgegen_export.families.lfm2_moe import LFM2_MOE
+from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
 from edgegen_export.families.llama import LLAMA
 from edgegen_export.families.minicpm import MINICPM
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
@@ -110,6 +112,9 @@ FAMILIES: tuple[Architecture, ...] = (
     APERTUS,
     SEED_OSS,
     LFM2,
+    LFM2_MOE,
+    LFM3,
+    LFM3_WITH_VISION,
     QWEN3_5,
     QWEN3_5_WITH_VISION,
     QWEN3_5_MOE,

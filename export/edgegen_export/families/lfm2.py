@@ -1,45 +1,56 @@
 """LFM2: Llama with normalized queries and keys, and short convolutions instead of attention in most layers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm, ShortConv
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import named
 
-_KINDS = {"conv": True, "full_attention": False}
+LFM2_KINDS = {"conv": True, "full_attention": False}
 """Whether layers of a type have a convolution."""
 
 
 def read_lfm2(read: ConfigReader) -> DecoderConfig:
     """``Lfm2Config``."""
-    norm = Norm("rms", read.number("norm_eps", least=0))
-    config = read_llama(read, norm=norm)
-    width = read.positive("conv_L_cache")
-    if width < 2 and read.sound("conv_L_cache"):
-        read.problem("conv_L_cache = 1: a convolution over a single token keeps no state; at least 2 expected")
-    convolves = _convolutions(read, config.num_layers)
-    if all(convolves):
-        read.problem("layer_types: at least one layer must have attention")
-    convolution = Layer(scale=1.0, conv=ShortConv(max(2, width)))
-    layers = tuple(convolution if it else own for own, it in zip(config.layers, convolves, strict=True))
+    config = read_lfm(read)
+    config = with_convolutions(read, config, _convolutions(read, config.num_layers))
     read.refuse("block_use_swiglu", (True,), "only gated MLPs are known")
-    read.refuse("use_pos_enc", (True,), "attention without rotary positions is not supported")
-    read.ignore("conv_bias")  # the checkpoint's tensors show it
     read.ignore(
         "block_dim", "block_norm_eps", "conv_dim", "conv_dim_out", "num_heads"
     )  # other names of sizes, not read
     read.ignore(*(f"{block}_use_xavier_init" for block in ("block", "conv")))
     read.ignore("block_mlp_init_scale", "block_out_init_scale")
-    return replace(config, layers=layers, qk_norm=QKNorm(norm, over="head"), intermediate_size=_inner(read, config))
+    return replace(config, intermediate_size=_inner(read, config))
+
+
+def read_lfm(read: ConfigReader, *, proportional: bool = False) -> DecoderConfig:
+    """What all LFM configs have, with attention in every layer. ``proportional``: as in :func:`read_llama`."""
+    norm = Norm("rms", read.number("norm_eps", least=0))
+    read.refuse("use_pos_enc", (True,), "attention without rotary positions is not supported")
+    read.ignore("conv_bias")  # the checkpoint's tensors show it
+    return replace(read_llama(read, norm=norm, proportional=proportional), qk_norm=QKNorm(norm, over="head"))
+
+
+def with_convolutions(read: ConfigReader, config: DecoderConfig, which: Sequence[bool]) -> DecoderConfig:
+    """``config`` with short convolutions instead of attention in the layers selected by ``which``."""
+    width = read.positive("conv_L_cache")
+    if width < 2 and read.sound("conv_L_cache"):
+        read.problem("conv_L_cache = 1: a convolution over a single token keeps no state; at least 2 expected")
+    if all(which):
+        read.problem("layer_types: at least one layer must have attention")
+    convolution = Layer(scale=1.0, conv=ShortConv(max(2, width)))
+    layers = tuple(convolution if it else own for own, it in zip(config.layers, which, strict=True))
+    return replace(config, layers=layers)
 
 
 def _convolutions(read: ConfigReader, layers: int) -> tuple[bool, ...]:
     """Which layers have a convolution: by ``layer_types``, or those that ``full_attn_idxs`` does not name."""
-    listed = read.per_layer("layer_types", _KINDS, layers)
+    listed = read.per_layer("layer_types", LFM2_KINDS, layers)
     attending = cast("list[object] | None", read.optional("full_attn_idxs", list))
     if listed is not None:
         return listed
@@ -55,27 +66,36 @@ def _inner(read: ConfigReader, config: DecoderConfig) -> int:
     return inner if factor is None else -(-int(factor * inner) // multiple) * multiple
 
 
+LFM_TENSORS: TensorMap = {
+    **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".mlp." not in ours},
+    "layers.{i}.attn_norm.weight": "layers.{i}.operator_norm.weight",
+    "layers.{i}.mlp_norm.weight": "layers.{i}.ffn_norm.weight",
+    "final_norm.weight": "embedding_norm.weight",
+    **{
+        tuple(f"layers.{{i}}.conv.{x}.{kind}" for x in "bcv"): Concatenated(f"layers.{{i}}.conv.in_proj.{kind}")
+        for kind in ("weight", "bias")
+    },
+    **named("layers.{i}.conv.kernel", "layers.{i}.conv.conv"),
+    **named("layers.{i}.conv.out", "layers.{i}.conv.out_proj"),
+}
+"""What all LFM models call their tensors, but for those of MLPs."""
+
+LFM_MLP: TensorMap = {
+    "layers.{i}.mlp.gate.weight": "layers.{i}.feed_forward.w1.weight",
+    "layers.{i}.mlp.up.weight": "layers.{i}.feed_forward.w3.weight",
+    "layers.{i}.mlp.down.weight": "layers.{i}.feed_forward.w2.weight",
+}
+
+LFM2_ATTENTION: TensorMap = {
+    **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
+    **{f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_layernorm.weight" for x in "qk"},
+}
+
 LFM2 = Architecture(
     model_types=("lfm2",),
     classes=("Lfm2ForCausalLM",),
     read=read_lfm2,
-    tensors={
-        **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".mlp." not in ours},
-        "layers.{i}.attn_norm.weight": "layers.{i}.operator_norm.weight",
-        "layers.{i}.mlp_norm.weight": "layers.{i}.ffn_norm.weight",
-        "final_norm.weight": "embedding_norm.weight",
-        **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
-        **{f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_layernorm.weight" for x in "qk"},
-        **{
-            tuple(f"layers.{{i}}.conv.{x}.{kind}" for x in "bcv"): Concatenated(f"layers.{{i}}.conv.in_proj.{kind}")
-            for kind in ("weight", "bias")
-        },
-        **named("layers.{i}.conv.kernel", "layers.{i}.conv.conv"),
-        **named("layers.{i}.conv.out", "layers.{i}.conv.out_proj"),
-        "layers.{i}.mlp.gate.weight": "layers.{i}.feed_forward.w1.weight",
-        "layers.{i}.mlp.up.weight": "layers.{i}.feed_forward.w3.weight",
-        "layers.{i}.mlp.down.weight": "layers.{i}.feed_forward.w2.weight",
-    },
+    tensors={**LFM_TENSORS, **LFM2_ATTENTION, **LFM_MLP},
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 65536,

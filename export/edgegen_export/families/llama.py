@@ -50,14 +50,15 @@ def read_llama(
     activation_key: str = "hidden_act",
     activations: Mapping[str, Activation] = ACTIVATIONS,
     interleaved: bool = False,
+    proportional: bool = False,
     inner_key: str = "intermediate_size",
 ) -> DecoderConfig:
-    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm; ``inner_key``: the key of the
-    MLP's width."""
+    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm; ``proportional``: as in
+    :func:`read_rope`; ``inner_key``: the key of the MLP's width."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
-    rope = read_rope(read, head_dim, positions, interleaved=interleaved)
+    rope = read_rope(read, head_dim, positions, interleaved=interleaved, proportional=proportional)
     default_context, longest_context = contexts(rope, positions)
     # The checkpoint's tensors show whether a bias exists.
     read.ignore("attention_bias", "mlp_bias")

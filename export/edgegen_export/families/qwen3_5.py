@@ -41,7 +41,7 @@ def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
     read.refuse("attn_output_gate", (True,), "attention without a gate is not supported")
     read.refuse("output_gate_type", ("swish", "silu"), "gated delta nets have a gate of SiLU")
     read.ignore("mamba_ssm_dtype")  # states are float32
-    config = replace(config, norm=replace(config.norm, offset=1.0), gated_attention=True)
+    config = replace(config, norm=replace(config.norm, offset=1.0), gated_attention="by_channel")
     recurrent = read.per_layer("layer_types", _KINDS, config.num_layers)
     interval = read.positive("full_attention_interval")
     if recurrent is None:

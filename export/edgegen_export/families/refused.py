@@ -24,7 +24,7 @@ _REASONS: dict[str, str] = {
     _LINEAR: """
         bailing_hybrid kimi_linear minimax olmo_hybrid qwen4_exp qwen4_exp_text
     """,
-    _CONVOLUTION: "inkling2_text inkling_text lfm2_moe lfm3 zaya",
+    _CONVOLUTION: "inkling2_text inkling_text zaya",
     _ENCODER: """
         albert bert bert-generation big_bird camembert data2vec-text distilbert electra ernie megatron-bert modernbert
         rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xmod

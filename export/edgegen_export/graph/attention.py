@@ -70,7 +70,7 @@ def attention(
     gate = NONE
     if config.gated_attention:
         queries, *others = _widths(config, layer)
-        widths = g.axes(queries + sum(others), queries)
+        widths = g.axes(queries + sum(others), config.num_heads if config.gated_attention == "by_head" else queries)
         packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
     if config.clip_qkv is not None:
         limit = np.array(config.clip_qkv, np.float32)
@@ -115,7 +115,7 @@ def attention(
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
     if gate:
-        attended = g.op.Mul(attended, g.op.Sigmoid(gate))
+        attended = _gated(g, config, layer, attended, g.op.Sigmoid(gate))
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 
@@ -180,6 +180,15 @@ def _prepared(
     if config.value_norm:
         value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
     return scaled(prepared("q", query)), prepared("k", key), value
+
+
+def _gated(g: GraphBuilder, config: DecoderConfig, layer: int, attended: Value, opening: Value) -> Value:
+    """attended [b, t, h · head_dim] times the opening of each channel, or of each head, [b, t, h]."""
+    if config.gated_attention == "by_channel":
+        return g.op.Mul(attended, opening)
+    heads, size = config.num_heads, config.head_dim_of(layer)
+    by_head = g.op.Reshape(attended, g.axes(0, 0, heads, size))
+    return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
 
 
 def _head_norm(

@@ -10,6 +10,7 @@ from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphB
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 from edgegen_export.graph.reductions import mean, mean_square
+from edgegen_export.graph.routing import routing
 from edgegen_export.graph.stream import Stream
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
@@ -63,17 +64,17 @@ def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
 def expert_mlp(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
 ) -> Stream:
-    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, the router's.
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the router chooses, by its weights p.
 
     A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is
     small, and its choice matters much.
     """
     module = f"layers.{layer}.mlp"
     router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
-    scores = linear(g, router, x, params.bias(f"{module}.router"))
+    weights = routing(g, params, experts, layer, linear(g, router, x, params.bias(f"{module}.router")))
     gate_up, down = params.experts(module, experts.count)
     bias_gate_up, bias_down = params.expert_biases(module, experts.count)
-    rows = g.op.Reshape(scores, g.axes(-1, experts.count))
+    rows = g.op.Reshape(weights.logits, g.axes(-1, experts.count))
     inputs = [x, rows, *_expert_inputs(g, gate_up, bias_gate_up), *_expert_inputs(g, down, bias_down)]
     attributes: dict[str, AttributeValue] = {
         "k": experts.per_token,
@@ -90,10 +91,8 @@ def expert_mlp(
             attributes["accuracy_level"] = down.accuracy_level  # with 8 bits it is this one anyway
     op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
     (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
-    if not experts.normalized:
-        # Normalized here: QMoE always normalizes, and MoE with that attribute reads its input after overwriting it.
-        chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
-        result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
+    if weights.factor:
+        result = g.op.Mul(result, weights.factor)
     if experts.shared_width:
         shared = mlp(g, params, config, layer, x, name="shared").delta
         if experts.shared_gated:

@@ -19,14 +19,17 @@ from tests.second_oracle import SECOND, config_json
 
 ELSEWHERE = {
     *("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe", "granitemoehybrid", "bamba", "nemotron_h"),
-    *("minicpm", "gemma4_text"),
+    *("minicpm", "gemma4_text", "lfm2_moe", "lfm3_vl"),
 }
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
-test_qwen3_5.py, test_gemma3n.py, test_gemma4.py. By default, all layers of Granite 4 and Bamba are mixers, and
-Nemotron-H has experts, which is refused: test_mixer_configs.py. transformers does not have MiniCPM, and writes what
-each layer of Gemma 4 has: test_minicpm.py, test_gemma4.py."""
+test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers,
+and Nemotron-H has experts, which is refused: test_mixer_configs.py. transformers does not have MiniCPM, and writes what
+each layer of Gemma 4 has: test_minicpm.py, test_gemma4.py. LFM2 MoE has no kinds of layers by default: test_lfm.py."""
 
-LATER = {"granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "ministral3", "qwen3_5_text", "qwen3_5_moe_text"}
+LATER = {
+    *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),
+    "qwen3_5_moe_text",
+}
 """Those that transformers 4 does not know."""
 
 ALL = {model_type: family for family in FAMILIES for model_type in family.model_types if model_type not in ELSEWHERE}

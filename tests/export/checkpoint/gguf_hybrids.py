@@ -8,8 +8,10 @@ from tests.export.checkpoint.gguf_steps import (
     Rearrange,
     experts,
     flat_gate,
+    flat_kernels,
     granite,
     kv_heads,
+    lfm2,
     merged,
     rope,
     sizes,
@@ -47,6 +49,12 @@ FAMILIES_OF_FILES = {
         (sizes, steps.nemotron_h),
         (steps.mamba2(lambda config: config.n_groups), steps.of_backbone),
         ("silu", "relu"),
+    ),
+    "lfm2_moe": Family(
+        "lfm2moe",
+        (sizes, rope, lfm2, experts, steps.lfm2_moe),
+        (merged, flat_kernels, steps.named_choice_bias),
+        ("need not add up", "neither", "scaled", "bias of convolutions", "untied"),
     ),
     "qwen3_next": Family(
         "qwen3next",

@@ -191,14 +191,15 @@ def gpt_oss(writer: GGUFWriter, config: Any) -> None:
 def merged(config: Any, arrays: Arrays) -> Arrays:
     """The matrices of all experts on an axis."""
     kept = {key: array for key, array in arrays.items() if ".experts." not in key}
-    found: dict[str, list[NDArray[np.float32]]] = {}
+    found: dict[str, dict[int, NDArray[np.float32]]] = {}
     for key, array in arrays.items():
         if ".experts." in key:
             before, _, after = key.partition(".experts.")
             before = before.replace("model.layers", "layers").replace("block_sparse_moe", "feed_forward")
             before = before if "feed_forward" in before else f"model.{before}"
-            found.setdefault(f"{before}.experts.{after.partition('.')[2]}", []).append(array)
-    return kept | {key: np.stack(parts) for key, parts in found.items()}
+            number, _, name = after.partition(".")
+            found.setdefault(f"{before}.experts.{name}", {})[int(number)] = array
+    return kept | {key: np.stack([parts[n] for n in range(len(parts))]) for key, parts in found.items()}
 
 
 def split(config: Any, arrays: Arrays) -> Arrays:

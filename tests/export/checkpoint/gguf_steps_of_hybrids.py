@@ -6,7 +6,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from gguf import GGUFWriter, RopeScalingType
+from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
 from tests.export.checkpoint.gguf_steps import Arrays, permuted, split
@@ -142,6 +142,18 @@ def nemotron_h(writer: GGUFWriter, config: Any) -> None:
 
 def of_backbone(config: Any, arrays: Arrays) -> Arrays:
     return {key.replace("model.", "backbone.", 1): array for key, array in arrays.items()}
+
+
+# Experts that sigmoids weigh.
+
+
+def lfm2_moe(writer: GGUFWriter, config: Any) -> None:
+    writer.add_leading_dense_block_count(config.num_dense_layers)
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+
+
+def named_choice_bias(config: Any, arrays: Arrays) -> Arrays:
+    return {f"{key}.bias" if key.endswith(".expert_bias") else key: array for key, array in arrays.items()}
 
 
 # Gated delta nets.

@@ -19,7 +19,7 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     QWEN35,
     QWEN35MOE,
 )
-from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2
+from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     COMMAND_R,
     GRANITE,
@@ -69,6 +69,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
     "lfm2": LFM2,
+    "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,
     "minicpm": MINICPM,
     "mistral3": MISTRAL3,

@@ -1,4 +1,4 @@
-"""LFM2: layers with a short convolution, which have no keys, among layers with attention."""
+"""LFM2 and LFM2 MoE: layers with a short convolution, which have no keys, among layers with attention."""
 
 from dataclasses import replace
 
@@ -6,13 +6,16 @@ from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA, PREFIX
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Unsqueezed
+from edgegen_export.checkpoint.gguf.layouts import Each, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 
 def _layer_types(read: MetadataReader) -> Entries:
-    kinds = ["full_attention" if attends else "conv" for attends in read.layers_with_attention()]
-    return {"layer_types": kinds, "block_auto_adjust_ff_dim": False}  # the file has the width that came of it
+    return {"layer_types": ["full_attention" if attends else "conv" for attends in read.layers_with_attention()]}
+
+
+def _width(read: MetadataReader) -> Entries:
+    return {"block_auto_adjust_ff_dim": False}  # the file has the width that came of it
 
 
 LFM2 = replace(
@@ -41,5 +44,45 @@ LFM2 = replace(
         },
         PREFIX,
     ),
-    rules=(_layer_types, rule.grouped_heads, rule.full_rotary),
+    rules=(_layer_types, _width, rule.grouped_heads, rule.full_rotary),
+)
+
+
+_SIGMOID = 2
+"""How experts are weighed, where files say it."""
+
+
+def _experts(read: MetadataReader) -> Entries:
+    read.refuse("expert_gating_func", (_SIGMOID,), "experts are weighed by sigmoids only in this architecture")
+    dense = read.integer("leading_dense_block_count", 0, least=0)
+    return {
+        "num_experts": read.integer("expert_count"),
+        "num_experts_per_tok": read.integer("expert_used_count"),
+        "moe_intermediate_size": read.integer("expert_feed_forward_length"),
+        "num_dense_layers": dense,
+        "use_expert_bias": read.has("blk.{i}.exp_probs_b.bias", dense),
+        "norm_topk_prob": read.flag("expert_weights_norm", True),
+        "routed_scaling_factor": read.real("expert_weights_scale", 0.0) or 1.0,  # 0 is nothing said
+    }
+
+
+LFM2MOE = replace(
+    LFM2,
+    model_type="lfm2_moe",
+    hf_class="Lfm2MoeForCausalLM",
+    modules={
+        **LFM2.modules,
+        **modules(
+            {},
+            {
+                "ffn_gate_inp": "feed_forward.gate",
+                "exp_probs_b": Parameter("feed_forward.expert"),
+                "ffn_gate_exps": Each("feed_forward.experts.{n}.w1"),
+                "ffn_up_exps": Each("feed_forward.experts.{n}.w3"),
+                "ffn_down_exps": Each("feed_forward.experts.{n}.w2"),
+            },
+            PREFIX,
+        ),
+    },
+    rules=(_layer_types, _experts, rule.grouped_heads, rule.full_rotary),
 )

@@ -1,0 +1,57 @@
+"""The routing of a mixture of experts, said so that the operator computes it: by logits, of which it takes the largest
+and weighs their experts by the softmax over these alone.
+
+Logarithms of other weights are such logits. ``log_softmax([x, 0])`` is that of a sigmoid; a row of it is one thread's,
+so its bits are the same however a text is cut.
+
+Shapes: b rows (batch), t new tokens per row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgegen_export.architecture.architecture import choice_bias
+from edgegen_export.architecture.config import Experts
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.mamba2 import negative_softplus
+from edgegen_export.graph.parameters import Parameters
+
+_NEVER = -1e30
+"""The logit of an expert that is not chosen: its share of a softmax is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """``logits`` [b, t, experts] for the operator, whose weights add up to one; ``factor`` [b, t, 1]: what their
+    experts' sum is to be multiplied with, left out where it is 1."""
+
+    logits: Value
+    factor: Value
+
+
+def routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, logits: Value) -> Routing:
+    """What the router's ``logits`` [b, t, experts] ask for, but for the ``scale``, which is in the experts."""
+    by_sigmoid = experts.scores == "sigmoid"
+    asked = negative_softplus(g, g.op.Neg(logits)) if by_sigmoid else logits
+    if experts.normalized and not experts.epsilon and not experts.choice_bias:
+        return Routing(asked, NONE)
+    scores, count = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1), g.axes(experts.per_token)
+    if experts.choice_bias:
+        wanted = g.op.Add(scores, g.weight(params.vector(choice_bias(layer))))
+        _, chosen = g.node("TopK", [wanted, count], 2, attributes={})
+        never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
+        asked = g.op.ScatterElements(never, chosen, g.op.GatherElements(asked, chosen, axis=-1), axis=-1)
+        best = g.op.GatherElements(scores, chosen, axis=-1)
+    else:
+        best, _ = g.node("TopK", [scores, count], 2, attributes={})
+    return Routing(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
+
+
+def _factor(g: GraphBuilder, experts: Experts, total: Value) -> Value:
+    """By what the chosen experts' weights, which add up to ``total``, differ from the operator's."""
+    if not experts.normalized:
+        return total
+    if not experts.epsilon:
+        return NONE
+    return g.op.Div(total, g.op.Add(total, g.constant(np.array(experts.epsilon, np.float32))))
