@@ -6,7 +6,7 @@ from edgegen.bundle.kernel_graph_floats import with_float_kernels
 from edgegen.bundle.protobuf import edited, field, fields, float_field, integer_field, integer_value, values
 
 _GRAPH, _OPSET_IMPORT = 7, 8
-_NODE, _INITIALIZER = 1, 5
+_NODE, _INITIALIZER, _GRAPH_OUTPUT, _VALUE_NAME = 1, 5, 12, 1
 _INPUT, _OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER = 1, 3
 _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 2, 8, 13
@@ -102,7 +102,9 @@ def with_kernels(graph: bytes) -> bytes:
     changed = edited(
         graph,
         _GRAPH,
-        lambda content: _without_unused(with_float_kernels(edited(content, _NODE, node)), shared.keys()),
+        lambda content: _without_unused(
+            _without_unused_casts(with_float_kernels(edited(content, _NODE, node))), shared.keys()
+        ),
     )
     return changed + field(_OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1))
 
@@ -135,6 +137,17 @@ def _shared_tables(body: bytes, tensors: Mapping[bytes, bytes]) -> dict[bytes, b
             if stored[0] == stored[1]:
                 shared[table] = matrix
     return shared
+
+
+def _without_unused_casts(body: bytes) -> bytes:
+    """A graph without casts that nothing reads any more: ONNX Runtime would compute them when it opens the graph."""
+    used = {name for message in values(body, _NODE) for name in values(message, _INPUT)}
+    used.update(next(values(output, _VALUE_NAME)) for output in values(body, _GRAPH_OUTPUT))
+
+    def kept(number: int, payload: bytes) -> bool:
+        return number != _NODE or next(values(payload, _OP_TYPE)) != b"Cast" or next(values(payload, _OUTPUT)) in used
+
+    return b"".join(whole for number, payload, whole in fields(body) if kept(number, payload))
 
 
 def _without_unused(body: bytes, names: Collection[bytes]) -> bytes:
