@@ -19,7 +19,7 @@ from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.errors import LogitsError
 from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.ort_session import OneSession
-from edgegen.parity.reference import UNKNOWN, LogProbabilities, ParityReference
+from edgegen.parity.reference import UNKNOWN, LogProbabilities, ParityReference, log_softmax
 from edgegen.parity.report import VariantParity
 from edgegen.scoring.scores import perplexity_of
 from edgegen.system import physical_cores, trim_memory
@@ -54,20 +54,27 @@ def measure(
 
 
 def parity_of(
-    open_runner: Callable[[Phase], Runner[Any]], reference: ParityReference, on_progress: Progress | None = None
+    open_runner: Callable[[Phase], Runner[Any]],
+    reference: ParityReference,
+    on_progress: Progress | None = None,
+    drafted: NDArray[np.int64] | None = None,
 ) -> VariantParity:
     """:func:`measure`, of what ``open_runner`` opens: a runner of which only that phase is used.
+
+    ``drafted``: what :func:`greedy` gave for the decode graph and the prompts, where that is known.
 
     Raises:
         LogitsError: logits are not finite.
     """
     comparison = _Comparison(reference, on_progress)
     decode = open_runner("decode")
-    end, step_diff = _compare_decode(decode, reference.ids, comparison)
-    found = greedy(decode, reference.prompts, reference.continuations.shape[1])
+    begun, step_diff = _compare_decode(decode, reference.ids, comparison)
+    found = drafted
+    if found is None:
+        found = greedy(decode, reference.prompts, reference.continuations.shape[1])
     del decode
     trim_memory()  # of one graph's packed weights, before the other's
-    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1], end)
+    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1, :_BLOCK], begun)
     trim_memory()
     return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
 
@@ -115,23 +122,24 @@ def rounded(value: float) -> float:
 
 
 def _compare_decode(decode: Runner[Any], ids: NDArray[np.int64], comparison: "_Comparison") -> tuple[Logits, float]:
-    """Every position; the logits [vocab] at the end of the last window, and ``decode_step_max_diff``."""
-    cache, end, step_diff = decode.new_cache(), np.empty(0, np.float32), 0.0
+    """Every position; the logits [vocab] at the end of the last window's first block, and ``decode_step_max_diff``."""
+    cache, begun, step_diff = decode.new_cache(), np.empty(0, np.float32), 0.0
     cache.reserve(1, ids.shape[1])
     for window, row in enumerate(ids):
         cache.truncate(0, 0)
         for start in range(0, len(row), _BLOCK):
-            comparison.add(window, start, decode.decode(cache, row[None, start : start + _BLOCK])[0])
-        end, difference = _single_steps(decode, cache, row)
-        step_diff = max(step_diff, difference)
-    return end, step_diff
+            logits = decode.decode(cache, row[None, start : start + _BLOCK])[0]
+            comparison.add(window, start, logits)
+            begun = begun if start else logits[-1].copy()
+        step_diff = max(step_diff, _single_steps(decode, cache, row))
+    return begun, step_diff
 
 
-def _compare_prefill(prefill: Runner[Any], ids: NDArray[np.int64], end: Logits) -> float:
-    """The largest difference of the prefill graph's logits behind ids [t] from ``end``, those of the decode graph."""
+def _compare_prefill(prefill: Runner[Any], ids: NDArray[np.int64], expected: Logits) -> float:
+    """The largest difference of the prefill graph's logits behind ids [t] from the decode graph's, ``expected``."""
     cache = prefill.new_cache()
     cache.reserve(1, len(ids))
-    return _difference(prefill.prefill(cache, 0, ids.tolist()), end)
+    return _difference(prefill.prefill(cache, 0, ids.tolist()), expected)
 
 
 class _Comparison:
@@ -162,12 +170,12 @@ class _Comparison:
     def _figures(self, window: int, at: int, logits: Logits) -> tuple[float, bool, float, float | None]:
         """Of a position: the divergence, whether the first choices agree, the largest difference of the likeliest ids'
         log-probabilities, and the loss of the id that follows in the text, where one does."""
-        reference, found = self._reference, log_probabilities(logits)
-        likeliest = reference.likeliest[window, at]
+        reference, likeliest = self._reference, self._reference.likeliest[window, at]
+        found, rest = log_softmax(logits, likeliest)
         difference = np.abs(found[likeliest] - reference.logprobs[window, at])
         follows = at + 1 < reference.ids.shape[1]
         nll = -float(found[reference.ids[window, at + 1]]) if follows else None
-        return reference.kl(window, at, found), logits.argmax() == likeliest[0], float(difference.max()), nll
+        return reference.kl(window, at, found, rest), logits.argmax() == likeliest[0], float(difference.max()), nll
 
     def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
         self._threads.shutdown()
@@ -199,17 +207,14 @@ def _flipped(found: NDArray[np.int64], expected: NDArray[np.int64]) -> int:
     return int(((found != expected) & (expected != UNKNOWN)).any(axis=1).sum())
 
 
-def _single_steps(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64]) -> tuple[Logits, float]:
-    """Decode the last positions of a cached window again, together and one by one.
-
-    Returns the logits [vocab] of the very last position, decoded together, and the largest difference of any.
-    """
+def _single_steps(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64]) -> float:
+    """Decode the last positions of a cached window again, together and one by one; the largest difference of logits."""
     first = max(0, len(ids) - _SINGLE_STEPS)
     _go_back(runner, cache, ids, first)
     together = runner.decode(cache, ids[None, first:])[0].copy()
     _go_back(runner, cache, ids, first)
     singles = (runner.decode(cache, ids[None, at : at + 1])[0, 0] for at in range(first, len(ids)))
-    return together[-1], max(_difference(single, row) for single, row in zip(singles, together, strict=True))
+    return max(_difference(single, row) for single, row in zip(singles, together, strict=True))
 
 
 def _go_back(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64], length: int) -> None:

@@ -49,8 +49,9 @@ class ParityReference:
     prompts: Ids
     continuations: Ids
 
-    def kl(self, window: int, at: int, found: LogProbabilities) -> float:
-        """The divergence KL(model || found) at one position, in nats; ``found`` [vocab] are log-probabilities.
+    def kl(self, window: int, at: int, found: LogProbabilities, rest: float | None = None) -> float:
+        """The divergence KL(model || found) at one position, in nats; ``found`` [vocab] are log-probabilities, and
+        ``rest``, where it is known, their :func:`log_rest`.
 
         Over the likeliest ids, and the others as if they were one. Taking outcomes together never adds divergence (the
         data-processing inequality), so this is at most the divergence over the whole vocabulary, and equal to it where
@@ -58,7 +59,8 @@ class ParityReference:
         """
         likeliest = self.likeliest[window, at]
         log_p: LogProbabilities = np.append(self.logprobs[window, at], self.rest[window, at]).astype(np.float64)
-        log_q: LogProbabilities = np.append(found[likeliest], log_rest(found, likeliest))
+        rest = log_rest(found, likeliest) if rest is None else rest
+        log_q: LogProbabilities = np.append(found[likeliest], rest)
         p, q = np.exp(log_p), np.exp(log_q)
         return max(0.0, float((p * (log_p - log_q) - p + q).sum()))
 
@@ -87,6 +89,16 @@ class ParityReference:
             raise BundleError(f"{path} is no parity reference of this model: {one_or_list(problems)}")
         typed: dict[str, Any] = {n: x if x.dtype.kind == "f" else x.astype(np.int64) for n, x in arrays.items()}
         return cls(**typed)
+
+
+def log_softmax(logits: Floats, likeliest: Ids) -> tuple[LogProbabilities, float]:
+    """The log-probabilities of logits [vocab], in double precision, and their :func:`log_rest`."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    likely = np.exp(shifted)
+    total = float(likely.sum())
+    likely[likeliest] = 0
+    shifted -= math.log(total)
+    return shifted, math.log(max(float(likely.sum()) / total, np.finfo(np.float64).tiny))
 
 
 def log_rest(found: LogProbabilities, likeliest: Ids) -> float:

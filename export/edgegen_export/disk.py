@@ -7,6 +7,8 @@ from pathlib import Path
 
 from edgegen.errors import ExportError
 
+_CACHE_REMEDY = "set HF_HOME to a folder on another disk"
+
 
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
@@ -53,6 +55,15 @@ def refuse_full_disk(needs: Sequence[DiskNeed], disk_of: Callable[[Path], Disk |
     short = [(disks[key], of_disk) for key, of_disk in by_disk.items() if _total(of_disk) > disks[key].free]
     if short:
         raise ExportError("\n".join(_refusal(*one) for one in short))
+
+
+def refuse_download(cache: Path, nbytes: int, besides: Sequence[DiskNeed] = ()) -> None:
+    """:func:`refuse_full_disk` for ``nbytes`` in the hub's cache, and ``besides``.
+
+    Raises:
+        ExportError: see there.
+    """
+    refuse_full_disk([DiskNeed(cache, nbytes, "the download", _CACHE_REMEDY), *besides])
 
 
 def _refusal(disk: Disk, needs: Sequence[DiskNeed]) -> str:

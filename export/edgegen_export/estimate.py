@@ -20,8 +20,7 @@ from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
 from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
 from edgegen_export.graph.carried import Carried
-from edgegen_export.parity.compare import WINDOW, WINDOWS
-from edgegen_export.parity.sample_text import LARGE
+from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme
@@ -71,7 +70,7 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     parameters = sum(map(math.prod, required.values()))
     recipe = (ROUNDED if fast else CALIBRATED)[scheme]
     costs = dict(_COSTS[scheme] if recipe.calibrates else _PLAIN)
-    parity = costs.pop(COMPARING) / (1 if parameters < LARGE else WINDOWS)  # which are compared on one passage
+    parity = costs.pop(COMPARING) / (OF_SMALL.windows / Extent.of(parameters).windows)
     factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
     seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
     whole = (shape for name, shape in required.items() if name != "embed_per_layer.weight")  # read row by row
@@ -120,7 +119,7 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
     kv = 8 * sum(config.kv_heads_of(i) * config.head_dim_of(i) for i in config.cached_layers)
-    parity = kv * WINDOW * WINDOWS + 8 * config.num_layers * WINDOW * config.hidden_size
+    parity = kv * WINDOW * OF_SMALL.windows + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity
     gptq = recipe.method == "gptq"

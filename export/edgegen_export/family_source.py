@@ -20,6 +20,7 @@ from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
+from edgegen_export.disk import refuse_download
 from edgegen_export.families.refused import why_not
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import (
@@ -122,12 +123,15 @@ class FamilyLoader:
         """
         Raises:
             CheckpointError: the adapter cannot be read.
+            ExportError: the disk has no room for its download.
         """
         self._families = families
         self._max_context = max_context
         self._progress = progress
         self._merging = f"merging {adapter}"
-        self._adapter = Adapter.open(adapter, progress=progress.stage) if adapter is not None else None
+        self._adapter = None
+        if adapter is not None:
+            self._adapter = Adapter.open(adapter, progress=progress.stage, check_download=refuse_download)
 
     def check(self, config: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
         """

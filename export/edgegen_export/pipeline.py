@@ -41,8 +41,9 @@ from edgegen_export.optimum.model_source import TraceLoader
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
-from edgegen_export.parity.layer_errors import POSITIONS, layer_errors
-from edgegen_export.parity.sample_text import Ids, file_ids, judged_on, sample_ids
+from edgegen_export.parity.extent import Extent
+from edgegen_export.parity.layer_errors import layer_errors
+from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.preflight import Preflight
 from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
@@ -129,7 +130,7 @@ def export(
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
-        evaluated = judged_on(sample, model.facts.model.parameters)
+        evaluated = sample[: Extent.of(model.facts.model.parameters).windows]
         if eval_text is not None:
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer
@@ -229,18 +230,20 @@ def _compare(
 ) -> ParityReport:
     """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle."""
     bundle, facts = Bundle.with_manifest(writer.target, manifest, writer.folder), model.facts.model
+    extent = Extent.of(facts.parameters)
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
 
     def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
         graphs = OneSession(bundle.file(graph_of(variant, phase)), keep_spinning=False)
         return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
-    reference = record_reference(
+    reference, drafted = record_reference(
         model.reference,
         ids,
         facts.max_context,
         partial(open_runner, bundle.variant, "decode"),
-        lambda x: of_model.append(scratch.kept(x[0, :POSITIONS])),
+        extent,
+        lambda x: of_model.append(scratch.kept(x[0, : extent.states])),
     )
     writer.add(PARITY_REFERENCE, reference.to_bytes(facts.vocab_size))
     errors = {
@@ -248,7 +251,7 @@ def _compare(
         for v in manifest.variants
         if v.prefill in states
     }
-    report = compare(bundle, open_runner, reference, text, errors, progress.advance)
+    report = compare(bundle, open_runner, reference, text, errors, progress.advance, drafted)
     for warning in parity_warnings(report, manifest, can_be_calibrated=model.can_calibrate):
         progress.warn(warning)
     writer.add(PARITY, _to_json(report.to_json()))

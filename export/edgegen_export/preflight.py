@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegen_export.disk import DiskNeed, amount, refuse_full_disk
+from edgegen_export.disk import DiskNeed, amount, refuse_download, refuse_full_disk
 from edgegen_export.estimate import Estimate, estimate, measure_gflops
 from edgegen_export.model_source import SourceLoader
 from edgegen_export.output.resume import kept_bytes
@@ -16,7 +16,6 @@ LONG_S = 60.0
 """From this expected time on, an export is announced."""
 
 _TARGET_REMEDY = "give -o a folder on another disk"
-_CACHE_REMEDY = "set HF_HOME to a folder on another disk"
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Preflight:
         Raises:
             ExportError: see :func:`refuse_full_disk`.
         """
-        refuse_full_disk([DiskNeed(cache, nbytes, "the download", _CACHE_REMEDY), *self._of_bundle()])
+        refuse_download(cache, nbytes, self._of_bundle())
 
     def check_target(self) -> None:
         """Refuse when the disk has no room for the bundle and temporary files.

@@ -13,15 +13,12 @@ from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
 from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
 from edgegen_export.calibration.prequantized import KeepPrequantized
-from edgegen_export.calibration.sensitivity import probed
+from edgegen_export.calibration.sensitivity import judged, probed
 from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.scratch import Scratch
-
-JUDGED_ROWS = 2
-"""Rows on which a whole model is judged by a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ def calibrate(
         case "repacked":
             strategy = KeepPrequantized()
         case "rounding":
-            strategy = Int8Refinement(reference, config, ids[:JUDGED_ROWS], scratch)
+            strategy = Int8Refinement(reference, config, judged(ids, config.vocab_size), scratch)
     walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians)
     for matrix in walk.matrices(ids, strategy.enter, on_layer):
         strategy.add(matrix)

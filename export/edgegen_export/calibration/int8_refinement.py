@@ -1,6 +1,7 @@
 """Int8Refinement: better formats for the matrices whose 8 bits change the model's predictions most, by measurement.
 
-First all matrices are quantized together. Only where that misses the goal is each matrix measured alone, in every
+First all matrices are quantized together. Where that misses the goal, all of them get the best format they may have,
+together again: where even that misses it, there is nothing to choose. Otherwise each matrix is measured alone, in every
 format it may have, and the matrices that gain most for their size get a better one. Floats come last, and for small
 matrices only: they take four times the bytes. Their products are batch-invariant too.
 """
@@ -8,6 +9,7 @@ matrices only: they take four times the bytes. Their products are batch-invarian
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.scratch import Scratch
+from edgegen_export.threads import in_threads
 
 GOAL = 3e-4
 """Mean KL in nats that 8 bits may cost. Small trained models then agree with themselves in 98.5% of first choices."""
@@ -45,7 +48,8 @@ LayerMatrices = Sequence[Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """``divergence`` of the model in the recipe's formats; ``left``: with ``formats``, as far as matrices add up."""
+    """``divergence`` of the model in the recipe's formats; ``left``: with ``formats``, measured where all matrices have
+    the best there is, and else as far as matrices add up."""
 
     divergence: float
     left: float
@@ -115,18 +119,22 @@ def _not_enough(found: Refinement) -> str:
 
 def refine(trial: Trial) -> Refinement:
     """The formats, by (fused) module, in which matrices have to be stored instead of those of the recipe."""
-    divergence = _together(trial)
+    plain = {name: trial.recipe.format_of(name) for name in (*trial.tables, *chain(*trial.matrices), trial.head)}
+    divergence, exact = _together(trial, plain)
     if divergence <= GOAL:
         return Refinement(divergence, divergence)
+    best = {name: form[-1] for name in plain if len(form := _formats(trial, name)) > 1}
+    left, _ = _together(trial, plain | best, exact)
+    if left > GOAL:
+        return Refinement(divergence, left, best)
     forms, ladders = dict[str, list[MatrixFormat]](), dict[str, list[Rung]]()
     for (name, form), cost in _alone(trial).items():
         forms.setdefault(name, []).append(form)
         ladders.setdefault(name, []).append(Rung(cost, stored_bits(trial.weight(name).shape, form)))
     for name, ladder in ladders.items():
-        shape = trial.weight(name).shape
-        if math.prod(shape) <= SMALL:
+        if FLOATS in _formats(trial, name):
             forms[name].append(FLOATS)
-            ladder.append(Rung(0.0, stored_bits(shape, FLOATS)))
+            ladder.append(Rung(0.0, stored_bits(trial.weight(name).shape, FLOATS)))
     # Errors of many matrices add up to somewhat more or less than their sum.
     expected = divergence / sum(rungs[0].divergence for rungs in ladders.values())
     reached = upgraded_until(ladders, GOAL / expected)
@@ -134,25 +142,27 @@ def refine(trial: Trial) -> Refinement:
     return Refinement(divergence, left, {name: forms[name][k] for name, k in reached.items()})
 
 
-def _together(trial: Trial) -> float:
-    """The divergence of the model with all matrices quantized."""
+def _together(trial: Trial, forms: Mapping[str, MatrixFormat], exact: Floats | None = None) -> tuple[float, Floats]:
+    """The divergence of the model with all matrices stored as in ``forms``, and the states of the unquantized model
+    after the last layer; ``exact``: these, where they are known."""
     trim_memory()
-    reference, recipe, tokens = trial.reference, trial.recipe, trial.ids.shape[1]
-    probe, everything = Sensitivity(reference, trial.ids, trial.scratch), ("", recipe.linear)
-    probe.branch_tables(everything, {name: recipe.format_of(name) for name in trial.tables})
+    reference, tokens = trial.reference, trial.ids.shape[1]
+    probe, everything = Sensitivity(reference, trial.ids, trial.scratch), ("", trial.recipe.linear)
+    probe.branch_tables(everything, {name: forms[name] for name in trial.tables})
     for layer, of_layer in enumerate(trial.matrices):
-        with reference.layer(layer, tokens) as run:
-            probe.advance_exact(run)
-        del run  # and its weights, before there are others
-        trim_memory()
-        forms = {name: recipe.format_of(name) for name in of_layer}
-        blocks = {name: _blocks(trial.weight(name), form) for name, form in forms.items() if form != FLOATS}
+        if exact is None:
+            with reference.layer(layer, tokens) as run:
+                probe.advance_exact(run)
+            del run  # and its weights, before there are others
+            trim_memory()
+        blocks = {name: _blocks(trial.weight(name), forms[name]) for name in of_layer if forms[name] != FLOATS}
         with reference.layer(layer, tokens, blocks=blocks) as run:
             probe.advance_changed(run)
         del run, blocks
         trim_memory()
-    probe.branch_head(everything, recipe.format_of(trial.head))
-    return probe.divergences()[everything]
+    probe.exact = probe.exact if exact is None else exact
+    probe.branch_head(everything, forms[trial.head])
+    return probe.divergences()[everything], probe.exact
 
 
 def _alone(trial: Trial) -> dict[Change, float]:
@@ -176,6 +186,13 @@ def _alone(trial: Trial) -> dict[Change, float]:
     return probe.divergences()
 
 
+def _formats(trial: Trial, name: str) -> list[MatrixFormat]:
+    """The formats that a matrix may have, the recipe's first and the best last."""
+    weight = trial.weight(name)
+    ladder = _ladder(weight, trial.recipe.format_of(name))
+    return [*ladder, FLOATS] if ladder and math.prod(weight.shape) <= SMALL else ladder
+
+
 def _ladder(weight: LazyTensor, form: MatrixFormat) -> list[MatrixFormat]:
     """``form`` and the smaller blocks there are; nothing where it is floats."""
     if form == FLOATS:
@@ -187,7 +204,8 @@ def _ladder(weight: LazyTensor, form: MatrixFormat) -> list[MatrixFormat]:
 
 def _blocks(weight: LazyTensor, form: MatrixFormat) -> Blocks:
     block_size = block_size_for(weight.shape[1], form.block_size)
-    parts = [round_rows(slab, form.bits, block_size) for _, _, slab in weight.slabs(_SLAB)]
+    slabs = (slab for _, _, slab in weight.slabs(_SLAB))
+    parts = [*in_threads(lambda slab: round_rows(slab, form.bits, block_size), slabs)]
     return Blocks(
         codes=np.concatenate([part.codes for part in parts]),
         scales=np.concatenate([part.scales for part in parts]),

@@ -31,6 +31,9 @@ MEASURED_LAYERS = 5
 """Layers whose matrices are taken to the logits, spread evenly. From matrix to matrix of a kind, divergence per error
 differs by less than matrices of a layer do."""
 
+_JUDGED_ROWS = 2
+"""Rows of the calibration text on which a whole model is judged by a threshold, at most."""
+
 _LOGITS = 4 << 20
 """Logits computed per model: the larger the vocabulary, the fewer positions."""
 
@@ -45,6 +48,12 @@ def probe_tokens(vocab_size: int) -> int:
 def probed(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
     """Of the calibration text [rows, t], what matrices are measured alone on, [1, tokens]."""
     return ids[:1, : probe_tokens(vocab_size)]
+
+
+def judged(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
+    """Of the calibration text [rows, t], what a whole model is judged on, [b, t]: no more rows than have positions
+    whose logits are computed."""
+    return ids[: min(_JUDGED_ROWS, -(-_LOGITS // (vocab_size * ids.shape[1])))]
 
 
 class Sensitivity:

@@ -33,8 +33,16 @@ class Adapter:
     tensors: Mapping[str, LazyTensor] = field(repr=False)
 
     @classmethod
-    def open(cls, source: str, *, progress: Callable[[str], None] = lambda _: None) -> "Adapter":
+    def open(
+        cls,
+        source: str,
+        *,
+        progress: Callable[[str], None] = lambda _: None,
+        check_download: hub.CheckDownload = lambda _folder, _nbytes: None,
+    ) -> "Adapter":
         """Open a local folder or a hub id; an existing folder wins. ``progress`` is told what is being fetched.
+        ``check_download`` hears the hub's cache folder and how many bytes of weights are to be downloaded into it, and
+        may refuse.
 
         Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is an adapter in
         safetensors, and ``UnsupportedModelError``, before its weights are fetched, when it is not plain LoRA.
@@ -43,7 +51,7 @@ class Adapter:
         if folder is not None and folder.is_file():
             raise CheckpointError(f"{source} is a file: an adapter is a folder as PEFT saves it, or a hub id")
         if folder is None:
-            snapshot = hub.fetch_adapter(source, progress, lambda raw: read_lora_config(raw, source))
+            snapshot = hub.fetch_adapter(source, progress, lambda raw: read_lora_config(raw, source), check_download)
             return cls._in(snapshot.listing, AdapterSource("hub", source, snapshot.revision))
         return cls._in(Listing.read(folder), AdapterSource("folder", folder.resolve().name))
 

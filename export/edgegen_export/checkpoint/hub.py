@@ -95,6 +95,7 @@ def fetch_adapter(
     repo: str,
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
+    check_download: CheckDownload,
     revision: str | None = None,
 ) -> Snapshot:
     """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
@@ -108,8 +109,10 @@ def fetch_adapter(
             raise HubError(refusal)
         path = _download(repo, ADAPTER_CONFIG, revision).parent
         if path.name != commit:
-            return fetch_adapter(repo, progress, check_config, path.name)
+            return fetch_adapter(repo, progress, check_config, check_download, path.name)
         check_config(read_json_object(path / ADAPTER_CONFIG))
+        if not _is_cached(repo, ADAPTER_WEIGHTS, commit):
+            check_download(_cache_folder(), sizes[ADAPTER_WEIGHTS] or 0)
         for name in (*sorted(TOKENIZER_FILES & sizes.keys()), ADAPTER_WEIGHTS):
             if not _is_cached(repo, name, commit):
                 progress(_downloading(name, sizes))

@@ -56,16 +56,19 @@ class LayerwiseModel:
     def num_layers(self) -> int:
         return self._config.num_layers
 
-    def hidden(self, ids: NDArray[np.int64], on_states: Callable[[Hidden], None] | None = None) -> Hidden:
-        """ids [b, t] without past → hidden states float32 [b, t, e], what the head's matrix multiplies.
+    def hidden(
+        self, texts: Sequence[NDArray[np.int64]], on_states: Callable[[Hidden], None] | None = None
+    ) -> list[Hidden]:
+        """Texts, each of ids [b, t] without past → hidden states float32 [b, t, e] for each, what the head's matrix
+        multiplies. The weights are read once.
 
-        ``on_states`` hears the states [b, t, d] after each layer.
+        ``on_states`` hears the states [b, t, d] after each layer for the first text.
         """
-        x = np.empty(0, np.float32)
-        for x in self._layers(ids):
+        states = list[Hidden]()
+        for states in self._layers(texts):
             if on_states is not None:
-                on_states(self.hidden_states(x))
-        return self.final(x)
+                on_states(self.hidden_states(states[0]))
+        return [self.final(x) for x in states]
 
     def hidden_states(self, x: Hidden) -> Hidden:
         """The hidden states [b, t, d] of what a layer gives, which has columns for later layers too."""
@@ -73,15 +76,15 @@ class LayerwiseModel:
 
     def states(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
         """ids [b, t] without past → the hidden states [b, t, d] after each layer, layer by layer."""
-        return map(self.hidden_states, self._layers(ids))
+        return (self.hidden_states(x) for (x,) in self._layers([ids]))
 
-    def _layers(self, ids: NDArray[np.int64]) -> Iterator[Hidden]:
-        """What each layer gives, [b, t, columns]."""
-        x = self.embed(ids)
+    def _layers(self, texts: Sequence[NDArray[np.int64]]) -> Iterator[list[Hidden]]:
+        """What each layer gives, [b, t, columns] for each text."""
+        states = [self.embed(ids) for ids in texts]
         for layer in range(self._config.num_layers):
-            with self.layer(layer, ids.shape[1]) as run:
-                x = run(x)
-            yield x
+            with self.layer(layer, max(ids.shape[1] for ids in texts)) as run:
+                states = [run(x) for x in states]
+            yield states
 
     def with_tensors(self, tensors: Mapping[str, LazyTensor]) -> "LayerwiseModel":
         """The same model made of other tensors."""

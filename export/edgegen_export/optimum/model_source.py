@@ -4,7 +4,7 @@ They are slower than edgegen's own, and tracing takes the whole model in memory,
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,10 +149,14 @@ class TracedModel:
         self._path = path
         self._kv = kv
 
-    def hidden(self, ids: NDArray[np.int64], on_states: Callable[[Array], None] | None = None) -> Array:
+    def hidden(
+        self, texts: Sequence[NDArray[np.int64]], on_states: Callable[[Array], None] | None = None
+    ) -> list[Array]:
         """The logits themselves, [b, t, vocab]: not every trace shows where the head begins, nor where a layer ends."""
         session = open_session(self._path)
-        return np.concatenate([self._run(session, row[None], self._no_past())[LOGITS] for row in ids])
+        return [
+            np.concatenate([self._run(session, row[None], self._no_past())[LOGITS] for row in ids]) for ids in texts
+        ]
 
     def logits(self, hidden: Array) -> Array:
         return hidden

@@ -5,7 +5,7 @@ and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` 
 :mod:`edgegen.parity.verify`, on any other machine later.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
@@ -17,18 +17,13 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.errors import ExportError, LogitsError
 from edgegen.model.interfaces import Runner
-from edgegen.parity.measure import greedy, log_probabilities, parity_of, perplexity_of_reference
-from edgegen.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_rest
+from edgegen.parity.measure import greedy, parity_of, perplexity_of_reference
+from edgegen.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_softmax
 from edgegen.parity.report import ParityReport, VariantParity
 from edgegen.system import physical_cores, trim_memory
+from edgegen_export.parity.extent import OF_SMALL, Extent
 
-WINDOW = 256
-WINDOWS = 2
-
-PROMPTS, PROMPT_TOKENS, GREEDY_TOKENS = 4, 16, 16
-"""Prompts taken from each window, their length, and how many tokens follow."""
-_ROUNDS = 2
-"""Rounds of speculative decoding at most: each costs a pass over the unquantized model's weights."""
+PROMPT_TOKENS = 16
 
 _BLOCK = 64
 """Positions whose logits are in memory at once: the head is read anew for each block."""
@@ -47,8 +42,9 @@ OpenRunner = Callable[[GraphVariant, Phase], Runner[Any]]
 class UnquantizedModel(Protocol):
     """The checkpoint in float32, to compare a bundle with. In two steps, for logits of all positions take room."""
 
-    def hidden(self, ids: NDArray[np.int64], on_states: OnStates | None = None) -> Hidden:
-        """ids [b, t] without past → what ``logits`` takes, float32 [b, t, d]. ``on_states``: where layers are known."""
+    def hidden(self, texts: Sequence[Ids], on_states: OnStates | None = None) -> list[Hidden]:
+        """Texts, each of ids [b, t] without past → what ``logits`` takes, float32 [b, t, d] for each: one pass over
+        the weights. ``on_states`` hears of the first text, where layers are known."""
         ...
 
     def logits(self, hidden: Hidden) -> Logits:
@@ -61,20 +57,26 @@ def record_reference(
     ids: Ids,
     max_context: int,
     open_draft: Callable[[], Runner[Any]],
+    extent: Extent = OF_SMALL,
     on_states: OnStates | None = None,
-) -> ParityReference:
-    """The outputs of ``model`` for ids [windows, t], and its greedy continuations of prompts taken from them.
+) -> tuple[ParityReference, Ids]:
+    """The outputs of ``model`` for ids [windows, t], and its greedy continuations of prompts taken from them; and the
+    continuations [n, tokens] of the bundle, which ``open_draft`` opens (see :func:`continuations`).
 
-    ``open_draft`` opens the bundle: see :func:`continuations`. ``on_states`` hears the states after each layer for
-    ``ids``.
+    ``on_states`` hears the states after each layer for ``ids``.
 
     Raises:
         ExportError: its logits are not finite.
     """
     likeliest, logprobs, rest, following = list[Ids](), list[Logits](), list[float](), list[float]()
     behind = np.concatenate([ids[:, 1:], ids[:, :1]], axis=1)  # the last one's is left out below
+    prompts, tokens = _prompts(ids, max_context, extent)
+    drafted = greedy(open_draft(), prompts, tokens)
+    trim_memory()  # of the draft
+    texts = np.concatenate([prompts, drafted], axis=1)
+    of_ids, *of_texts = model.hidden([ids, texts] if len(texts) else [ids], on_states)
     with ThreadPoolExecutor(physical_cores()) as threads:
-        for window, states in enumerate(model.hidden(ids, on_states)):
+        for window, states in enumerate(of_ids):
             for start in range(0, len(states), _BLOCK):
                 logits = _finite(model.logits(states[start : start + _BLOCK]))
                 of_block = threads.map(_kept_of, logits, behind[window, start : start + _BLOCK].tolist())
@@ -85,43 +87,56 @@ def record_reference(
                     following.append(next_one)
             following.pop()
     trim_memory()
-    prompts, tokens = _prompts(ids, max_context)
-    return ParityReference(
+    reference = ParityReference(
         ids=ids,
         likeliest=np.array(likeliest).reshape(*ids.shape, -1),
         logprobs=np.array(logprobs).reshape(*ids.shape, -1),
         rest=np.array(rest, np.float32).reshape(ids.shape),
         following=np.array(following, np.float32).reshape(len(ids), -1),
         prompts=prompts,
-        continuations=continuations(model, open_draft, prompts, tokens),
+        continuations=continuations(model, open_draft, texts, tokens, of_texts, extent.rounds),
     )
+    return reference, drafted
 
 
 def _kept_of(logits: Logits, following: int) -> tuple[Ids, Logits, float, float]:
     """The likeliest ids behind a position, their log-probabilities, and those of all others and of ``following``."""
-    best, found = _best(logits, min(LIKELIEST, logits.size)), log_probabilities(logits)
-    return best, found[best].astype(np.float32), log_rest(found, best), float(found[following])
+    best = _best(logits, min(LIKELIEST, logits.size))
+    found, others = log_softmax(logits, best)
+    return best, found[best].astype(np.float32), others, float(found[following])
 
 
-def continuations(model: UnquantizedModel, open_draft: Callable[[], Runner[Any]], prompts: Ids, tokens: int) -> Ids:
-    """Greedy continuations of ``model`` for prompts [n, p]: ids [n, tokens], ``UNKNOWN`` where it stopped early.
+def continuations(
+    model: UnquantizedModel,
+    open_draft: Callable[[], Runner[Any]],
+    drafted: Ids,
+    tokens: int,
+    states: Sequence[Hidden],
+    rounds: int,
+) -> Ids:
+    """Greedy continuations of ``model`` for prompts: ids [n, tokens], ``UNKNOWN`` where it stopped early.
 
     Speculative decoding, with the bundle as the draft model: it proposes all tokens, the model verifies them in one
     pass, keeps the longest accepted prefix and adds one id of its own. So the model runs once per disagreement, not
-    once per token. After ``_ROUNDS`` disagreements the rest stays unknown.
+    once per token. After ``rounds`` the rest stays unknown.
+
+    ``drafted`` [n, p + tokens]: prompts with what the bundle proposed first; ``states``: the model's hidden states for
+    these, if there are any.
     """
-    length = prompts.shape[1]
-    texts = np.concatenate([prompts, np.full((len(prompts), tokens), UNKNOWN)], axis=1)
-    known = np.zeros(len(prompts), np.int64)
-    draft = open_draft()
-    for _ in range(_ROUNDS):
+    texts, length = drafted.copy(), drafted.shape[1] - tokens
+    known = np.zeros(len(texts), np.int64)
+    for again in range(rounds):
         pending = np.flatnonzero(known < tokens)
         if not pending.size:
             break
-        for count in np.unique(known[pending]).tolist():
-            rows = np.flatnonzero(known == count)
-            texts[rows, length + count :] = greedy(draft, texts[rows, : length + count], tokens - count)
-        for row, choices in zip(pending, _choices(model, texts[pending], length), strict=True):
+        if again:
+            draft = open_draft()
+            for count in np.unique(known[pending]).tolist():
+                rows = np.flatnonzero(known == count)
+                texts[rows, length + count :] = greedy(draft, texts[rows, : length + count], tokens - count)
+            del draft
+            states = model.hidden([texts[pending]])
+        for row, choices in zip(pending, _choices(model, states[0][:, length - 1 : -1]), strict=True):
             differs = np.flatnonzero(choices != texts[row, length:])
             known[row] = differs[0] + 1 if differs.size else tokens
             texts[row, length:] = choices
@@ -130,22 +145,21 @@ def continuations(model: UnquantizedModel, open_draft: Callable[[], Runner[Any]]
     return answers
 
 
-def _choices(model: UnquantizedModel, texts: Ids, begin: int) -> Ids:
-    """The likeliest ids of ``model`` at each position of texts [n, t] from ``begin`` on."""
-    states = model.hidden(texts)[:, begin - 1 : -1]
-    states = states.reshape(-1, states.shape[-1])
-    starts = range(0, len(states), _BLOCK)
-    found = [_finite(model.logits(states[start : start + _BLOCK])).argmax(axis=-1) for start in starts]
-    return np.concatenate(found).reshape(len(texts), -1)
+def _choices(model: UnquantizedModel, states: Hidden) -> Ids:
+    """The likeliest ids [n, t] of ``model`` behind hidden states [n, t, d]."""
+    flat = states.reshape(-1, states.shape[-1])
+    starts = range(0, len(flat), _BLOCK)
+    found = [_finite(model.logits(flat[start : start + _BLOCK])).argmax(axis=-1) for start in starts]
+    return np.concatenate(found).reshape(states.shape[:2])
 
 
-def _prompts(ids: Ids, max_context: int) -> tuple[Ids, int]:
+def _prompts(ids: Ids, max_context: int, extent: Extent) -> tuple[Ids, int]:
     """Prompts [n, p] spread over the text, and how many tokens may follow each; fewer where the context is small."""
     length = min(PROMPT_TOKENS, max_context // 2)
-    count = PROMPTS * len(ids) if length else 0
+    count = extent.prompts * len(ids) if length else 0
     starts = np.linspace(0, ids.size - length, count, dtype=np.int64)
     prompts = np.array([ids.reshape(-1)[start : start + length] for start in starts], np.int64)
-    return prompts.reshape(len(starts), length), min(GREEDY_TOKENS, max_context - length)
+    return prompts.reshape(len(starts), length), min(extent.tokens, max_context - length)
 
 
 def _finite(logits: Logits) -> Logits:
@@ -168,11 +182,12 @@ def compare(
     text: str,
     layer_errors: Mapping[str, tuple[float, ...]],
     on_progress: Callable[[int, int], None],
+    drafted: Ids | None = None,
 ) -> ParityReport:
     """Compare every variant of ``bundle`` with the recorded outputs of the unquantized model; ``text`` names the text.
 
     ``open_runner`` opens its graphs; ``layer_errors``: by variant, for the report. ``on_progress`` hears how many
-    positions of how many are compared.
+    positions of how many are compared. ``drafted``: how the first variant continues the prompts, where that is known.
 
     Raises:
         ExportError: logits are not finite.
@@ -184,7 +199,9 @@ def compare(
             def advance(done: int, total: int, before: int = len(measured)) -> None:
                 on_progress(before * total + done, len(variants) * total)
 
-            measured[variant.name] = parity_of(partial(open_runner, variant), reference, advance)
+            measured[variant.name] = parity_of(
+                partial(open_runner, variant), reference, advance, None if measured else drafted
+            )
     except LogitsError as error:
         raise ExportError("the exported graphs give logits that are not finite; please report this model.") from error
     return ParityReport(

@@ -18,9 +18,6 @@ from edgegen_export.graph.decoder import state_name
 from edgegen_export.scratch import Scratch
 from edgegen_export.scratch_runner import scratch_runner
 
-POSITIONS = 128
-"""Of the text's first window: the states of all layers are in memory at once."""
-
 _GRAPH = "states.onnx"
 
 States = NDArray[np.float32]
@@ -39,20 +36,19 @@ def layer_errors(
 
     At each position it is the L2 norm of the difference, divided by that of the model's states. Its mean over positions
     weighs the first token, whose states are often a hundred times larger than all later ones, like any other token.
-    ``graph``: gives the states of ``variant``, serialized. ``of_model``: the unquantized model's states [t, d] after
-    each layer, of at least :data:`POSITIONS`. ``ids`` [windows, t]: the text; ``scratch``: where states and KV cache
-    are kept.
+    ``graph``: gives the states of ``variant``, serialized. ``of_model``: the unquantized model's states [n, d] after
+    each layer, at the first positions of the text ids [windows, t]; ``scratch``: where states and KV cache are kept.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph.
     """
-    text = ids[:1, :POSITIONS]
+    text = ids[:1, : len(of_model[0])]
     shape = (text.shape[1], bundle.manifest.model.hidden_size)
     found = _states(bundle, variant, graph, text[0].tolist(), shape, scratch)
     errors: list[float] = []
     for states, expected in zip(found, of_model, strict=True):
-        distance: States = np.linalg.norm(states - expected[: len(states)], axis=-1)
-        size: States = np.linalg.norm(expected[: len(states)], axis=-1)
+        distance: States = np.linalg.norm(states - expected, axis=-1)
+        size: States = np.linalg.norm(expected, axis=-1)
         errors.append(rounded(float(np.mean(distance / np.maximum(size, np.finfo(np.float32).tiny)))))
     trim_memory()
     return tuple(errors)

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from edgegen.errors import BundleError, CheckpointError, UsageError
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.parity.compare import WINDOW, WINDOWS
+from edgegen_export.parity.extent import OF_SMALL, WINDOW
 from edgegen_export.tokenizer.files import TOKENIZER
 
-LARGE = 100_000_000
-"""Parameters from which a bundle is compared on one window of the sample text: more would take long for little."""
+_WINDOWS = OF_SMALL.windows
+"""Windows of a text at most."""
 
-_CHARACTERS = 64 * WINDOW * WINDOWS
+_CHARACTERS = 64 * WINDOW * _WINDOWS
 """Characters read of a file: each id spells a few of them."""
 
 Ids = NDArray[np.int64]
@@ -75,12 +75,7 @@ def sample_ids(
     windows = _windows(ids, max_context)
     if windows is not None:
         return windows, "sample text"
-    return np.random.default_rng(0).integers(0, vocab_size, (WINDOWS, length)), "random ids"
-
-
-def judged_on(sample: Ids, parameters: int) -> Ids:
-    """The windows of ``sample`` [windows, t] that a model of so many parameters is compared on."""
-    return sample[:1] if parameters >= LARGE else sample
+    return np.random.default_rng(0).integers(0, vocab_size, (_WINDOWS, length)), "random ids"
 
 
 def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_context: int) -> Ids:
@@ -106,14 +101,14 @@ def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_conte
 
 
 def _windows(ids: list[int], max_context: int) -> Ids | None:
-    """As many windows as there are ids for, at most ``WINDOWS``; a shorter one, if need be; None of too few ids."""
+    """As many windows as there are ids for, at most ``_WINDOWS``; a shorter one, if need be; None of too few ids."""
     length = min(WINDOW, max_context)
     if len(ids) < _least(max_context):
         return None
-    windows = max(1, min(WINDOWS, len(ids) // length))
+    windows = max(1, min(_WINDOWS, len(ids) // length))
     return np.array(ids[: windows * length], np.int64).reshape(windows, -1)
 
 
 def _least(max_context: int) -> int:
     """The fewest ids to compare on."""
-    return min(WINDOW // 4, WINDOWS * min(WINDOW, max_context))
+    return min(WINDOW // 4, _WINDOWS * min(WINDOW, max_context))

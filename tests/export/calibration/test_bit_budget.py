@@ -144,9 +144,9 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     assert params.bits_per_weight <= per_weight
     found = decoded(runner, runner.new_cache(), IDS[0].tolist())
     as_stored = LayerwiseModel({**made.tensors, **dequantized(names, made, store)}, config, kv_spec(config))
-    expected = as_stored.logits(as_stored.hidden(IDS[:1])[0])
+    expected = as_stored.logits(as_stored.hidden([IDS[:1]])[0][0])
     # What is left is the rounding of what the matrices take; 4 bits themselves change these logits by far more.
-    exact = reference.logits(reference.hidden(IDS[:1])[0])
+    exact = reference.logits(reference.hidden([IDS[:1]])[0][0])
     assert np.linalg.norm(found - expected) < 0.25 * np.linalg.norm(exact - expected)
 
 

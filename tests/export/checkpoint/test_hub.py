@@ -324,15 +324,32 @@ from edgegen.errors import ExportError
 from edgegen_export import disk, preflight
 from edgegen_export.pipeline import export
 
-def small(needs):
-    disk.refuse_full_disk(needs, lambda folder: disk.Disk(1, int(sys.argv[3])))
+refuse = disk.refuse_full_disk
 
-preflight.refuse_full_disk = small
+def small(needs):
+    refuse(needs, lambda folder: disk.Disk(1, int(sys.argv[3])))
+
+disk.refuse_full_disk = preflight.refuse_full_disk = small
 try:
-    export(sys.argv[1], Path(sys.argv[2]))
+    export(sys.argv[1], Path(sys.argv[2]), adapter=sys.argv[4] if sys.argv[4:] else None)
 except ExportError as error:
     print(json.dumps(str(error)))
 """
+
+
+def test_a_full_disk_is_told_before_an_adapter_is_downloaded(tmp_path: Path) -> None:
+    lora = write_lora(tmp_path / "adapter", factors(C_ATTN, 8, 24), base_model_name_or_path="org/tuned")
+    with StandInHub({"org/adapter": lora}) as hub:
+        arguments = ["-c", EXPORT_TO_A_FULL_DISK, "org/tuned", str(tmp_path / "out"), "10", "org/adapter"]
+        environment = {
+            **hub.environment(tmp_path / "home"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")]),
+        }
+        done = subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True, timeout=120
+        )
+        assert "the disk is too full: the export needs 1 MB for the download in" in json.loads(done.stdout)
+        assert hub.downloads == ["org/adapter/adapter_config.json"]
 
 
 @pytest.mark.parametrize("name", ["org/tuned", "org/sharded"])

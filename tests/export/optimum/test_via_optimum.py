@@ -321,7 +321,7 @@ def test_a_trace_that_computes_something_else_is_refused(tmp_path: Path) -> None
     reference = TracedModel(path, TracedGraph.read(path).kv)
     ids = np.random.default_rng(0).integers(0, VOCABULARY, (2, 30))
     expected = np.array([toy_logits(weights, row) for row in ids])
-    np.testing.assert_allclose(reference.logits(reference.hidden(ids)), expected, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(reference.logits(reference.hidden([ids])[0]), expected, rtol=0, atol=1e-4)
 
     def model(ids: Any) -> Any:
         return toy_logits(weights, ids[0])[None]

@@ -1,5 +1,6 @@
 """What an export says of its bundle: the unquantized model heard, layers compared, warnings given, a picture drawn."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,16 +14,17 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphContract, Manifest, MatrixFormat, Quantization
 from edgegen.errors import ExportError, UsageError
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.parity.measure import log_probabilities, parity_of
+from edgegen.parity.measure import greedy, log_probabilities, parity_of
 from edgegen.parity.reference import LIKELIEST, UNKNOWN
 from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
+from edgegen_export.parity.extent import LARGE, Extent
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
-from edgegen_export.parity.sample_text import LARGE, SAMPLE_TEXT, judged_on
+from edgegen_export.parity.sample_text import SAMPLE_TEXT
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
@@ -44,9 +46,12 @@ class Model:
         self.graphs = graphs
         self.passes = 0
 
-    def hidden(self, ids: Ids, on_states: OnStates | None = None) -> Array:
+    def hidden(self, texts: Sequence[Ids], on_states: OnStates | None = None) -> list[Array]:
         self.passes += 1
-        return np.array([[self.graphs.logits(row[: at + 1]) for at in range(len(row))] for row in ids.tolist()])
+        return [
+            np.array([[self.graphs.logits(row[: at + 1]) for at in range(len(row))] for row in ids.tolist()])
+            for ids in texts
+        ]
 
     def logits(self, hidden: Array) -> Array:
         return hidden
@@ -69,13 +74,16 @@ PROMPTS: Ids = IDS[:, :5]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "passes", "known"), [((), 1, 20), ((8,), 2, 20), ((8, 9, 17), 2, 5), ((6, 9, 11, 13, 17), 2, 5)]
+    ("lengths", "rounds", "passes", "known"),
+    [((), 2, 1, 20), ((8,), 2, 2, 20), ((8,), 1, 1, 4), ((8, 9, 17), 2, 2, 5), ((6, 9, 11, 13, 17), 2, 2, 5)],
 )
 def test_a_models_continuations_are_those_of_decoding_it_token_by_token(
-    lengths: tuple[int, ...], passes: int, known: int
+    lengths: tuple[int, ...], rounds: int, passes: int, known: int
 ) -> None:
     model = Model(RandomGraphs())
-    found = continuations(model, lambda: fake_runner(Forgetful(*lengths)), PROMPTS, 20)
+    texts = np.concatenate([PROMPTS, greedy(fake_runner(Forgetful(*lengths)), PROMPTS, 20)], axis=1)
+    states = model.hidden([texts])
+    found = continuations(model, lambda: fake_runner(Forgetful(*lengths)), texts, 20, states, rounds)
     expected: Ids = np.array([greedy_by_hand(RandomGraphs(), prompt, 20) for prompt in PROMPTS.tolist()])
     expected[:, known:] = UNKNOWN
     np.testing.assert_array_equal(found, expected)
@@ -84,7 +92,9 @@ def test_a_models_continuations_are_those_of_decoding_it_token_by_token(
 
 def test_what_a_model_says_is_kept() -> None:
     graphs = RandomGraphs()
-    said = record_reference(Model(graphs), IDS, 512, lambda: fake_runner(graphs))
+    said, drafted = record_reference(model := Model(graphs), IDS, 512, lambda: fake_runner(graphs))
+    assert model.passes == 1
+    np.testing.assert_array_equal(drafted, said.continuations)
     assert said.likeliest.shape == (2, 64, LIKELIEST)
     for window, row in enumerate(IDS.tolist()):
         for at in range(len(row)):
@@ -101,7 +111,9 @@ def test_what_a_model_says_is_kept() -> None:
 @pytest.mark.parametrize("max_context", [1, 2, 3, 20])
 def test_prompts_and_what_follows_fit_a_small_context(max_context: int) -> None:
     graphs = RandomGraphs()
-    said = record_reference(Model(graphs), IDS[:, :max_context], max_context, lambda: fake_runner(graphs, max_context))
+    said, _ = record_reference(
+        Model(graphs), IDS[:, :max_context], max_context, lambda: fake_runner(graphs, max_context)
+    )
     prompts, length = said.prompts.shape
     assert prompts == (8 if max_context > 1 else 0)
     assert length + said.continuations.shape[1] <= max_context
@@ -121,8 +133,8 @@ def test_traced_graphs_are_compared_like_others() -> None:
     coarse = {name: (np.round(array * 24) / 24).astype(np.float32) for name, array in weights.items()}
 
     class Toy:
-        def hidden(self, ids: Ids, on_states: OnStates | None = None) -> Array:
-            return np.array([toy_logits(weights, row) for row in ids.tolist()])
+        def hidden(self, texts: Sequence[Ids], on_states: OnStates | None = None) -> list[Array]:
+            return [np.array([toy_logits(weights, row) for row in ids.tolist()]) for ids in texts]
 
         def logits(self, hidden: Array) -> Array:
             return hidden
@@ -131,7 +143,7 @@ def test_traced_graphs_are_compared_like_others() -> None:
         return ConcatRunner(ToyGraphs(weights), toy_variant(), VOCABULARY, POSITIONS)
 
     ids: Ids = np.random.default_rng(5).integers(0, VOCABULARY, (2, 40))
-    said = record_reference(Toy(), ids, POSITIONS, lambda: runner(coarse))
+    said, _ = record_reference(Toy(), ids, POSITIONS, lambda: runner(coarse))
     exact, rounded = (parity_of(lambda _, w=w: runner(w), said) for w in (weights, coarse))
     expected, found = (np.array([toy_logits(w, row) for row in ids.tolist()]) for w in (weights, coarse))
     log_p, log_q = (np.array([[log_probabilities(x) for x in row] for row in logits]) for logits in (expected, found))
@@ -141,11 +153,25 @@ def test_traced_graphs_are_compared_like_others() -> None:
     assert rounded.top1_agreement == pytest.approx((log_p.argmax(-1) == log_q.argmax(-1)).mean())
 
 
-def test_large_models_are_compared_on_one_window() -> None:
-    np.testing.assert_array_equal(judged_on(IDS, LARGE - 1), IDS)
-    np.testing.assert_array_equal(judged_on(IDS, LARGE), IDS[:1])
-    said = record_reference(Model(RandomGraphs()), IDS[:1], 512, lambda: fake_runner(RandomGraphs()))
-    assert (said.prompts.shape, said.continuations.shape) == ((4, 16), (4, 16))
+def test_large_models_are_compared_on_less() -> None:
+    assert Extent.of(LARGE - 1) == Extent(windows=2, prompts=4, tokens=16, rounds=2, states=128)
+    extent = Extent.of(LARGE)
+    assert extent.windows == 1
+    model = Model(RandomGraphs())
+    said, drafted = record_reference(model, IDS[:1], 512, lambda: fake_runner(Forgetful(20, 22)), extent)
+    assert (said.prompts.shape, said.continuations.shape, model.passes) == ((2, 16), (2, 8), 1)
+    np.testing.assert_array_equal(said.continuations[:, :4], drafted[:, :4])
+    assert (said.continuations[:, 4] != drafted[:, 4]).all()
+    assert (said.continuations[:, 5:] == UNKNOWN).all()
+
+
+def test_what_was_drafted_is_not_decoded_again() -> None:
+    model = Model(RandomGraphs())
+    said, drafted = record_reference(model, IDS, 512, lambda: fake_runner(Forgetful(30)))
+    found, again = (parity_of(lambda _: fake_runner(Forgetful(30)), said, None, known) for known in (drafted, None))
+    assert found == again
+    assert found.greedy_flipped == 8
+    assert parity_of(lambda _: fake_runner(Forgetful(30)), said, None, said.continuations).greedy_flipped == 0
 
 
 # Layers.

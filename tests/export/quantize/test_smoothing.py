@@ -53,7 +53,7 @@ def random_tensors(config: DecoderConfig, biases: bool = True) -> dict[str, Lazy
 
 def logits(tensors: Mapping[str, LazyTensor], config: DecoderConfig) -> Array:
     reference = LayerwiseModel(tensors, config, kv_spec(config))
-    hidden = reference.hidden(IDS)
+    hidden = reference.hidden([IDS])[0]
     return reference.logits(hidden.reshape(-1, hidden.shape[-1]))
 
 

@@ -1,0 +1,31 @@
+"""Extent: how much a bundle is compared with its checkpoint, by the model's size."""
+
+from dataclasses import dataclass
+
+LARGE = 100_000_000
+"""Parameters from which a model is compared on less: more would take long for little."""
+
+WINDOW = 256
+"""Tokens of a passage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """``windows``: passages of the text; ``prompts``: taken from each, to be continued by up to ``tokens`` ids in at
+    most ``rounds`` of speculative decoding, each of which costs a pass over the unquantized model's weights;
+    ``states``: positions whose hidden states are compared after each layer."""
+
+    windows: int
+    prompts: int
+    tokens: int
+    rounds: int
+    states: int
+
+    @classmethod
+    def of(cls, parameters: int) -> "Extent":
+        """That of a model of so many parameters."""
+        return OF_LARGE if parameters >= LARGE else OF_SMALL
+
+
+OF_SMALL = Extent(windows=2, prompts=4, tokens=16, rounds=2, states=128)
+OF_LARGE = Extent(windows=1, prompts=2, tokens=8, rounds=1, states=64)
