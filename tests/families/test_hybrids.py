@@ -32,7 +32,7 @@ FAMILIES = (
     "gemma3n_text",
     "gemma4_text",
 )
-SHARING = ("gemma3n_text", "gemma4_text")
+SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
 NAMES = dict.fromkeys(SHARING, "E2B")
 ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
 CASES_OF = {
