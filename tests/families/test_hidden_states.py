@@ -28,6 +28,7 @@ OTHERS = {
     "opt: no final norm",
     "falcon: rw",
     "gemma3_text: untied",
+    "gemma3n_text: E2B",
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")

@@ -26,8 +26,8 @@ FAMILIES = (
     *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
     *("gemma3n_text", "gemma4_text"),
 )
-SHARING = ("gemma3n_text", "gemma4_text")
-NAMES = dict.fromkeys(SHARING, "E2B")
+SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
+NAMES: dict[str, str] = dict.fromkeys(SHARING, "E2B")
 ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
 CASES_OF = {
     case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE} | ROWS.get(case.family, {}))

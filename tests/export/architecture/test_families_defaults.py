@@ -151,6 +151,6 @@ def test_no_config_breaks_a_family(model_type: str, data: st.DataObject) -> None
     except UnsupportedModelError:
         return
     read = read.for_context(read.max_positions)
-    assert len(kv_spec(read).layers) == len(read.attention_layers)
+    assert len(kv_spec(read).layers) == len(read.cached_layers)
     assert all(len(table.inverse_frequencies) for table in rotary_tables(read).values())
     assert decoder_tensors(read)[0]

@@ -3,6 +3,7 @@
 Gemma 3n's and Gemma 4's norms store w. Gemma 4's layers of full attention have heads of another width.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isclose, isnan
 from statistics import NormalDist
@@ -133,7 +134,7 @@ def _gemma4_rope(read: MetadataReader) -> Entries:
     }
 
 
-def _shares(scales: list[object]) -> list[float]:
+def _shares(scales: Sequence[object]) -> list[float]:
     """The shares of an MLP's gate that are cut off, of as many deviations above the mean as the file says. Where the
     original's number has six digits or fewer, it is that one."""
     shares = [NormalDist().cdf(scale) if isinstance(scale, float) and scale > 0 else 0.0 for scale in scales]
