@@ -65,7 +65,7 @@ KEPT = {
 }
 """By layer, what is kept; and the bytes of a row."""
 
-CHOICE = {b"LogSoftmax", b"Sigmoid", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
+CHOICE = {b"LogSoftmax", b"Sigmoid", b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
 OPERATORS = {
     "lfm2": set[bytes](),
     "lfm2_moe": {b"QMoE", *CHOICE},

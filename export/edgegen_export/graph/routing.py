@@ -36,16 +36,20 @@ def routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, l
     asked = negative_softplus(g, g.op.Neg(logits)) if by_sigmoid else logits
     if experts.normalized and not experts.epsilon and not experts.choice_bias:
         return Routing(asked, NONE)
-    scores, count = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1), g.axes(experts.per_token)
-    if experts.choice_bias:
-        wanted = g.op.Add(scores, g.weight(params.vector(choice_bias(layer))))
-        _, chosen = g.node("TopK", [wanted, count], 2, attributes={})
-        never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
-        asked = g.op.ScatterElements(never, chosen, g.op.GatherElements(asked, chosen, axis=-1), axis=-1)
-        best = g.op.GatherElements(scores, chosen, axis=-1)
-    else:
-        best, _ = g.node("TopK", [scores, count], 2, attributes={})
-    return Routing(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
+    count = g.axes(experts.per_token)
+    if not experts.choice_bias:
+        weights = g.op.Exp(asked) if by_sigmoid else g.op.Softmax(logits, axis=-1)
+        best, _ = g.node("TopK", [weights, count], 2, attributes={})
+        return Routing(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
+    scores = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1)
+    wanted = g.op.Add(scores, g.weight(params.vector(choice_bias(layer))))
+    _, chosen = g.node("TopK", [wanted, count], 2, attributes={})
+    best = g.op.GatherElements(asked, chosen, axis=-1)
+    never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
+    # Stock Sigmoid is not exact enough near 0 to be divided by.
+    weights = g.op.Exp(best) if by_sigmoid else g.op.GatherElements(scores, chosen, axis=-1)
+    factor = _factor(g, experts, g.op.ReduceSum(weights, g.axes(-1)))
+    return Routing(g.op.ScatterElements(never, chosen, best, axis=-1), factor)
 
 
 def _factor(g: GraphBuilder, experts: Experts, total: Value) -> Value:
