@@ -44,7 +44,7 @@ long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.kill_sessions
 	$(BIN)/python -m tests.long.kill_batch
 	$(BIN)/python -m tests.long.fail_writes
-	$(BIN)/python -m tests.long.fuzz_graphs --count 20000
+	$(BIN)/python -m tests.long.fuzz_bundles
 	$(BIN)/python -m tests.long.fuzz_checkpoints
 	$(BIN)/python -m tests.long.soak
 	$(BIN)/python -m tests.long.soak_server

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 import edgegen
 from edgegen.cli.environment import name_variables, warn_of_misspelt
+from edgegen.cli.printable import printable_lines
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
 from edgegen.system import address_space_limit
 
@@ -139,9 +140,9 @@ def run(argv: Sequence[str]) -> int:
         error.show()
         return 2
     except EdgegenError as error:
-        click.echo(f"edgegen: error: {error}", err=True)
+        click.echo(f"edgegen: error: {printable_lines(str(error))}", err=True)  # it may quote what strangers wrote
         for note in getattr(error, "__notes__", ()):
-            click.echo(f"edgegen: note: {note}", err=True)
+            click.echo(f"edgegen: note: {printable_lines(note)}", err=True)
         return 2 if isinstance(error, UsageError) else 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -165,13 +166,13 @@ def run(argv: Sequence[str]) -> int:
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"edgegen: error: {where}{error.strerror or error}", err=True)
+        click.echo(f"edgegen: error: {printable_lines(f'{where}{error.strerror or error}')}", err=True)
         return 1
 
 
 def _say_warning(message: Warning | str, *about: object) -> None:
     """Print a warning as one line, without its place in the code."""
-    click.echo(f"edgegen: warning: {message}", err=True)
+    click.echo(f"edgegen: warning: {printable_lines(str(message))}", err=True)
 
 
 def _reader_has_gone() -> int:

@@ -12,6 +12,7 @@ import click
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
+from edgegen.cli.printable import printable_lines
 from edgegen.system import share_freed_memory
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class _Terminal:
         if not self._quiet:
             with self._lock:
                 self._bar.clear()
-                click.echo(f"edgegen: {text}", err=True)
+                click.echo(f"edgegen: {printable_lines(text)}", err=True)  # it may quote a checkpoint
 
     def _tick(self) -> None:
         """Once a second: a stage may say nothing for long."""

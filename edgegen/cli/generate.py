@@ -16,6 +16,7 @@ from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.max_memory import max_memory_flag, within_memory
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
+from edgegen.cli.repl.screen import printable
 from edgegen.cli.session_file import SessionFile, dropped_note, spoken
 from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
@@ -183,10 +184,10 @@ def read_prompt(argument: str | None, file: str | None, *, needed: bool = True) 
 
 
 def _print_text(before: str, pieces: Iterable[str]) -> None:
-    last = before
-    sys.stdout.write(before)
+    last, shown = before, printable if sys.stdout.isatty() else str
+    sys.stdout.write(shown(before))
     for piece in pieces:
-        sys.stdout.write(piece)
+        sys.stdout.write(shown(piece))
         sys.stdout.flush()
         last = piece or last
     if not last.endswith("\n"):

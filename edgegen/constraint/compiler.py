@@ -16,7 +16,7 @@ from edgegen.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-_KEPT = 64
+_KEPT, _QUOTED = 64, 1000
 
 
 class CompiledConstraint:
@@ -88,7 +88,7 @@ class ConstraintCompiler:
         matcher = LLMatcher(self._vocabulary, source, log_level=0)
         if matcher.is_error():
             raise ConstraintError(
-                f"{constraint.name} cannot be used: {constraint.explain(matcher.get_error()).strip()}"
+                f"{constraint.name} cannot be used: {_cut(constraint.explain(matcher.get_error()).strip())}"
             )
         compiled = CompiledConstraint(constraint.name, matcher, self._source[1])
         compiled.start(()).mask()  # some grammars have no text, or get too complex at once
@@ -97,3 +97,8 @@ class ConstraintCompiler:
     @cached_property
     def _vocabulary(self) -> "LLTokenizer":
         return ConstraintVocabulary(*self._source).build()
+
+
+def _cut(complaint: str) -> str:
+    """What is long, without its middle: it may quote all of a constraint."""
+    return complaint if len(complaint) <= 2 * _QUOTED else f"{complaint[:_QUOTED]} … {complaint[-_QUOTED:]}"

@@ -2,9 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
+from edgegen.constraint.schema_levels import check_levels
 from edgegen.errors import ConstraintError, did_you_mean
 
 GrammarSyntax = Literal["lark", "gbnf"]
@@ -14,6 +17,8 @@ _LARK_PARTS = re.compile(
     r'"(?:\\.|[^"\\])*"(?:\s*:)?|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|(:)|([(\[{])|([)\]}])', re.DOTALL
 )
 """Texts (a JSON key with its colon), comments and expressions; or a rule's colon, an opening, a closing bracket."""
+
+_SCHEMA = re.compile(r"%json\s*(?=\{)")
 
 _MAX_TEXT = 1_000_000
 _MAX_LEVELS = 2_000
@@ -74,12 +79,23 @@ def _check_levels(lark: str) -> None:
             deepest = max(deepest, depth)
         elif part[3]:
             depth = max(depth - 1, 0)
-    levels += deepest
+    levels += deepest + sum(map(check_levels, _schemas(lark)))
     if levels > _MAX_LEVELS:
-        raise ConstraintError(
-            f"the grammar is too deep: its rules, and the brackets nested in each, make {levels:,} levels, and "
-            f"{_MAX_LEVELS:,} are allowed: write fewer rules, with alternatives in one"
-        )
+        raise _too_deep(levels)
+
+
+def _too_deep(levels: int) -> ConstraintError:
+    return ConstraintError(
+        f"the grammar is too deep: its rules, and the brackets nested in each, make {levels:,} levels, and "
+        f"{_MAX_LEVELS:,} are allowed: write fewer rules, with alternatives in one"
+    )
+
+
+def _schemas(lark: str) -> Iterator[object]:
+    """The JSON schemas within a grammar; what is no JSON, llguidance refuses."""
+    for place in _SCHEMA.finditer(lark):
+        with suppress(ValueError):
+            yield json.JSONDecoder().raw_decode(lark, place.end())[0]
 
 
 def _lark_of(gbnf: str) -> str:
@@ -98,8 +114,11 @@ def _lark_of(gbnf: str) -> str:
             return _CODE_POINT.sub(_character, part[0])
         return ""
 
+    prepared = _GBNF_PARTS.sub(prepare, gbnf)
+    if (rules := prepared.count("::=")) > _MAX_LEVELS:  # the converter would take minutes
+        raise _too_deep(rules)
     try:
-        return gbnf_to_lark("root ::= edgegen-root\n" + _GBNF_PARTS.sub(prepare, gbnf))
+        return gbnf_to_lark("root ::= edgegen-root\n" + prepared)
     except Exception as error:  # the converter raises plain exceptions
         raise ConstraintError(f"the grammar is not GBNF: {str(error).replace('edgegen-root', 'root')}") from error
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from edgegen.constraint.pattern import control_character, ecma_pattern
+from edgegen.constraint.schema_levels import check_levels
 from edgegen.errors import ConstraintError, one_or_list
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -43,6 +44,7 @@ def enforceable(schema: object) -> Schema:
     if schema is not True and not isinstance(schema, dict):
         raise ConstraintError(f"a JSON schema is an object, true or false, not {type(schema).__name__}")
     root: Schema = {} if schema is True else copy.deepcopy(cast(Schema, schema))
+    check_levels(root)
     root.pop("x-guidance", None)  # llguidance takes its own options from there
     parts = list(_schemas(root, "#"))
     problems = [f"{problem} at {place}" for place, part in parts for problem in _problems(part)]

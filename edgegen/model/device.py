@@ -188,7 +188,7 @@ def _open(graph: bytes, device: Device, threads: int | None = None, folder: Path
             with redirect_stdout(io.StringIO()):  # it prints what it does not find
                 runtime.preload_dlls()
         providers = list(dict.fromkeys([device.provider, "CPUExecutionProvider"]))
-        session = runtime.InferenceSession(graph, options, providers=providers)
+        session = runtime.InferenceSession(graph, options, providers=providers, enable_fallback=False)
     except Exception as error:  # of many classes, as above
         raise DeviceError(
             f"ONNX Runtime {ort.__version__} cannot use {device.provider}: {first_line(error)}"

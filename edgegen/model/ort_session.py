@@ -198,7 +198,10 @@ def _open(
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             source = rewritten = with_kernels(model.read_bytes())
         on_handed_over()
-        session = cast(Any, ort).InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        # With its fallback it would print what failed, in words of the graph's, and try the same again.
+        session = cast(Any, ort).InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], enable_fallback=False
+        )
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error

@@ -61,6 +61,16 @@ class TimedProtocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:  # there uvicorn's own timer runs, until the next byte
             self._enter_phase()
 
+    def send_400_response(self, msg: str) -> None:
+        """The rest of a request is malformed: its client is as good as gone, and nothing of it is logged."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # it has its answer, or the beginning of one
+            self.transport.close()
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._expect_reading()  # closing waits for what has been written

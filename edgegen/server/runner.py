@@ -68,7 +68,7 @@ def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | N
     config = uvicorn.Config(
         app,
         http=timed_protocol(limits),
-        log_level="warning",
+        log_level="error",  # warnings are of malformed requests: whoever may connect could fill a log with them
         access_log=False,  # a line for each request, with what clients send
         server_header=False,
         lifespan="off",

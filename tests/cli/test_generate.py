@@ -588,3 +588,12 @@ class TestSpeculation:
         assert done.stdout == b""
         assert done.returncode in (1, 2)
         assert reason in done.stderr
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_no_escape_sequence_of_a_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert run(["generate", "-m", model, "--echo", "--regex", "\x1b\\[2J", "Once\x9b"]) == 0
+    assert capsys.readouterr().out == ("Once\ufffd␛[2J\n" if terminal else "Once\x9b\x1b[2J\n")

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
 import edgegen as package
@@ -316,6 +317,22 @@ class TestListAndRm:
             assert {c for c in out if not c.isprintable()} == {"\n"}
         assert run(["list"]) == 0
         assert r"bad\x1b[2J" in capsys.readouterr().out
+
+    def test_an_error_has_no_control_characters_of_a_bundle(self, capsys: Capture, copy: Path) -> None:
+        """ONNX Runtime quotes a graph's names."""
+        bundle, raw = Bundle.open(copy), raw_manifest(copy)
+        for name in {name for variant in bundle.manifest.variants for name in (variant.prefill, variant.decode)}:
+            graph = onnx.ModelProto.FromString(bundle.file(name).read_bytes())
+            graph.graph.node[-1].input[0] = "\x1b]0;owned\x07"
+            data = graph.SerializeToString()
+            bundle.file(name).write_bytes(data)
+            raw["files"][name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        (copy / MANIFEST_NAME).write_text(json.dumps(raw))
+        assert run(["generate", "-m", str(copy), "a"]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert r"\x1b]0;owned\x07" in err
+        assert {c for c in err if not c.isprintable()} == {"\n"}
 
     def test_lists_unreadable_ones_with_the_reason(self, capsys: Capture, edgegen_home: Path) -> None:
         (edgegen_home / "bundles" / "broken").mkdir(parents=True)

@@ -1,34 +1,49 @@
-"""Long test: what writes files is killed, or told that the disk is full, at every kind of write; nothing is lost.
+"""Long test: what writes files is killed, or told of a full or a broken disk, at every write; nothing is lost.
 
-    python -m tests.long.fail_writes [--points N]
+    python -m tests.long.fail_writes [--points N] [--kills N] [--only NAME]
 
-An export over an existing bundle, an answer that is appended to a session, and a batch over an existing output run
-under ``strace``, which makes one system call fail: the n-th that opens, writes, syncs, renames, makes a folder or
-removes one, for N numbers of each kind, spread evenly. Either the call fails with ENOSPC, or the process is killed
-there with SIGKILL. Afterwards the old file or folder is there, or the new one, whole; an error is one sentence with
-exit code 1; and the same command run again succeeds. The exit code of this test is 1 if a check fails.
+An export over an existing bundle, an answer that is appended to a session, a batch over an existing output, a bundle
+of the store that is removed, and a verification that is remembered, the only file that a server writes too, run under
+``strace``. It kills them (SIGKILL) right before each call that writes, syncs, renames, makes or removes, and so right
+behind each of them; and has such calls fail with ENOSPC and with EIO, N of each kind, spread evenly. Then they are
+killed at random times. Afterwards the old file or folder is there, or the new one, whole; an error is one sentence with
+exit code 1; and where other files are left than before, the same command run again succeeds. The exit code of this test
+is 1 if a check fails.
 """
 
 import argparse
 import json
+import os
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.errors import EdgegenError
 from edgegen.generation.session import Session
 from tests.export.checkpoint.layouts import write_gpt2
 
-KINDS = ("mkdir", "write", "pwrite64", "ftruncate", "fallocate", "fsync", "rename", "unlink", "rmdir")
-FAULTS = {"a full disk": "error=ENOSPC", "a kill": "signal=KILL"}
+KINDS = (
+    *("mkdir", "write", "writev", "pwrite64", "ftruncate", "fallocate", "fsync", "fdatasync", "sendfile"),
+    *("copy_file_range", "link", "rename", "unlink", "unlinkat", "rmdir"),
+)
+DISKS = {"a full disk": "error=ENOSPC", "a broken disk": "error=EIO"}
+KILL = "a kill"
 EDGEGEN = [sys.executable, "-m", "edgegen"]
+SETTLED_S = 2.1
+"""A verification of files that are younger is not remembered."""
+
+
 LINES = 4
 
 
@@ -44,6 +59,10 @@ class Subject:
     command: list[str]
     prepare: Callable[[], None]
     found: Callable[[], str]
+    may_stay_old: bool = False
+    """Whether the command may succeed without what it writes."""
+    once: bool = False
+    """Whether there is nothing left to do once it has succeeded."""
 
 
 def export(root: Path) -> Subject:
@@ -113,25 +132,65 @@ def batch(root: Path) -> Subject:
     return Subject("batch", command, prepare, found)
 
 
+def removal(root: Path) -> Subject:
+    store = root / "home" / "bundles"
+    kept = BundleStore().resolve(DEFAULT_MODEL)
+
+    def prepare() -> None:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.copytree(kept, store / "mine")
+
+    def found() -> str:
+        if "mine" not in [entry.name for entry in BundleStore(store)]:
+            return "new"
+        Bundle.open(store / "mine").verify()
+        return "old"
+
+    return Subject("removal", [*EDGEGEN, "rm", "mine"], prepare, found, once=True)
+
+
+def remembered(root: Path) -> Subject:
+    """It is remembered in a file by each of two commands: the second one finds what the first has left."""
+    memory = root / "home" / "verified"
+    shutil.copytree(BundleStore().resolve(DEFAULT_MODEL), root / "bundle")
+    time.sleep(SETTLED_S)
+
+    def prepare() -> None:
+        shutil.rmtree(memory, ignore_errors=True)
+
+    def found() -> str:
+        files = [*memory.glob("*.json")]
+        for file in files:
+            json.loads(file.read_text())
+        return "new" if files else "old"
+
+    command = [*EDGEGEN, "generate", "-m", str(root / "bundle"), "--max-new-tokens", "1", "--threads", "1", "Once"]
+    return Subject("verification", command, prepare, found, may_stay_old=True)
+
+
+def traced(command: list[str], *options: str) -> list[str]:
+    return ["strace", "-f", "-qq", *options, *command]
+
+
 def counts(command: list[str], root: Path) -> Counter[str]:
     """How many system calls of each kind the thread that makes most of them makes."""
     trace, most = root / "trace", Counter[str]()
-    subprocess.run(
-        ["strace", "-ff", "-qq", "-e", f"trace={','.join(KINDS)}", "-o", str(trace), *command],
-        check=True,
-        capture_output=True,
-    )
+    kinds = f"trace={','.join(KINDS)}"
+    subprocess.run(traced(command, "-ff", "-e", kinds, "-o", str(trace)), check=True, capture_output=True)
     for file in root.glob("trace.*"):
         most |= Counter(re.findall(r"^(\w+)\(", file.read_text(errors="replace"), re.MULTILINE))
         file.unlink()
     return most
 
 
-def points(found: Counter[str], most: int) -> Iterator[tuple[str, int]]:
-    """The calls to fail: at most so many of each kind, the first and the last among them."""
+def points(found: Counter[str], most: int | None) -> Iterator[tuple[str, int]]:
+    """The calls to fail: of each kind all, or at most so many, the first and the last among them."""
     for kind in KINDS:
-        if last := found[kind]:
-            yield from ((kind, n) for n in sorted({1 + i * (last - 1) // max(1, most - 1) for i in range(most)}))
+        last = found[kind]
+        numbers = {*range(1, last + 1)}
+        if most is not None and last > most:
+            numbers = {1 + i * (last - 1) // max(1, most - 1) for i in range(most)}
+        yield from ((kind, n) for n in sorted(numbers))
 
 
 def check(subject: Subject, done: subprocess.CompletedProcess[str]) -> str:
@@ -142,53 +201,102 @@ def check(subject: Subject, done: subprocess.CompletedProcess[str]) -> str:
     """
     if "Traceback" in done.stderr:
         raise LostError(f"a traceback: {done.stderr}")
-    if done.returncode not in (0, 1, -9, 137):
+    if done.returncode not in (0, 1, -signal.SIGKILL, 128 + signal.SIGKILL):
         raise LostError(f"exit code {done.returncode}: {done.stderr}")
     try:
         left = subject.found()
     except (EdgegenError, OSError, ValueError) as error:
         raise LostError(f"after exit code {done.returncode}: {error}") from error
-    if done.returncode == 0 and left == "old":
+    if done.returncode == 0 and left == "old" and not subject.may_stay_old:
         raise LostError("it says that it has succeeded, and what is there is old")
-    if done.returncode == 1 and not done.stderr.rstrip().splitlines()[-1].startswith("edgegen: error: "):
+    if done.returncode == 1 and not (done.stderr.splitlines() or [""])[-1].startswith("edgegen: error: "):
         raise LostError(f"no error is told: {done.stderr}")
     return f"exit {done.returncode}, what is there is {left}"
 
 
-def attack(subject: Subject, root: Path, most: int) -> tuple[Counter[str], list[str]]:
-    """How often which fault ended how, and what went wrong."""
-    ends, failures = Counter[str](), list[str]()
-    subject.prepare()
-    found = counts(subject.command, root)
-    print(f"{subject.name}: {dict(found)}", flush=True)
-    for kind, n in points(found, most):
-        for fault, injected in FAULTS.items():
-            subject.prepare()
-            traced = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kind}"]
-            traced += ["-e", f"inject={kind}:{injected}:when={n}", *subject.command]
-            try:
-                ends[f"{fault}: {check(subject, subprocess.run(traced, capture_output=True, text=True))}"] += 1
-                subprocess.run(subject.command, check=True, capture_output=True)
-                if subject.found() != "new":
+class Attack:
+    """Failures of one subject: how often which ended how, and what went wrong."""
+
+    def __init__(self, subject: Subject, root: Path) -> None:
+        self.ends, self.failures = Counter[str](), list[str]()
+        self._subject, self._root, self._seen = subject, root, set[str]()
+
+    def at_every_call(self, most: int) -> None:
+        self._subject.prepare()
+        found = counts(self._subject.command, self._root)
+        print(f"{self._subject.name}: {dict(found)}", flush=True)
+        for kind, n in points(found, None):
+            self._at(KILL, "signal=KILL", kind, n)
+        for fault, injected in DISKS.items():
+            for kind, n in points(found, most):
+                self._at(fault, injected, kind, n)
+
+    def at_random_times(self, kills: int) -> None:
+        chance = random.Random(self._subject.name)
+        self._subject.prepare()
+        begin = time.monotonic()
+        subprocess.run(self._subject.command, check=True, capture_output=True)
+        usual = time.monotonic() - begin
+        for n in range(kills):
+            self._subject.prepare()
+            with subprocess.Popen(self._subject.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+                time.sleep(chance.uniform(0, usual))
+                process.kill()
+                said = process.communicate()[1].decode()
+            done = subprocess.CompletedProcess(self._subject.command, process.returncode, "", said)
+            self._judge("a kill at a random time", f"kill {n}", done)
+
+    def _at(self, fault: str, injected: str, kind: str, n: int) -> None:
+        self._subject.prepare()
+        injection = ("-o", "/dev/null", "-e", f"trace={kind}", "-e", f"inject={kind}:{injected}:when={n}")
+        done = subprocess.run(traced(self._subject.command, *injection), capture_output=True, text=True)
+        self._judge(fault, f"{kind} {n}", done)
+
+    def _judge(self, fault: str, where: str, done: subprocess.CompletedProcess[str]) -> None:
+        try:
+            self.ends[f"{fault}: {check(self._subject, done)}"] += 1
+            done_with = self._subject.once and self._subject.found() == "new"
+            if (left := self._files_left()) not in self._seen and not done_with:
+                subprocess.run(self._subject.command, check=True, capture_output=True)
+                if self._subject.found() != "new":
                     raise LostError("the same command run again does not succeed")
-            except (LostError, EdgegenError, subprocess.CalledProcessError) as error:
-                failures.append(f"{subject.name}, {fault} at {kind} {n}: {error}")
-                print(failures[-1], file=sys.stderr, flush=True)
-    return ends, failures
+                self._seen.add(left)
+        except subprocess.CalledProcessError as error:
+            self._fail(f"{fault} at {where}: run again: {error.stderr}")
+        except (LostError, EdgegenError) as error:
+            self._fail(f"{fault} at {where}: {error}")
+
+    def _fail(self, what: str) -> None:
+        self.failures.append(f"{self._subject.name}, {what}")
+        print(self.failures[-1], file=sys.stderr, flush=True)
+
+    def _files_left(self) -> str:
+        """The names of all files and folders, without what is different in every process."""
+        names = sorted(str(path.relative_to(self._root)) for path in self._root.rglob("*"))
+        return re.sub(r"\.partial-\w+-\w+|\.(tmp)?\w{8}\.tmp|\b\d+$", "*", "\n".join(names), flags=re.MULTILINE)
+
+
+SUBJECTS = (export, session, batch, removal, remembered)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Fail at every kind of write.")
-    parser.add_argument("--points", type=int, default=8, help="numbers of each kind of system call")
+    parser = argparse.ArgumentParser(description="Fail at every write.")
+    parser.add_argument("--points", type=int, default=8, help="calls of each kind that the disk fails")
+    parser.add_argument("--kills", type=int, default=200, help="kills at random times, of all commands together")
+    parser.add_argument("--only", help="one of the commands")
     args = parser.parse_args()
     failures = list[str]()
-    for make in (export, session, batch):
+    for make in SUBJECTS:
+        if args.only not in (None, make.__name__):
+            continue
         with tempfile.TemporaryDirectory() as folder:
-            subject = make(Path(folder))
-            ends, lost = attack(subject, Path(folder), args.points)
-        failures += lost
-        for end, count in sorted(ends.items()):
-            print(f"{count:4}  {subject.name}: {end}", flush=True)
+            os.environ["EDGEGEN_HOME"] = str(Path(folder, "home"))
+            attack = Attack(make(Path(folder)), Path(folder))
+            attack.at_every_call(args.points)
+            attack.at_random_times(args.kills // len(SUBJECTS))
+        failures += attack.failures
+        for end, count in sorted(attack.ends.items()):
+            print(f"{count:4}  {make.__name__}: {end}", flush=True)
     sys.exit(bool(failures))
 
 

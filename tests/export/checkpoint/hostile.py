@@ -1,5 +1,6 @@
 """Tiny checkpoints with a file that somebody has changed, value by value or byte by byte."""
 
+import copy
 import json
 import random
 import shutil
@@ -50,7 +51,7 @@ def changed_json(text: bytes, chance: random.Random) -> bytes:
             case 1 if isinstance(key, str):
                 container[str(chance.choice(HOSTILE))[:50]] = container.pop(key)
             case _:
-                container[key] = chance.choice(HOSTILE)
+                container[key] = copy.deepcopy(chance.choice(HOSTILE))
     return json.dumps(value).encode()
 
 
@@ -86,12 +87,18 @@ def write_sources(root: Path) -> Sources:
     return {folder: sorted(path.name for path in folder.glob("*.[jsg]*")) for folder in folders}
 
 
+def change(sources: Sources, chance: random.Random) -> tuple[Path, bytes]:
+    """A file of one of the checkpoints, and what it is changed to."""
+    source = chance.choice(list(sources))
+    path = source / chance.choice(sources[source])
+    return path, changed(path.name, path.read_bytes(), chance)
+
+
 def changed_copy(sources: Sources, target: Path, chance: random.Random) -> Path:
     """One of the checkpoints as ``target``, one of its files changed."""
-    source = chance.choice(list(sources))
-    name = chance.choice(sources[source])
-    shutil.copytree(source, target)
-    (target / name).write_bytes(changed(name, (source / name).read_bytes(), chance))
+    path, content = change(sources, chance)
+    shutil.copytree(path.parent, target)
+    (target / path.name).write_bytes(content)
     return target
 
 

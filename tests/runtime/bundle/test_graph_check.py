@@ -13,10 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgegen import LLM, VerificationError
+from edgegen import LLM, BundleError, VerificationError
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.graph_check import MOST_GRAPH_BYTES, OPERATORS, graph_problems
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.model.ort_session import open_session
 from tests.runtime.bundle.mutations import mutated
 from tests.runtime.models import raw_manifest
 
@@ -221,8 +222,16 @@ def test_a_bundle_with_such_a_graph_is_not_loaded(folder: Path) -> None:
         Bundle.open(folder).verify()
 
 
+def test_what_onnx_runtime_says_of_a_graph_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its fallback to other providers would print it, on standard output."""
+    made = model(helper.make_node("Abs", ["ZZZZ"], ["y"])).SerializeToString()
+    with pytest.raises(BundleError, match="cannot load a graph: "):
+        open_session(made.replace(b"ZZZZ", b"Z\x80ZZ"))  # no UTF-8: its words cannot be decoded
+    assert capfd.readouterr() == ("", "")
+
+
 def test_mutated_graphs_pass_or_are_refused() -> None:
-    """Never another exception. ``tests/long/fuzz_graphs.py`` has more, and loads those that pass."""
+    """Never another exception. ``tests/long/fuzz_bundles.py`` has more, and loads those that pass."""
     bundle = Bundle.open(BundleStore().resolve(DEFAULT_MODEL))
     whole, files = bundle.file("prefill.onnx").read_bytes(), {"weights.data": bundle.weights_size}
     chance = random.Random(5)

@@ -165,6 +165,41 @@ def test_a_client_that_leaves_amid_its_body_is_not_logged(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        b"\0\0\0\r\n\r\n",
+        b"GET /health " + HEAD + b"Upgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n",
+        b"POST /slow " + HEAD + b"Transfer-Encoding: chunked\r\n\r\nZZZ\r\n",
+        b"POST /v1/completions " + HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}XX",
+        b"POST /v1/completions HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n",
+    ],
+)
+def test_malformed_requests_are_not_logged(
+    app: Starlette, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], malformed: bytes
+) -> None:
+    with on_socket(app, limits(idle_seconds=1)) as address:
+        with connection(address) as hostile:
+            hostile.sendall(malformed)
+            assert until_closed(hostile).startswith(b"HTTP/1.1 ")
+        assert b"200 OK" in get(address)
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_body_that_is_malformed_behind_its_answer_is_not_logged(
+    app: Starlette, caplog: pytest.LogCaptureFixture
+) -> None:
+    with on_socket(app, limits()) as address:
+        with connection(address) as hostile:
+            hostile.sendall(b"POST /nowhere " + HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+            assert hostile.recv(10).startswith(b"HTTP/1.1")
+            hostile.sendall(b"ZZZ\r\n")
+            until_closed(hostile)
+        assert b"200 OK" in get(address)
+    assert caplog.records == []
+
+
 def test_the_body_of_a_request_that_is_refused_is_not_waited_for(app: Starlette) -> None:
     with on_socket(app, limits(idle_seconds=1)) as address, connection(address) as slow:
         slow.sendall(b"POST /nowhere " + HEAD + b"Content-Length: 100000\r\n\r\n")

@@ -1,0 +1,64 @@
+"""Mutated bundles: refused, or loaded and run by ONNX Runtime, in limited memory, without a crash.
+
+    python -m tests.long.fuzz_bundles [--count 100000] [--first 0] [--seed 0]
+
+One file of the embedded bundle is changed: mostly a graph, byte by byte, else ``edgegen.json`` or another JSON file,
+value by value or byte by byte. Graphs are checked as verification checks them; what passes is loaded, and generates
+two tokens. A signal, an error that is not edgegen's, more than the time, and more than twice the memory are failures.
+"""
+
+import random
+import shutil
+from pathlib import Path
+
+from edgegen import LLM, EngineOptions
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.graph_check import graph_problems
+from edgegen.bundle.manifest import MANIFEST_NAME
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from tests.export.checkpoint.hostile import changed
+from tests.long.mutants import Try, main
+from tests.runtime.bundle.mutations import mutated
+
+OF_GRAPHS = 0.9
+OPTIONS = EngineOptions(threads=1, verify="never")
+
+
+def prepare(root: Path) -> Try:
+    """A copy of the bundle, whose files are changed in place."""
+    bundle = Bundle.open(shutil.copytree(BundleStore().resolve(DEFAULT_MODEL), root / "bundle"))
+    sizes, variant = {"weights.data": bundle.weights_size}, bundle.variant
+    graphs = [bundle.file(name) for name in (variant.prefill, variant.decode)]
+    others = [
+        bundle.path / MANIFEST_NAME,
+        *(bundle.file(name) for name in bundle.manifest.files if name.endswith(".json")),
+    ]
+    whole = {path: path.read_bytes() for path in (*graphs, *others)}
+
+    def run() -> str:
+        with LLM.load(bundle.path, options=OPTIONS) as llm:
+            llm.generate("Once", max_new_tokens=2)
+        return "run"
+
+    def attempt(chance: random.Random | None) -> str:
+        if chance is None:
+            return run()
+        if chance.random() < OF_GRAPHS:
+            path = chance.choice(graphs)
+            content = mutated(whole[path], chance)
+            if graph_problems(content, sizes):
+                return "refused by the check of graphs"
+        else:
+            path = chance.choice(others)
+            content = changed(path.name, whole[path], chance)
+        path.write_bytes(content)
+        try:
+            return run()
+        finally:
+            path.write_bytes(whole[path])
+
+    return attempt
+
+
+if __name__ == "__main__":
+    main("tests.long.fuzz_bundles", "Mutate bundles, and run those that pass.", prepare)
