@@ -131,7 +131,11 @@ def test_only_the_first_pairs_of_wide_heads_turn() -> None:
         ),
         ({"hidden_size_per_layer_input": -8}, "hidden_size_per_layer_input: must be positive"),
         ({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100}, "vocabulary of 262144"),
-        ({"enable_moe_block": True}, "enable_moe_block = True"),
+        (
+            {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 5},
+            "top_k_experts = 5 is more than num_experts",
+        ),
+        ({"enable_moe_block": True, "num_experts": 4}, "top_k_experts"),
         ({"num_global_key_value_heads": 5}, "must divide num_attention_heads = 32"),
         ({"per_layer_config": {"5": {"head_size": 512}}}, "head_size"),
         ({"global_head_dim": 500}, "heads of this size are not supported"),

@@ -115,9 +115,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             matrices |= _mlp(mlp, d, config.mlp_width_of(i), gated=config.gated)
             continue
         matrices[f"{mlp}.router"] = (experts.count, d)
-        matrices |= _mlp(mlp, d, experts.width, gated=True, count=experts.count)
+        matrices |= _mlp(mlp, experts.latent or d, experts.width, gated=config.gated, count=experts.count)
+        if experts.latent:
+            matrices |= {f"layers.{i}.latent_in": (experts.latent, d), f"layers.{i}.latent_out": (d, experts.latent)}
         if experts.shared_width:
-            matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=True)
+            matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=config.gated)
             matrices |= {f"layers.{i}.shared_gate": (1, d)} if experts.shared_gated else {}
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
@@ -137,9 +139,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
         required |= {f"{name}.bias": shape} if norm.bias else {}
     if config.layer_scale:
         required |= {f"layers.{i}.scale": (1,) for i in range(config.num_layers)}
+    for i in range(config.num_layers):
+        required |= _of_routing(config, i)
     if config.sinks:
         required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in config.attention_layers}
-    biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
+    biased = [name for name in matrices if name.startswith("layers.") and ".shared_gate" not in name]
     optional = {f"{name}.bias": (matrices | kernels)[name][:1] for name in (*biased, *kernels)}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
@@ -232,6 +236,10 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     if own := config.per_layer:
         norms["per_layer_norm"] = (config.norm, (own.width,))
         norms |= {f"layers.{i}.per_layer_norm": (config.norm, (config.hidden_size,)) for i in range(config.num_layers)}
+    for i in range(config.num_layers):
+        if (experts := config.experts_of(i)) and experts.own_norms:
+            own_norms = ("router_norm", "expert_norm", "shared_post_norm", "expert_post_norm")
+            norms |= {f"layers.{i}.{name}": (config.norm, (config.hidden_size,)) for name in own_norms}
     if config.qk_norm:
         for i in config.attention_layers:
             normed = {"q_norm": config.num_heads}
@@ -240,6 +248,16 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
                 shape = _qk_shape(config.qk_norm, heads, config.head_dim_of(i))
                 norms[f"layers.{i}.attn.{name}"] = (config.qk_norm.norm, shape)
     return norms
+
+
+def _of_routing(config: DecoderConfig, layer: int) -> dict[str, Shape]:
+    """The trained numbers of a layer's routing, one per expert."""
+    experts = config.experts_of(layer)
+    if experts is None:
+        return {}
+    routing, module = experts.routing, f"layers.{layer}.mlp"
+    bias: dict[str, Shape] = {f"{module}.choice_bias": (experts.count,)} if routing.choice_bias else {}
+    return bias | ({f"{module}.expert_scales": (experts.count,)} if routing.expert_scales else {})
 
 
 def _qk_shape(qk_norm: QKNorm, heads: int, head_dim: int) -> Shape:

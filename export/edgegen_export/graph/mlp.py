@@ -1,4 +1,4 @@
-"""MLPs of a decoder graph: plain, gated, and mixtures of experts.
+"""MLPs of a decoder graph: plain, gated, and mixtures of experts that one operator computes, routing included.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
@@ -46,17 +46,10 @@ def mlp(
     return Stream(NONE, down, params.bias(f"{module}.down"))
 
 
-def expert_mlp(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
-) -> Stream:
-    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, the router's.
-
-    A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is
-    small, and its choice matters much.
-    """
+def fused_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, x: Value, scores: Value) -> Value:
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts with the highest p, a softmax of ``scores``,
+    the router's [b, t, experts]."""
     module = f"layers.{layer}.mlp"
-    router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
-    scores = linear(g, router, x, params.bias(f"{module}.router"))
     gate_up, down = params.experts(module, experts.count)
     bias_gate_up, bias_down = params.expert_biases(module, experts.count)
     rows = g.op.Reshape(scores, g.axes(-1, experts.count))
@@ -80,13 +73,16 @@ def expert_mlp(
         # Normalized here: QMoE always normalizes, and MoE with that attribute reads its input after overwriting it.
         chosen, _ = g.node("TopK", [g.op.Softmax(scores, axis=-1), g.axes(experts.per_token)], 2, attributes={})
         result = g.op.Mul(result, g.op.ReduceSum(chosen, g.axes(-1)))
-    if experts.shared_width:
-        shared = mlp(g, params, config, layer, x, name="shared").delta
-        if experts.shared_gated:
-            opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
-            shared = g.op.Mul(shared, g.op.Sigmoid(linear(g, opening, x)))
-        result = g.op.Add(result, shared)
-    return Stream(NONE, result)
+    return result
+
+
+def router_scores(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
+) -> Value:
+    """[b, t, experts]. The router stays float32: it is small, and its choice matters much."""
+    module = f"layers.{layer}.mlp.router"
+    router = FloatMatrix(params.vector(f"{module}.weight"), experts.count, config.hidden_size)
+    return linear(g, router, x, params.bias(module))
 
 
 def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:

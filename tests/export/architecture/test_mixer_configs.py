@@ -38,6 +38,9 @@ def kinds(config: DecoderConfig) -> str:
     return "".join(letters[layer.mamba is not None, layer.attends] for layer in config.layers)
 
 
+SPARSE = {"layers_block_type": ["mamba", "moe", "attention"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
@@ -74,7 +77,10 @@ def test_a_granite_has_one_or_the_other() -> None:
         ("falcon_h1", {"embedding_multiplier": 0.0}, "embedding_multiplier: must not be zero"),
         ("falcon_h1", {"attn_layer_indices": [1]}, "layers without attention are not supported"),
         ("falcon_h1", {"mamba_use_mlp": False}, "layers without an MLP are not supported"),
-        ("nemotron_h", {"layers_block_type": ["mamba", "moe", "attention"]}, "layers with experts are not supported"),
+        ("nemotron_h", {**SPARSE, "n_group": 8}, "n_group = 8: groups of n_routed_experts = 8 must"),
+        ("nemotron_h", {**SPARSE, "n_group": 2, "topk_group": 3}, "topk_group = 3 is more than n_group = 2"),
+        ("nemotron_h", {**SPARSE, "num_experts_per_tok": 9}, "num_experts_per_tok = 9 is more than n_routed_experts"),
+        ("nemotron_h", {"layers_block_type": ["moe"] * 17 + ["attention"], "n_routed_experts": 512}, "8704 experts in"),
         ("nemotron_h", {"layers_block_type": ["mamba"]}, "layers_block_type: at least one layer must have attention"),
         ("nemotron_h", {"layers_block_type": ["mumba", "attention"]}, "layers_block_type: 2 entries out of"),
         ("bamba", {"attn_layer_indices": None}, "attn_layer_indices: at least one layer must have attention"),
