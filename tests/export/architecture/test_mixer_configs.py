@@ -1,5 +1,6 @@
 """Configs of families with Mamba-2 mixers: which layers have one, and what is refused."""
 
+import math
 from typing import Any
 
 import pytest
@@ -54,6 +55,27 @@ SPARSE = {"layers_block_type": ["mamba", "moe", "attention"]}
 )
 def test_the_layers_of_a_nemotron_are_listed_or_spelt(changes: dict[str, Any], found: str) -> None:
     assert kinds(read("nemotron_h", **changes)) == found
+
+
+def test_nemotron_3_nano_has_the_published_numbers_of_parameters_and_active_ones() -> None:
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    config = read(
+        "nemotron_h",
+        layers_block_type=None,
+        hybrid_override_pattern=pattern,
+        num_hidden_layers=52,
+        hidden_size=2688,
+        num_key_value_heads=2,
+        mamba_num_heads=64,
+        n_routed_experts=128,
+        num_experts_per_tok=6,
+        moe_intermediate_size=1856,
+        moe_shared_expert_intermediate_size=3712,
+        routed_scaling_factor=2.5,
+    )
+    total = sum(map(math.prod, decoder_tensors(config)[0].values()))
+    assert round(total / 1e9, 1) == 31.6
+    assert round((total - pattern.count("E") * (128 - 6) * 2 * 2688 * 1856) / 1e9, 1) == 3.6
 
 
 def test_a_falcon_has_both_in_every_layer() -> None:

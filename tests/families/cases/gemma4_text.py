@@ -1,7 +1,8 @@
 """Gemma 4: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
 
 Published: 31B (32 GB in int8, 19 GB in int4), and with embeddings of each layer and shared KV caches E2B (4.8 GB in
-int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB); 26B has experts beside the MLPs.
+int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB), and with experts beside the MLPs
+26B with 3.8B active (26 GB in int8, 16 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants

@@ -2,7 +2,7 @@
 experts, one of them.
 
 Published: Nemotron-H 4B, 8B, 47B, 56B, Nemotron Nano 2 with 9B and 12B (4.1 to 58 GB in int8, 2.5 to 35 GB in int4),
-and with experts Nemotron 3 Nano with 30B.
+and with experts Nemotron 3 Nano 30B with 3.6B active (33 GB in int8, 20 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
