@@ -112,7 +112,7 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
         for path, buffer in model.named_buffers():
             if path.endswith("layer_scalar"):  # trained, though it is no parameter
                 buffer.copy_(torch.rand_like(buffer) + 0.5)
-            if path.endswith("expert_bias"):  # so is this
+            elif path.endswith(("expert_bias", "e_score_correction_bias")):  # so are these
                 buffer.copy_(torch.randn_like(buffer) * 0.3)
         _spread_logits(model, torch, 3.0)
     model.save_pretrained(str(folder), safe_serialization=True)

@@ -107,7 +107,8 @@ class FamilySource:
     def _experts(self) -> tuple[str, ...]:
         """The modules of matrices of experts, whose operator takes no zeros."""
         layers = [i for i in range(self.config.num_layers) if self.config.experts_of(i)]
-        return tuple(f"layers.{i}.mlp.{name}" for i in layers for name in ("gate+up", "down"))
+        names = ("gate+up" if self.config.gated else "up", "down")
+        return tuple(f"layers.{i}.mlp.{name}" for i in layers for name in names)
 
 
 class FamilyLoader:

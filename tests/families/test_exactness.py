@@ -25,8 +25,17 @@ UNRELATED: dict[Scheme, float] = {"int8": 0.5, "int4": 2.5}
 CHUNKINGS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
 """Chunk lengths for 64 tokens."""
 
-TWO_EXPERTS = {"num_experts_per_tok": 2}
-"""The experts' operator sums more than two experts in another order."""
+CHANGES: dict[str, dict[str, Any]] = {
+    "nemotron_h: experts": {},
+    "gemma4_text: experts": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+}
+"""Of cases with experts that are sorted; random routers of many layers make rounding errors large."""
+
+
+def changes_of(case: Case) -> dict[str, Any]:
+    """The operator of experts sums more than two in another order."""
+    fewer = {"num_experts_per_tok": 2} if "num_experts_per_tok" in case.config else {}
+    return CHANGES.get(str(case), fewer)
 
 
 def exported(case: Case, folder: Path, scheme: Scheme = "int8", **changes: Any) -> Bundle:
@@ -42,15 +51,18 @@ def base(family: str) -> Case:
     return next(case for case in CASES if (case.family, case.name) == (family, "base"))
 
 
-@pytest.fixture(scope="module", params=[case for case in CASES if case.name in ("base", "E2B")], ids=str)
+def is_held(case: Case) -> bool:
+    return case.name in ("base", "E2B") or str(case) in CHANGES
+
+
+@pytest.fixture(scope="module", params=[case for case in CASES if is_held(case)], ids=str)
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
 @pytest.fixture(scope="module")
 def bundle(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    changes = TWO_EXPERTS if "num_experts_per_tok" in case.config else {}
-    return exported(case, tmp_path_factory.mktemp("exact"), "int8", **changes)
+    return exported(case, tmp_path_factory.mktemp("exact"), "int8", **changes_of(case))
 
 
 def test_every_chunking_is_bit_exact(case: Case, bundle: Bundle) -> None:
@@ -74,8 +86,7 @@ def test_an_int8_kv_cache_is_bit_exact_for_single_tokens_and_threads_too(case: C
 
 @pytest.mark.slow
 def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
-    changes = TWO_EXPERTS if "num_experts_per_tok" in case.config else {}
-    bundle = exported(case, tmp_path, "int4", **changes)
+    bundle = exported(case, tmp_path, "int4", **changes_of(case))
     for kv in ("float32", "int8"):
         run = runner_of(bundle, kv=kv)
         assert_the_graphs_agree(run, case)

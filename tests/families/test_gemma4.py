@@ -69,6 +69,21 @@ E2B: dict[str, Any] = {
 }
 
 
+SPARSE: dict[str, Any] = {
+    "hidden_size": 2816,
+    "intermediate_size": 2112,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_global_key_value_heads": 2,
+    "enable_moe_block": True,
+    "num_experts": 128,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 704,
+}
+"""26B-A4B: what differs from the dense model."""
+
+
 def read(**changes: Any) -> DecoderConfig:
     return GEMMA4.read_config({**PUBLISHED, **changes})
 
@@ -85,6 +100,14 @@ def test_layers_of_full_attention_have_heads_of_their_own() -> None:
 def test_it_has_the_published_number_of_parameters() -> None:
     required, _ = decoder_tensors(read())
     assert round(sum(map(math.prod, required.values())) / 1e9, 1) == 30.7
+
+
+def test_26b_has_the_published_numbers_of_parameters_and_active_ones() -> None:
+    config = read(**SPARSE)
+    required, _ = decoder_tensors(config)
+    total = sum(map(math.prod, required.values()))
+    assert round(total / 1e9, 1) == 25.2
+    assert round((total - 30 * (128 - 8) * 3 * 2816 * 704) / 1e9, 1) == 3.8
 
 
 def test_both_ways_of_saying_it_mean_the_same() -> None:
@@ -131,7 +154,11 @@ def test_only_the_first_pairs_of_wide_heads_turn() -> None:
         ),
         ({"hidden_size_per_layer_input": -8}, "hidden_size_per_layer_input: must be positive"),
         ({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100}, "vocabulary of 262144"),
-        ({"enable_moe_block": True}, "enable_moe_block = True"),
+        (
+            {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 5},
+            "top_k_experts = 5 is more than num_experts",
+        ),
+        ({"enable_moe_block": True, "num_experts": 4}, "top_k_experts"),
         ({"num_global_key_value_heads": 5}, "must divide num_attention_heads = 32"),
         ({"per_layer_config": {"5": {"head_size": 512}}}, "head_size"),
         ({"global_head_dim": 500}, "heads of this size are not supported"),

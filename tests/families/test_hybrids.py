@@ -27,7 +27,7 @@ FAMILIES = (
     *("gemma3n_text", "gemma4_text"),
 )
 SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
-NAMES: dict[str, str] = dict.fromkeys(SHARING, "E2B")
+NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
 ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
 CASES_OF = {
     case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE} | ROWS.get(case.family, {}))
@@ -71,6 +71,10 @@ OPERATORS = {
     "lfm2_moe": {b"QMoE", *CHOICE},
     "lfm3": {b"Sigmoid"},
     "gemma3n_text": set[bytes](),
+    "nemotron_h": {
+        *(b"LinearAttention", b"LogSoftmax", b"Sigmoid"),
+        *(b"TopK", b"OneHot", b"GatherElements", b"ReduceSum", b"Squeeze"),
+    },
     "gemma4_text": set[bytes](),
     "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
 }
@@ -120,7 +124,7 @@ def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
 
     A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; Sigmoid gives a value
     the same bits wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice
-    of experts only negates and moves numbers, and adds up two of them.
+    of experts only negates and moves numbers, and adds up two of them or integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
     more = OPERATORS.get(family, {b"LinearAttention", b"LogSoftmax", b"Sigmoid"})

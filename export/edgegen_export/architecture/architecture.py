@@ -122,9 +122,11 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
             matrices |= _mlp(mlp, d, config.mlp_width_of(i), gated=config.gated)
             continue
         matrices[f"{mlp}.router"] = (experts.count, d)
-        matrices |= _mlp(mlp, d, experts.width, gated=True, count=experts.count)
+        matrices |= _mlp(mlp, experts.latent or d, experts.width, gated=config.gated, count=experts.count)
+        if experts.latent:
+            matrices |= {f"layers.{i}.latent_in": (experts.latent, d), f"layers.{i}.latent_out": (d, experts.latent)}
         if experts.shared_width:
-            matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=True)
+            matrices |= _mlp(f"layers.{i}.shared", d, experts.shared_width, gated=config.gated)
             matrices |= {f"layers.{i}.shared_gate": (1, d)} if experts.shared_gated else {}
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
@@ -145,14 +147,13 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     if config.altup:
         for i in range(config.num_layers):
             required |= altup_numbers(i, config.altup, d)
-    for i in range(config.num_layers):
-        if config.has_mlp(i) and (experts := config.experts_of(i)) and experts.choice_bias:
-            required[choice_bias(i)] = (experts.count,)
     if config.layer_scale:
         required |= {f"layers.{i}.scale": (1,) for i in range(config.num_layers)}
+    for i in range(config.num_layers):
+        required |= _of_routing(config, i)
     if config.sinks:
         required |= {f"layers.{i}.attn.sinks": (config.num_heads,) for i in config.attention_layers}
-    biased = [name for name in matrices if name.startswith("layers.") and ".shared" not in name]
+    biased = [name for name in matrices if name.startswith("layers.") and ".shared_gate" not in name]
     optional = {f"{name}.bias": (matrices | kernels)[name][:1] for name in (*biased, *kernels)}
     optional["head.bias"] = (config.vocab_size,)
     return required, optional
@@ -196,6 +197,11 @@ def matrices_around(config: DecoderConfig) -> list[tuple[str, ...]]:
 def choice_bias(layer: int) -> str:
     """The numbers that are added to the scores of a layer's experts for the choice."""
     return f"layers.{layer}.mlp.router.choice_bias"
+
+
+def expert_scales(layer: int) -> str:
+    """The factors of the weights of a layer's experts."""
+    return f"layers.{layer}.mlp.router.expert_scales"
 
 
 def mamba2_numbers(layer: int) -> tuple[str, str, str]:
@@ -281,6 +287,10 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
         norms |= {f"layers.{i}.per_layer_norm": (config.norm, (config.hidden_size,)) for i in range(config.num_layers)}
     for part in (["altup"] if config.altup else []) + (["laurel"] if config.laurel else []):
         norms |= {f"layers.{i}.{part}.norm": (config.norm, (config.hidden_size,)) for i in range(config.num_layers)}
+    for i in range(config.num_layers):
+        if (experts := config.experts_of(i)) and experts.own_norms:
+            own_norms = ("router_norm", "expert_norm", "shared_post_norm", "expert_post_norm")
+            norms |= {f"layers.{i}.{name}": (config.norm, (config.hidden_size,)) for name in own_norms}
     if config.qk_norm:
         for i in config.attention_layers:
             normed = {"q_norm": config.num_heads}
@@ -289,6 +299,16 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
                 shape = _qk_shape(config.qk_norm, heads, config.head_dim_of(i))
                 norms[f"layers.{i}.attn.{name}"] = (config.qk_norm.norm, shape)
     return norms
+
+
+def _of_routing(config: DecoderConfig, layer: int) -> dict[str, Shape]:
+    """The trained numbers of a layer's routing, one per expert."""
+    experts = config.experts_of(layer)
+    if experts is None:
+        return {}
+    names = [choice_bias(layer)] if experts.routing.choice_bias else []
+    names += [expert_scales(layer)] if experts.routing.expert_scales else []
+    return dict.fromkeys(names, (experts.count,))
 
 
 def _qk_shape(qk_norm: QKNorm, heads: int, head_dim: int) -> Shape:

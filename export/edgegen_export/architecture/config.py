@@ -95,15 +95,34 @@ class SwiGLU:
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
-    """Mixture of experts: each token uses the ``per_token`` gated MLPs of ``count`` that the router scores highest,
-    weighted by these ``scores``: the softmax of its logits, or the sigmoid of each.
+class Routing:
+    """How the router's logits choose experts and weigh them.
 
-    ``normalized``: the weights are divided by their sum over the chosen experts, plus ``epsilon``. ``choice_bias``: a
-    trained number of each expert is added to its score for the choice alone. ``scale``: factor of the weights.
+    ``scores``: the softmax of all logits, or the sigmoid of each. ``choice_bias``: trained numbers are added to the
+    scores for the choice alone. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose two best
+    scores have the greatest sum. ``epsilon``: added to the sum that weights are normalized by. ``scaling``: factor of
+    all weights, which is put into the experts; ``expert_scales``: a trained factor of each expert's weight.
+    """
+
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    choice_bias: bool = False
+    groups: int = 1
+    chosen_groups: int = 1
+    epsilon: float = 0.0
+    scaling: float = 1.0
+    expert_scales: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Mixture of experts: each token uses the ``per_token`` MLPs of ``count`` that the router scores highest, weighted
+    by these scores; ``normalized``: the weights of the chosen experts are made to sum to one.
+
     ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, 0 without
-    one; ``shared_gated``: its result times the sigmoid of a gate of its own. ``dense``: the layers that have a plain
-    MLP instead.
+    one; ``shared_gated``: its result times the sigmoid of a gate of its own. ``dense``: the layers that have none,
+    but a plain MLP, or no MLP either. ``latent``: experts take a projection to so many numbers, and what they give is
+    projected back. ``own_norms``: router and experts take the residual stream, each through a norm of its own, and what
+    the shared expert and the others give is normalized before it is summed.
     """
 
     count: int
@@ -114,10 +133,9 @@ class Experts:
     shared_width: int = 0
     shared_gated: bool = False
     dense: frozenset[int] = frozenset()
-    scores: Literal["softmax", "sigmoid"] = "softmax"
-    choice_bias: bool = False
-    epsilon: float = 0.0
-    scale: float = 1.0
+    routing: Routing = Routing()
+    latent: int | None = None
+    own_norms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +296,7 @@ class DecoderConfig:
     ``max_positions``: the context it is exported for; ``longest_context``: the longest it can be exported for.
     ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
     ``gated``: the MLP is ``down(activation(gate(x)) · up(x))`` instead of ``down(activation(up(x)))``.
-    ``experts``: layers have several MLPs, all gated with SiLU, but for those that are listed as dense.
+    ``experts``: layers have several MLPs, but for those that are listed as dense.
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     ``value_norm``: each head of the values is divided by its root mean square, with the epsilon of ``norm``.
     ``layer_scale``: what a layer gives, with the residual stream, is multiplied with a trained number.
@@ -370,8 +388,15 @@ class DecoderConfig:
         return self.layers[layer].mlp_width or self.intermediate_size
 
     def experts_of(self, layer: int) -> Experts | None:
-        """The experts of a layer; None where it has a plain MLP."""
+        """The experts of a layer; None where it has none."""
         return None if self.experts is None or layer in self.experts.dense else self.experts
+
+    def fuses(self, experts: Experts) -> bool:
+        """Whether one operator computes ``experts``: if they are gated with SiLU, and chosen one by one for the
+        router's own weights."""
+        routing = experts.routing
+        grouped = routing.chosen_groups < routing.groups
+        return self.gated and self.activation == "silu" and not grouped and not routing.expert_scales
 
     def for_context(self, positions: int) -> "DecoderConfig":
         """The same model with a context of ``positions``; a sliding window of at least that size is dropped, and a

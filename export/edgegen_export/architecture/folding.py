@@ -60,9 +60,11 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
         else ("attn.o", "conv.out", "mamba.out", "delta.out", "mlp.down", "shared.down")
     )
     for i in range(config.num_layers):
-        if experts := config.experts_of(i):
-            multiply([f"layers.{i}.mlp.down.weight", f"layers.{i}.mlp.down.bias"], experts.scale)
-        for module in (f"layers.{i}.{name}" for name in last):
+        experts = config.experts_of(i)
+        if experts:
+            multiply([f"layers.{i}.mlp.down.weight", f"layers.{i}.mlp.down.bias"], experts.routing.scaling)
+        projected = bool(experts and experts.latent)  # then it is the projection that gives what is added
+        for module in (f"layers.{i}.{'latent_out' if projected and name == 'mlp.down' else name}" for name in last):
             multiply([f"{module}.weight", f"{module}.bias"], config.residual_multiplier)
         for each in config.multipliers:
             multiply([f"layers.{i}.{each.module}.weight"], each.takes * each.gives)

@@ -68,6 +68,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     if not config.has_mlp(layer):
         return {fused_name(modules): modules for modules in matrices}
     experts = config.experts_of(layer)
+    if experts and experts.latent:
+        matrices += [(f"layers.{layer}.latent_in",), (f"layers.{layer}.latent_out",)]
     if experts and experts.shared_width:
         mlp = f"layers.{layer}.shared"
     if not experts or experts.shared_width:

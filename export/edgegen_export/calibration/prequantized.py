@@ -14,7 +14,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.fused import expert_weights, fused_name
+from edgegen_export.graph.fused import fused_name, parts
 from edgegen_export.graph.layerwise_model import LayerRun
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
@@ -79,10 +79,7 @@ def _matrices(
     """The parts of the layers' matrices, by fused name."""
     of_layers = {name: modules for i in range(config.num_layers) for name, modules in layer_matrices(config, i).items()}
     matrices = {name: [tensors[f"{module}.weight"] for module in modules] for name, modules in of_layers.items()}
-    for name in experts:
-        module, _, part = name.rpartition(".")
-        matrices[name] = [expert_weights(tensors, module)[("gate+up", "down").index(part)]]
-    return matrices
+    return matrices | {name: [tensors[f"{module}.weight"] for module in parts(name)] for name in experts}
 
 
 def _for_experts(form: MatrixFormat | str) -> MatrixFormat | str:

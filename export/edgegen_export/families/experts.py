@@ -14,21 +14,51 @@ MOST = 1 << 12
 """An upper limit that no real model exceeds, since each expert adds tensor names."""
 
 
+MOST_APART = 1 << 13
+"""An upper limit of the experts in all layers where each has nodes of its own: a graph may have 16 MB, and their nodes
+and the places of their weights take some 1.5 kB."""
+
+
 def with_experts(
     read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool, width: int | None = None
 ) -> DecoderConfig:
     """``config`` with ``count_key`` experts in place of every MLP, each as wide as that or of ``width``."""
     width = width or config.intermediate_size
-    count, per_token = read.positive(count_key, most=MOST), read.positive("num_experts_per_tok")
+    count, per_token = read_counts(read, count_key)
     read.ignore("output_router_logits", "router_aux_loss_coef")
-    if per_token > count and read.sound(count_key):
-        read.problem(f"num_experts_per_tok = {per_token} is more than {count_key} = {count}")
     if config.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
     for said, size in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
         if size % STEP:
             read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
     return replace(config, experts=Experts(count, per_token, normalized, width))
+
+
+def read_counts(read: ConfigReader, count_key: str, per_token_key: str = "num_experts_per_tok") -> tuple[int, int]:
+    """How many experts there are, and how many of them a token uses."""
+    count, per_token = read.positive(count_key, most=MOST), read.positive(per_token_key)
+    if per_token > count and read.sound(count_key):
+        read.problem(f"{per_token_key} = {per_token} is more than {count_key} = {count}")
+    return count, per_token
+
+
+def limit_apart(read: ConfigReader, count_key: str, count: int, layers: int) -> None:
+    """Refuse more experts in all ``layers`` with them than a graph can hold one by one."""
+    if read.sound(count_key) and count * layers > MOST_APART:
+        read.problem(
+            f"{count_key} = {count}: {count * layers} experts in all layers, at most {MOST_APART} are supported"
+        )
+
+
+def read_groups(read: ConfigReader, count_key: str, count: int) -> tuple[int, int]:
+    """The groups that ``count`` experts are in, and from how many of them a token may choose."""
+    groups, chosen = read.positive("n_group"), read.positive("topk_group")
+    if count % groups or (groups > 1 and count // groups < 2):
+        read.problem(f"n_group = {groups}: groups of {count_key} = {count} must have the same size, at least 2")
+        return 1, 1
+    if chosen > groups:
+        read.problem(f"topk_group = {chosen} is more than n_group = {groups}")
+    return groups, chosen
 
 
 def read_sparse_layers(read: ConfigReader, layers: int) -> frozenset[int]:

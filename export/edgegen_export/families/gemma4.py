@@ -1,13 +1,25 @@
-"""Gemma 4's dense text models: Gemma 3 with larger heads and keys as values in layers of full attention, normalized
-values and a factor of every layer. In E2B and E4B each layer has embeddings of its own, and the last layers read the
-keys and values of earlier ones. Of a Gemma 4 with vision and audio, the language model is exported."""
+"""Gemma 4's text models: Gemma 3 with larger heads and keys as values in layers of full attention, normalized values
+and a factor of every layer. In E2B and E4B each layer has embeddings of its own, and the last layers read the keys and
+values of earlier ones; in 26B each layer has experts beside its MLP. Of a Gemma 4 with vision and audio, the language
+model is exported."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, PerLayerEmbedding, QKNorm
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import (
+    DecoderConfig,
+    Experts,
+    Layer,
+    Multiplier,
+    Norm,
+    PerLayerEmbedding,
+    QKNorm,
+    Routing,
+)
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Interleaved
+from edgegen_export.families.experts import limit_apart, read_counts
 from edgegen_export.families.gemma import SANDWICH_TENSORS
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.shared import (
@@ -58,7 +70,9 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
     default_context, longest_context = contexts(None, positions)
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
     read.ignore("attention_bias")  # the checkpoint's tensors show it
-    _refuse(read)
+    read.refuse("use_bidirectional_attention", ("vision",), "attention to later positions is not causal")
+    read.ignore("use_bidirectional_attention")
+    experts = _experts(read, inner, len(layers), wide=any(layer.mlp_width for layer in layers))
     vocabulary = read.positive("vocab_size")
     config = DecoderConfig(
         layers=tuple(layers),
@@ -74,6 +88,7 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
         activation=read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
         tied_head=read.flag("tie_word_embeddings"),
         gated=True,
+        experts=experts,
         block="sandwich",
         qk_norm=QKNorm(norm, over="head"),
         value_norm=True,
@@ -81,6 +96,7 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
         per_layer=_per_layer(read, hidden, vocabulary),
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
+        multipliers=(Multiplier("router_norm", gives=hidden**-0.5),) if experts else (),
     )
     return sliding(config, read_window(read), windowed)
 
@@ -125,13 +141,26 @@ def _per_layer(read: ConfigReader, hidden: int, vocabulary: int) -> PerLayerEmbe
     return PerLayerEmbedding(width, rows, width**0.5, hidden**-0.5, 2**-0.5)
 
 
-def _refuse(read: ConfigReader) -> None:
-    """Record what other models of this type have."""
-    read.refuse("enable_moe_block", (False,), "a mixture of experts beside the MLP is not supported")
-    read.refuse("use_bidirectional_attention", ("vision",), "attention to later positions is not causal")
-    read.ignore("enable_moe_block", "use_bidirectional_attention")
-    # Sizes of what is refused above.
-    read.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
+def _experts(read: ConfigReader, inner: int, layers: int, *, wide: bool) -> Experts | None:
+    """The experts of each layer, if there are any; its MLP, which every token uses, is their shared one."""
+    if not read.flag("enable_moe_block"):
+        read.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
+        return None
+    if wide:
+        read.problem("use_double_wide_mlp: MLPs of two widths are not supported beside experts")
+    width = read.positive("moe_intermediate_size")
+    read.agree("expert_intermediate_size", width, "moe_intermediate_size")
+    count, per_token = read_counts(read, "num_experts", "top_k_experts")
+    limit_apart(read, "num_experts", count, layers)
+    return Experts(
+        count,
+        per_token,
+        normalized=True,
+        width=width,
+        shared_width=inner,
+        routing=Routing(expert_scales=True),
+        own_norms=True,
+    )
 
 
 def read_gemma4_with_vision(read: ConfigReader) -> DecoderConfig:
@@ -156,6 +185,7 @@ GEMMA4_DEFAULTS: Mapping[str, Any] = {
     "max_position_embeddings": 131072,
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
+    "enable_moe_block": False,
     "sliding_window": 512,
     "hidden_size_per_layer_input": 256,
     "vocab_size_per_layer_input": 262144,
@@ -172,11 +202,34 @@ GEMMA4_TENSORS = {
     **PER_LAYER_TENSORS,
 }
 
+_BESIDE_MLP = {name: theirs for name, theirs in GEMMA4_TENSORS.items() if ".mlp." not in name}
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    if config.experts is None:
+        return GEMMA4_TENSORS
+    count, layer = config.experts.count, "layers.{i}"
+    return {
+        **_BESIDE_MLP,
+        **{f"{layer}.shared.{x}.weight": f"{layer}.mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
+        f"{layer}.shared_post_norm.weight": f"{layer}.post_feedforward_layernorm_1.weight",
+        f"{layer}.expert_norm.weight": f"{layer}.pre_feedforward_layernorm_2.weight",
+        f"{layer}.expert_post_norm.weight": f"{layer}.post_feedforward_layernorm_2.weight",
+        f"{layer}.router_norm.weight": f"{layer}.router.scale",
+        f"{layer}.mlp.router.weight": f"{layer}.router.proj.weight",
+        f"{layer}.mlp.router.expert_scales": f"{layer}.router.per_expert_scale",
+        (f"{layer}.mlp.gate.weight", f"{layer}.mlp.up.weight"): Interleaved(
+            f"{layer}.experts.gate_up_proj", count, stacked=True
+        ),
+        f"{layer}.mlp.down.weight": Interleaved(f"{layer}.experts.down_proj", count, stacked=True),
+    }
+
+
 GEMMA4 = Architecture(
     model_types=("gemma4_text",),
     classes=("Gemma4ForCausalLM",),
     read=read_gemma4,
-    tensors=GEMMA4_TENSORS,
+    tensors=tensors,
     defaults=GEMMA4_DEFAULTS,
     prefixes=LLAMA_PREFIXES,
 )
@@ -185,7 +238,7 @@ GEMMA4_WITH_VISION = Architecture(
     model_types=("gemma4",),
     classes=("Gemma4ForConditionalGeneration",),
     read=read_gemma4_with_vision,
-    tensors=GEMMA4_TENSORS,
+    tensors=tensors,
     prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
     ignored=(r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",),
 )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config import DecoderConfig, Routing
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.families.lfm2 import (
@@ -45,8 +45,8 @@ def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     scale, width = read.above_zero("routed_scaling_factor"), read.positive("moe_intermediate_size")
     config = with_experts(read, config, "num_experts", normalized=normalized, width=width)
     assert config.experts
-    experts = replace(config.experts, scores="sigmoid", choice_bias=biased, epsilon=_EPSILON, scale=scale)
-    return replace(config, experts=replace(experts, dense=frozenset(range(dense))))
+    routing = Routing("sigmoid", biased, epsilon=_EPSILON, scaling=scale)
+    return replace(config, experts=replace(config.experts, routing=routing, dense=frozenset(range(dense))))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -1,13 +1,16 @@
-"""Nemotron-H: layers that are a Mamba-2 mixer, attention without positions, or an MLP of a squared ReLU, one of them.
+"""Nemotron-H: layers that are a Mamba-2 mixer, attention without positions, an MLP of a squared ReLU, or such MLPs as
+experts, one of them.
 
 transformers 5 holds time steps of prompts, not of single tokens, above ``time_step_min``; training and this do not.
 """
 
 from typing import cast
 
-from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer, Mamba2, Norm
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig, Experts, Layer, Mamba2, Norm, Routing
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Scattered
+from edgegen_export.families.experts import by_layer, limit_apart, read_counts, read_groups
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
 from edgegen_export.families.shared import ACTIVATIONS, named
 
@@ -31,7 +34,8 @@ def read_nemotron_h(read: ConfigReader) -> DecoderConfig:
         "attention": Layer(scale=head_dim**-0.5),
         "mlp": Layer(scale=1.0, mlp_only=True),
     }
-    layers = tuple(kinds.get(kind, kinds["mlp"]) for kind in _layer_kinds(read))
+    found = _layer_kinds(read)
+    layers = tuple(kinds.get(kind, kinds["mlp"]) for kind in found)
     if not any(layer.attends for layer in layers):
         read.problem("layers_block_type: at least one layer must have attention")
     positions = read.positive("max_position_embeddings")
@@ -55,6 +59,7 @@ def read_nemotron_h(read: ConfigReader) -> DecoderConfig:
         norm=Norm("rms", read.number("layer_norm_epsilon", least=0)),
         activation=read.choice("mlp_hidden_act", ACTIVATIONS, "relu2"),
         tied_head=read.flag("tie_word_embeddings"),
+        experts=_experts(read, frozenset(i for i, kind in enumerate(found) if kind != "experts"), len(found)),
         block="single",
     )
 
@@ -74,18 +79,40 @@ def _layer_kinds(read: ConfigReader) -> tuple[str, ...]:
         kinds = tuple(_KINDS[_LETTERS[letter]] for letter in pattern)
         if count not in (0, len(kinds)):
             read.problem(f"hybrid_override_pattern: {count} letters expected, found {len(kinds)}: {pattern!r}")
-    if "experts" in kinds:
-        read.problem("layers_block_type: layers with experts are not supported")
-    else:
-        read.ignore(*_OF_EXPERTS)
     return kinds or ("attention",)
 
 
-_OF_EXPERTS = (
-    *("n_routed_experts", "num_local_experts", "n_shared_experts", "num_experts_per_tok", "output_router_logits"),
-    *("moe_intermediate_size", "moe_shared_expert_intermediate_size", "moe_latent_size", "moe_shared_expert_overlap"),
-    *("routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob", "router_aux_loss_coef"),
-)
+def _experts(read: ConfigReader, dense: frozenset[int], layers: int) -> Experts | None:
+    """The experts of all layers but those of ``dense``."""
+    read.ignore("output_router_logits", "router_aux_loss_coef", "moe_shared_expert_overlap")
+    if len(dense) == layers:
+        read.ignore("n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size")
+        read.ignore("moe_shared_expert_intermediate_size", "moe_latent_size", "routed_scaling_factor")
+        read.ignore("n_group", "topk_group", "norm_topk_prob")
+        return None
+    count, per_token = read_counts(read, "n_routed_experts")
+    limit_apart(read, "n_routed_experts", count, layers - len(dense))
+    groups, chosen_groups = read_groups(read, "n_routed_experts", count)
+    if per_token > chosen_groups * (count // groups):
+        read.problem(f"num_experts_per_tok = {per_token}: topk_group = {chosen_groups} groups do not have so many")
+    read.refuse("n_shared_experts", (1,), "what several shared experts compute is not settled")
+    return Experts(
+        count,
+        per_token,
+        read.flag("norm_topk_prob"),
+        read.positive("moe_intermediate_size"),
+        shared_width=read.positive("moe_shared_expert_intermediate_size"),
+        dense=dense,
+        routing=Routing(
+            "sigmoid",
+            choice_bias=True,
+            groups=groups,
+            chosen_groups=chosen_groups,
+            epsilon=1e-20,
+            scaling=read.above_zero("routed_scaling_factor"),
+        ),
+        latent=read.positive("moe_latent_size") if read.has("moe_latent_size") else None,
+    )
 
 
 def _mixer(read: ConfigReader) -> Mamba2:
@@ -102,24 +129,44 @@ def _mixer(read: ConfigReader) -> Mamba2:
     return sound_mixer(read, mixer, heads="mamba_num_heads", groups="n_groups", width="conv_kernel")
 
 
+_MIXER = "layers.{i}.mixer"
+_TENSORS: TensorMap = {
+    "embed.weight": "embeddings.weight",
+    "layers.{i}.norm.weight": "layers.{i}.norm.weight",
+    **mixer_tensors(_MIXER),
+    **{ours: theirs for x in "qkvo" for ours, theirs in named(f"layers.{{i}}.attn.{x}", f"{_MIXER}.{x}_proj").items()},
+    "final_norm.weight": "norm_f.weight",
+    "head.weight": "lm_head.weight",
+}
+_MLP: TensorMap = {
+    **named("layers.{i}.mlp.up", f"{_MIXER}.up_proj"),
+    **named("layers.{i}.mlp.down", f"{_MIXER}.down_proj"),
+}
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    if config.experts is None:
+        return {**_TENSORS, **_MLP}
+    experts: TensorMap = {
+        "layers.{i}.mlp.router.weight": f"{_MIXER}.gate.weight",
+        "layers.{i}.mlp.router.choice_bias": f"{_MIXER}.gate.e_score_correction_bias",
+        **named("layers.{i}.shared.up", f"{_MIXER}.shared_experts.up_proj"),
+        **named("layers.{i}.shared.down", f"{_MIXER}.shared_experts.down_proj"),
+        **named("layers.{i}.latent_in", f"{_MIXER}.fc1_latent_proj"),
+        **named("layers.{i}.latent_out", f"{_MIXER}.fc2_latent_proj"),
+        **{
+            f"layers.{{i}}.mlp.{x}.weight": Scattered(f"{_MIXER}.experts.{{n}}.{x}_proj.weight", config.experts.count)
+            for x in ("up", "down")
+        },
+    }
+    return {**_TENSORS, **by_layer(config, experts, _MLP)}
+
+
 NEMOTRON_H = Architecture(
     model_types=("nemotron_h",),
     classes=("NemotronHForCausalLM",),
     read=read_nemotron_h,
-    tensors={
-        "embed.weight": "embeddings.weight",
-        "layers.{i}.norm.weight": "layers.{i}.norm.weight",
-        **mixer_tensors("layers.{i}.mixer"),
-        **{
-            ours: theirs
-            for x in "qkvo"
-            for ours, theirs in named(f"layers.{{i}}.attn.{x}", f"layers.{{i}}.mixer.{x}_proj").items()
-        },
-        **named("layers.{i}.mlp.up", "layers.{i}.mixer.up_proj"),
-        **named("layers.{i}.mlp.down", "layers.{i}.mixer.down_proj"),
-        "final_norm.weight": "norm_f.weight",
-        "head.weight": "lm_head.weight",
-    },
+    tensors=tensors,
     defaults={
         "vocab_size": 131072,
         "hidden_size": 4096,
@@ -137,7 +184,20 @@ NEMOTRON_H = Architecture(
         "conv_kernel": 4,
         "layer_norm_epsilon": 1e-5,
         "tie_word_embeddings": False,
+        "n_routed_experts": 8,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 7688,
+        "moe_shared_expert_intermediate_size": 7688,
+        "routed_scaling_factor": 1.0,
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
     },
     prefixes=("", "model.", "backbone."),
-    aliases={"attention_head_dim": "head_dim", "layer_types": "layers_block_type"},
+    aliases={
+        "attention_head_dim": "head_dim",
+        "layer_types": "layers_block_type",
+        "num_local_experts": "n_routed_experts",
+    },
 )

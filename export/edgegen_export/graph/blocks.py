@@ -12,12 +12,13 @@ from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
-from edgegen_export.graph.mlp import expert_mlp, mlp
+from edgegen_export.graph.mlp import mlp
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import of_part
 from edgegen_export.graph.short_conv import short_conv
@@ -110,10 +111,10 @@ def _block(
             attended = attention(g, params, config, layer, x, kv_layer(kv, layer), step)
         return _both(g, NONE, mixed, attended) if mixed else attended
 
-    def think(x: Value) -> Stream:
+    def think(x: Value, residual: Value) -> Stream:
         with g.scope("mlp"):
             if experts := config.experts_of(layer):
-                return expert_mlp(g, params, config, experts, layer, x)
+                return expert_mlp(g, params, config, experts, layer, x, residual)
             return mlp(g, params, config, layer, x)
 
     with g.scope(name):
@@ -121,7 +122,7 @@ def _block(
             case "sequential":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 x, residual = norm(g, params, config, replace(attend(x), residual=residual), f"{name}.mlp_norm")
-                return replace(think(x), residual=residual)
+                return replace(think(x, residual), residual=residual)
             case "sandwich":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
@@ -130,7 +131,7 @@ def _block(
                     with g.scope("laurel"):
                         both = Stream(with_laurel(g, params, config, layer, x, residual, post))
                 x, residual = norm(g, params, config, both, f"{name}.mlp_norm")
-                stream = Stream(residual, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+                stream = Stream(residual, _post_norm(g, params, config, think(x, residual), f"{name}.mlp_post_norm"))
                 if config.per_layer and not config.altup:
                     with g.scope("per_layer"):
                         x = added(g, stream)
@@ -142,26 +143,26 @@ def _block(
             case "post_norm":
                 x = added(g, stream)
                 x = added(g, Stream(x, _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")))
-                return Stream(x, _post_norm(g, params, config, think(x), f"{name}.mlp_post_norm"))
+                return Stream(x, _post_norm(g, params, config, think(x, x), f"{name}.mlp_post_norm"))
             case "norm_after_sum":
                 x = added(g, stream)
                 x, _ = norm(g, params, config, replace(attend(x), residual=x), f"{name}.attn_norm")
-                x, _ = norm(g, params, config, replace(think(x), residual=x), f"{name}.mlp_norm")
+                x, _ = norm(g, params, config, replace(think(x, x), residual=x), f"{name}.mlp_norm")
                 return Stream(x)
             case "normed_residual":
                 x, _ = norm(g, params, config, stream, f"{name}.attn_norm")
                 x, _ = norm(g, params, config, replace(attend(x), residual=x), f"{name}.mlp_norm")
-                return replace(think(x), residual=x)
+                return replace(think(x, x), residual=x)
             case "parallel":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
-                return _both(g, residual, attend(x), think(x))
+                return _both(g, residual, attend(x), think(x, residual))
             case "parallel_two_norms":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 y = normalized(g, params, config.norm, residual, f"{name}.mlp_norm")
-                return _both(g, residual, attend(x), think(y))
+                return _both(g, residual, attend(x), think(y, residual))
             case "single":
                 x, residual = norm(g, params, config, stream, f"{name}.norm")
-                return replace(think(x) if config.has_mlp(layer) else attend(x), residual=residual)
+                return replace(think(x, residual) if config.has_mlp(layer) else attend(x), residual=residual)
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:

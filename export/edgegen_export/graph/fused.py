@@ -30,6 +30,20 @@ def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[Lazy
     return _in_turn(gate, up), down
 
 
+def experts_one_by_one(tensors: Mapping[str, LazyTensor], module: str, count: int) -> LazyTensor:
+    """What ``count`` experts take their input with: of each its gate, where it has one, and its up."""
+    parts = [tensors[f"{name}.weight"] for name in taken_by(tensors, module)]
+    if len(parts) == 1:
+        return parts[0]
+    rows = parts[0].shape[0] // count
+    return LazyTensor.concat([part.take(e * rows, (e + 1) * rows) for e in range(count) for part in parts])
+
+
+def taken_by(tensors: Mapping[str, LazyTensor], module: str) -> list[str]:
+    """The modules that an MLP, or all experts, take their input with."""
+    return [f"{module}.{name}" for name in ("gate", "up") if f"{module}.{name}.weight" in tensors]
+
+
 def expert_biases(tensors: Mapping[str, LazyTensor], module: str) -> tuple[LazyTensor | None, LazyTensor | None]:
     """The biases that belong to :func:`expert_weights`."""
     gate, up, down = (tensors.get(f"{module}.{name}.bias") for name in ("gate", "up", "down"))

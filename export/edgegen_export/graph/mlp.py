@@ -1,4 +1,4 @@
-"""MLPs of a decoder graph: plain, gated, and mixtures of experts.
+"""MLPs of a decoder graph: plain, gated, and mixtures of experts that one operator computes, their choice included.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
@@ -10,7 +10,7 @@ from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphB
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 from edgegen_export.graph.reductions import mean, mean_square
-from edgegen_export.graph.routing import routing
+from edgegen_export.graph.routing import fused_routing
 from edgegen_export.graph.stream import Stream
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
@@ -61,17 +61,11 @@ def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
     return g.op.Relu(g.op.Sub(apart, g.op.Mul(deviation, g.constant(np.array(cutoff, np.float32)))))
 
 
-def expert_mlp(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
-) -> Stream:
-    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the router chooses, by its weights p.
-
-    A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. The router stays float32: it is
-    small, and its choice matters much.
-    """
+def fused_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, x: Value, scores: Value) -> Value:
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that ``scores`` [b, t, experts], the router's,
+    choose, by their weights p."""
     module = f"layers.{layer}.mlp"
-    router = FloatMatrix(params.vector(f"{module}.router.weight"), experts.count, config.hidden_size)
-    weights = routing(g, params, experts, layer, linear(g, router, x, params.bias(f"{module}.router")))
+    weights = fused_routing(g, params, experts, layer, scores)
     gate_up, down = params.experts(module, experts.count)
     bias_gate_up, bias_down = params.expert_biases(module, experts.count)
     rows = g.op.Reshape(weights.logits, g.axes(-1, experts.count))
@@ -91,15 +85,16 @@ def expert_mlp(
             attributes["accuracy_level"] = down.accuracy_level  # with 8 bits it is this one anyway
     op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
     (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
-    if weights.factor:
-        result = g.op.Mul(result, weights.factor)
-    if experts.shared_width:
-        shared = mlp(g, params, config, layer, x, name="shared").delta
-        if experts.shared_gated:
-            opening = FloatMatrix(params.vector(f"layers.{layer}.shared_gate.weight"), 1, config.hidden_size)
-            shared = g.op.Mul(shared, g.op.Sigmoid(linear(g, opening, x)))
-        result = g.op.Add(result, shared)
-    return Stream(NONE, result)
+    return g.op.Mul(result, weights.factor) if weights.factor else result
+
+
+def router_scores(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
+) -> Value:
+    """[b, t, experts]. The router stays float32: it is small, and its choice matters much."""
+    module = f"layers.{layer}.mlp.router"
+    router = FloatMatrix(params.vector(f"{module}.weight"), experts.count, config.hidden_size)
+    return linear(g, router, x, params.bias(module))
 
 
 def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:

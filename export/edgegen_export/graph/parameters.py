@@ -18,7 +18,15 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, one_or_list
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import Tensor
-from edgegen_export.graph.fused import expert_biases, expert_weights, fused_bias, fused_name, fused_weight
+from edgegen_export.graph.fused import (
+    expert_biases,
+    expert_weights,
+    experts_one_by_one,
+    fused_bias,
+    fused_name,
+    fused_weight,
+    taken_by,
+)
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
@@ -70,6 +78,10 @@ class Parameters(Protocol):
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         """The weights of ``count`` experts: gate and up with alternating rows, and down. The first axis is the expert;
         both have the same block size."""
+        ...
+
+    def single_experts(self, module: str, count: int) -> list[tuple[Matrix, Matrix]]:
+        """The weights of each of ``count`` experts: gate and up one after the other, or up alone, and down."""
         ...
 
     def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
@@ -147,6 +159,12 @@ class StoredParameters:
             _per_expert(self._matrix(f"{module}.gate+up", gate_up, columns), count),
             _per_expert(self._matrix(f"{module}.down", down, columns), count),
         )
+
+    def single_experts(self, module: str, count: int) -> list[tuple[Matrix, Matrix]]:
+        taking, down = experts_one_by_one(self._tensors, module, count), self._tensors[f"{module}.down.weight"]
+        name = fused_name(taken_by(self._tensors, module))
+        both = [self._matrix(name, taking, taking.shape[1]), self._matrix(f"{module}.down", down, down.shape[1])]
+        return [(_single(both[0], e, count), _single(both[1], e, count)) for e in range(count)]
 
     def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
         def stored(name: str, bias: LazyTensor | None) -> Tensor | None:
@@ -298,6 +316,16 @@ class FedParameters:
         gate_up, down = expert_weights(self._tensors, module)
         return fed(f"{module}.gate+up.weight", gate_up), fed(f"{module}.down.weight", down)
 
+    def single_experts(self, module: str, count: int) -> list[tuple[Matrix, Matrix]]:
+        def fed(name: str, weights: LazyTensor, number: int) -> FloatMatrix:
+            rows, columns = weights.shape[0] // count, weights.shape[1]
+            one = weights.take(number * rows, (number + 1) * rows)
+            return FloatMatrix(self._feed(f"{name}.weight.{number}", one.shape, one.read), rows, columns)
+
+        taking, down = experts_one_by_one(self._tensors, module, count), self._tensors[f"{module}.down.weight"]
+        name = fused_name(taken_by(self._tensors, module))
+        return [(fed(name, taking, e), fed(f"{module}.down", down, e)) for e in range(count)]
+
     def bias(self, *modules: str) -> Tensor | None:
         bias = fused_bias(self._tensors, modules)
         return None if bias is None else self._feed(fused_name(modules) + ".bias", bias.shape, bias.read)
@@ -354,6 +382,25 @@ def _per_expert(matrix: Matrix, count: int) -> Matrix:
                 zeros=zeros,
                 rows=rows,
             )
+
+
+def _single(matrix: Matrix, number: int, count: int) -> Matrix:
+    """The ``number``-th of ``count`` matrices whose rows are one after the other in ``matrix``."""
+
+    def single(tensor: Tensor) -> Tensor:
+        assert tensor.offset is not None
+        rows, length = tensor.shape[0] // count, tensor.length // count
+        place = tensor.offset + number * length
+        return Tensor(f"{tensor.name}.{number}", tensor.dtype, (rows, *tensor.shape[1:]), place, length)
+
+    rows = matrix.rows // count
+    match matrix:
+        case FloatMatrix(weight):
+            return replace(matrix, weight=single(weight), rows=rows)
+        case BlockMatrix(codes, table, scales, zeros):
+            zeros = single(zeros) if zeros else None
+            parts = {"codes": single(codes), "table": single(table), "scales": single(scales)}
+            return replace(matrix, **parts, zeros=zeros, rows=rows)
 
 
 def _nbytes(matrix: Matrix) -> int:

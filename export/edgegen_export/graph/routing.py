@@ -22,7 +22,7 @@ _NEVER = -1e30
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class FusedRouting:
     """``logits`` [b, t, experts] for the operator, whose weights add up to one; ``factor`` [b, t, 1]: what their
     experts' sum is to be multiplied with, left out where it is 1."""
 
@@ -30,17 +30,18 @@ class Routing:
     factor: Value
 
 
-def routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, logits: Value) -> Routing:
-    """What the router's ``logits`` [b, t, experts] ask for, but for the ``scale``, which is in the experts."""
-    by_sigmoid = experts.scores == "sigmoid"
+def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, logits: Value) -> FusedRouting:
+    """What the router's ``logits`` [b, t, experts] ask for, but for the scaling, which is in the experts."""
+    routing = experts.routing
+    by_sigmoid = routing.scores == "sigmoid"
     asked = negative_softplus(g, g.op.Neg(logits)) if by_sigmoid else logits
-    if experts.normalized and not experts.epsilon and not experts.choice_bias:
-        return Routing(asked, NONE)
+    if experts.normalized and not routing.epsilon and not routing.choice_bias:
+        return FusedRouting(asked, NONE)
     count = g.axes(experts.per_token)
-    if not experts.choice_bias:
+    if not routing.choice_bias:
         weights = g.op.Exp(asked) if by_sigmoid else g.op.Softmax(logits, axis=-1)
         best, _ = g.node("TopK", [weights, count], 2, attributes={})
-        return Routing(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
+        return FusedRouting(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
     scores = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1)
     wanted = g.op.Add(scores, g.weight(params.vector(choice_bias(layer))))
     _, chosen = g.node("TopK", [wanted, count], 2, attributes={})
@@ -49,13 +50,13 @@ def routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, l
     # Stock Sigmoid is not exact enough near 0 to be divided by.
     weights = g.op.Exp(best) if by_sigmoid else g.op.GatherElements(scores, chosen, axis=-1)
     factor = _factor(g, experts, g.op.ReduceSum(weights, g.axes(-1)))
-    return Routing(g.op.ScatterElements(never, chosen, best, axis=-1), factor)
+    return FusedRouting(g.op.ScatterElements(never, chosen, best, axis=-1), factor)
 
 
 def _factor(g: GraphBuilder, experts: Experts, total: Value) -> Value:
     """By what the chosen experts' weights, which add up to ``total``, differ from the operator's."""
     if not experts.normalized:
         return total
-    if not experts.epsilon:
+    if not experts.routing.epsilon:
         return NONE
-    return g.op.Div(total, g.op.Add(total, g.constant(np.array(experts.epsilon, np.float32))))
+    return g.op.Div(total, g.op.Add(total, g.constant(np.array(experts.routing.epsilon, np.float32))))

@@ -73,7 +73,10 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
             if not experts:
                 pairs.append(Pair(attn_norm, from_attention + from_mlp))
         case "single":
-            pairs.append(Pair(f"layers.{layer}.norm", from_mlp if config.has_mlp(layer) else from_attention))
+            if not config.has_mlp(layer):
+                pairs.append(Pair(f"layers.{layer}.norm", from_attention))
+            elif not experts:
+                pairs.append(Pair(f"layers.{layer}.norm", from_mlp))
         case "post_norm" | "norm_after_sum" | "normed_residual":
             pass  # what the matrices take is the residual stream itself
     return tuple(pairs)

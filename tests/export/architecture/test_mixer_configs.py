@@ -1,5 +1,6 @@
 """Configs of families with Mamba-2 mixers: which layers have one, and what is refused."""
 
+import math
 from typing import Any
 
 import pytest
@@ -38,6 +39,9 @@ def kinds(config: DecoderConfig) -> str:
     return "".join(letters[layer.mamba is not None, layer.attends] for layer in config.layers)
 
 
+SPARSE = {"layers_block_type": ["mamba", "moe", "attention"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
@@ -51,6 +55,27 @@ def kinds(config: DecoderConfig) -> str:
 )
 def test_the_layers_of_a_nemotron_are_listed_or_spelt(changes: dict[str, Any], found: str) -> None:
     assert kinds(read("nemotron_h", **changes)) == found
+
+
+def test_nemotron_3_nano_has_the_published_numbers_of_parameters_and_active_ones() -> None:
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    config = read(
+        "nemotron_h",
+        layers_block_type=None,
+        hybrid_override_pattern=pattern,
+        num_hidden_layers=52,
+        hidden_size=2688,
+        num_key_value_heads=2,
+        mamba_num_heads=64,
+        n_routed_experts=128,
+        num_experts_per_tok=6,
+        moe_intermediate_size=1856,
+        moe_shared_expert_intermediate_size=3712,
+        routed_scaling_factor=2.5,
+    )
+    total = sum(map(math.prod, decoder_tensors(config)[0].values()))
+    assert round(total / 1e9, 1) == 31.6
+    assert round((total - pattern.count("E") * (128 - 6) * 2 * 2688 * 1856) / 1e9, 1) == 3.6
 
 
 def test_a_falcon_has_both_in_every_layer() -> None:
@@ -74,7 +99,10 @@ def test_a_granite_has_one_or_the_other() -> None:
         ("falcon_h1", {"embedding_multiplier": 0.0}, "embedding_multiplier: must not be zero"),
         ("falcon_h1", {"attn_layer_indices": [1]}, "layers without attention are not supported"),
         ("falcon_h1", {"mamba_use_mlp": False}, "layers without an MLP are not supported"),
-        ("nemotron_h", {"layers_block_type": ["mamba", "moe", "attention"]}, "layers with experts are not supported"),
+        ("nemotron_h", {**SPARSE, "n_group": 8}, "n_group = 8: groups of n_routed_experts = 8 must"),
+        ("nemotron_h", {**SPARSE, "n_group": 2, "topk_group": 3}, "topk_group = 3 is more than n_group = 2"),
+        ("nemotron_h", {**SPARSE, "num_experts_per_tok": 9}, "num_experts_per_tok = 9 is more than n_routed_experts"),
+        ("nemotron_h", {"layers_block_type": ["moe"] * 17 + ["attention"], "n_routed_experts": 512}, "8704 experts in"),
         ("nemotron_h", {"layers_block_type": ["mamba"]}, "layers_block_type: at least one layer must have attention"),
         ("nemotron_h", {"layers_block_type": ["mumba", "attention"]}, "layers_block_type: 2 entries out of"),
         ("bamba", {"attn_layer_indices": None}, "attn_layer_indices: at least one layer must have attention"),

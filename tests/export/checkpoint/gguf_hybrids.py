@@ -56,6 +56,12 @@ FAMILIES_OF_FILES = {
         (merged, flat_kernels, steps.named_choice_bias),
         ("need not add up", "neither", "scaled", "bias of convolutions", "untied"),
     ),
+    "nemotron_h_moe": Family(
+        "nemotron_h_moe",
+        (sizes, steps.nemotron_h_moe),
+        (steps.mamba2(lambda config: config.n_groups), steps.of_backbone, steps.stacked_experts),
+        ("silu",),
+    ),
     "qwen3_next": Family(
         "qwen3next",
         (sizes, kv_heads, rope, experts, steps.delta_nets),
@@ -85,6 +91,14 @@ FAMILIES_OF_FILES = {
         "gemma4",
         (sizes, steps.gemma4),
         (steps.proportional,),
-        ("slower rotation", "plain rotation", "gelu", "attention bias", "E2B, wide table", "last layer with a window"),
+        (
+            "slower rotation",
+            "plain rotation",
+            "gelu",
+            "attention bias",
+            "E2B, wide table",
+            "last layer with a window",
+            "expert",
+        ),
     ),
 }

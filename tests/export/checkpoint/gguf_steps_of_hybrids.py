@@ -140,6 +140,37 @@ def nemotron_h(writer: GGUFWriter, config: Any) -> None:
     writer.add_layer_norm_rms_eps(config.layer_norm_epsilon)
 
 
+def nemotron_h_moe(writer: GGUFWriter, config: Any) -> None:
+    nemotron_h(writer, config)
+    wide = {"mlp": config.intermediate_size, "moe": config.moe_intermediate_size}
+    writer.add_feed_forward_length([wide.get(kind, 0) for kind in config.layers_block_type])
+    writer.add_expert_count(config.n_routed_experts)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_feed_forward_length(config.moe_shared_expert_intermediate_size)
+    writer.add_expert_weights_norm(config.norm_topk_prob)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_group_count(config.n_group)
+    writer.add_expert_group_used_count(config.topk_group)
+    if config.moe_latent_size:
+        writer.add_moe_latent_size(config.moe_latent_size)
+
+
+def stacked_experts(config: Any, arrays: Arrays) -> Arrays:
+    """The matrices of all experts on an axis; the bias of the choice has a name of its own."""
+    kept = {key: array for key, array in arrays.items() if ".experts." not in key and "e_score" not in key}
+    for i, kind in enumerate(config.layers_block_type):
+        if kind == "moe":
+            mixer = f"backbone.layers.{i}.mixer"
+            kept[f"blk.{i}.exp_probs_b.bias"] = arrays[f"{mixer}.gate.e_score_correction_bias"]
+            for x in ("up", "down"):
+                names = [f"{mixer}.experts.{n}.{x}_proj.weight" for n in range(config.n_routed_experts)]
+                kept[f"blk.{i}.ffn_{x}_exps.weight"] = np.stack([arrays[name] for name in names])
+    return kept
+
+
 def of_backbone(config: Any, arrays: Arrays) -> Arrays:
     return {key.replace("model.", "backbone.", 1): array for key, array in arrays.items()}
 

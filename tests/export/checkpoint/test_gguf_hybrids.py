@@ -27,8 +27,14 @@ from tests.second_oracle import config_json
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
 
 
+def _family_of(case: Case) -> Family | None:
+    """How a case's checkpoint becomes a file: with experts, a Nemotron-H is another architecture there."""
+    sparse = "moe" in (case.config.get("layers_block_type") or ())
+    return FAMILIES_OF_FILES.get(f"{case.family}_moe" if sparse else case.family)
+
+
 def _is_said(case: Case) -> bool:
-    family = FAMILIES_OF_FILES.get(case.family)
+    family = _family_of(case)
     return family is not None and not case.refused and not any(name in case.name for name in family.left)
 
 
@@ -58,7 +64,8 @@ def _given(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def written(case: Case, folder: Path, more: Family | None = None) -> Path:
-    family = more or FAMILIES_OF_FILES[case.family]
+    family = more or _family_of(case)
+    assert family
     shape = GgufCase(family.arch, "", "", {}, family.describe, family.rearrange)
     return write_gguf(folder / "model.gguf", shape, Stored(case, checkpoint_of(case, folder / "checkpoint")))
 

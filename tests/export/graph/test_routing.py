@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from edgegen.model.ort_session import open_session
 from edgegen_export.architecture.architecture import choice_bias
-from edgegen_export.architecture.config import Experts
+from edgegen_export.architecture.config import Experts, Routing
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import FedParameters
-from edgegen_export.graph.routing import routing
+from edgegen_export.graph.routing import fused_routing
 
 COUNT, CHOSEN = 8, 3
 PLAIN = Experts(COUNT, CHOSEN, normalized=True, width=16)
-SIGMOID = replace(PLAIN, scores="sigmoid", epsilon=1e-6)
-BIASED = replace(SIGMOID, choice_bias=True)
+SIGMOID = replace(PLAIN, routing=Routing("sigmoid", epsilon=1e-6))
+BIASED = replace(PLAIN, routing=Routing("sigmoid", choice_bias=True, epsilon=1e-6))
 Floats = NDArray[np.float32]
 
 LOGITS = {
@@ -34,7 +34,7 @@ def computed(experts: Experts, logits: Floats, bias: Floats) -> tuple[Floats, Fl
     """The graph's logits [n, experts] and its factor [n, 1]."""
     g = GraphBuilder("routing")
     params = FedParameters({choice_bias(0): LazyTensor.from_array(bias)})
-    found = routing(g, params, experts, 0, g.input("x", "float32", ["b", "t", COUNT]))
+    found = fused_routing(g, params, experts, 0, g.input("x", "float32", ["b", "t", COUNT]))
     g.output("logits", g.op.Identity(found.logits), "float32", ["b", "t", COUNT])
     factor = found.factor or g.constant(np.ones((1, 1, 1), np.float32))
     g.output("factor", g.op.Identity(factor), "float32", ["b", "t", 1])
@@ -56,13 +56,13 @@ def of_operator(logits: Floats) -> NDArray[np.float64]:
 def wanted(experts: Experts, logits: Floats, bias: Floats) -> NDArray[np.float64]:
     """The weights [n, experts] by their definition, in float64; choices by scores in float32, as models make them."""
     x = logits.astype(np.float64)
-    scores = 1 / (1 + np.exp(-x)) if experts.scores == "sigmoid" else np.exp(x - x.max(axis=1, keepdims=True))
-    scores = scores if experts.scores == "sigmoid" else scores / scores.sum(axis=1, keepdims=True)
-    ranked = (scores + bias).astype(np.float32) if experts.choice_bias else scores.astype(np.float32)
+    scores = 1 / (1 + np.exp(-x)) if experts.routing.scores == "sigmoid" else np.exp(x - x.max(axis=1, keepdims=True))
+    scores = scores if experts.routing.scores == "sigmoid" else scores / scores.sum(axis=1, keepdims=True)
+    ranked = (scores + bias).astype(np.float32) if experts.routing.choice_bias else scores.astype(np.float32)
     chosen = np.argsort(-ranked, axis=1, kind="stable")[:, :CHOSEN]
     best = np.take_along_axis(scores, chosen, axis=1)
     if experts.normalized:
-        best = best / (best.sum(axis=1, keepdims=True) + experts.epsilon)
+        best = best / (best.sum(axis=1, keepdims=True) + experts.routing.epsilon)
     weights = np.zeros(logits.shape)
     np.put_along_axis(weights, chosen, best, axis=1)
     return weights
@@ -78,10 +78,10 @@ def wanted(experts: Experts, logits: Floats, bias: Floats) -> NDArray[np.float64
         replace(SIGMOID, normalized=False),
         BIASED,
         replace(BIASED, normalized=False),
-        replace(BIASED, epsilon=0.0),
-        replace(PLAIN, choice_bias=True),
+        replace(BIASED, routing=Routing("sigmoid", choice_bias=True)),
+        replace(PLAIN, routing=Routing(choice_bias=True)),
     ],
-    ids=lambda e: f"{e.scores}, {e.normalized}, {e.choice_bias}, {e.epsilon}",
+    ids=lambda e: f"{e.routing.scores}, {e.normalized}, {e.routing.choice_bias}, {e.routing.epsilon}",
 )
 def test_weights_are_those_of_their_definition(experts: Experts, kind: str) -> None:
     logits = LOGITS[kind].astype(np.float32)

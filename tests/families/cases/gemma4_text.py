@@ -1,7 +1,8 @@
-"""Gemma 4, dense: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
+"""Gemma 4: Gemma 3 with normalized values, larger heads and keys as values in full attention, scaled layers.
 
 Published: 31B (32 GB in int8, 19 GB in int4), and with embeddings of each layer and shared KV caches E2B (4.8 GB in
-int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB). The mixture of experts (26B) is refused.
+int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB), and with experts beside the MLPs
+26B with 3.8B active (26 GB in int8, 16 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
@@ -20,6 +21,13 @@ E2B = {
     "num_key_value_heads": 1,
 }
 """As the small models are: embeddings of each layer, and the last half of the layers shares keys and values."""
+
+EXPERTS = {
+    "enable_moe_block": True,
+    "num_experts": 8,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 32,
+}
 
 CASES = variants(
     "gemma4_text",
@@ -71,19 +79,18 @@ CASES = variants(
         "E2B with heads of 24": {**E2B, "head_dim": 24, "global_head_dim": 24},
         "E2B, wide table": {**E2B, "vocab_size_per_layer_input": 112},
         "more rows than tokens": {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 95},
-        "experts": {
-            "enable_moe_block": True,
-            "num_experts": 4,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 32,
-        },
+        "experts": EXPERTS,
+        "one expert per token": {**EXPERTS, "top_k_experts": 1},
+        "many experts of an odd width": {**EXPERTS, "num_experts": 40, "moe_intermediate_size": 20},
+        "experts, embeddings of layers": {**EXPERTS, **E2B, "use_double_wide_mlp": False},
+        "experts beside wide MLPs": {**EXPERTS, **E2B},
     },
     {
         "bidirectional in images": {"inert": "text is causal either way"},
         "bidirectional": {"refused": "use_bidirectional_attention"},
         "wide MLPs where none share": {"inert": "only sharing layers are wide"},
         "more rows than tokens": {"refused": "vocab_size_per_layer_input = 95"},
-        "experts": {"refused": "enable_moe_block"},
+        "experts beside wide MLPs": {"refused": "use_double_wide_mlp: MLPs of two widths"},
     },
     oracles=(5,),
 )

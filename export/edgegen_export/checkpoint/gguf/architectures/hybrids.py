@@ -22,6 +22,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import (
+    Each,
     Flat,
     NetHeads,
     OnePlus,
@@ -198,6 +199,66 @@ NEMOTRON_H = GgufArchitecture(
             head="mamba_head_dim",
         ),
     ),
+)
+
+
+_SIGMOID = 2
+"""How experts are weighed, as files say it."""
+
+
+def _nemotron_h_moe(read: MetadataReader) -> Entries:
+    """What layers without keys have is seen by their tensors: a router where there are experts."""
+    attends, has_mlp = read.layers_with_attention(), read.layers_with("feed_forward_length")
+    routed = [read.has("blk.{i}.ffn_gate_inp.weight", i) for i in range(read.layers)]
+    kinds = [
+        "attention" if keys else "moe" if router else "mlp" if mlp else "mamba"
+        for keys, mlp, router in zip(attends, has_mlp, routed, strict=True)
+    ]
+    widths = {
+        width for width, kind in zip(read.by_layer("feed_forward_length"), kinds, strict=True) if kind == "mlp"
+    } or {1}
+    width = widths.pop()
+    if type(width) is not int or widths:
+        read.problem("feed_forward_length", "one number for all MLPs without experts expected")
+        width = 1
+    read.ignore("rope.freq_base", "rope.dimension_count")  # its attention has no positions
+    read.refuse("expert_gating_func", (_SIGMOID,), "experts are weighed by sigmoids only in this architecture")
+    return {
+        "layers_block_type": kinds,
+        "intermediate_size": width,
+        "n_routed_experts": read.integer("expert_count"),
+        "n_shared_experts": read.integer("expert_shared_count", 1),
+        "num_experts_per_tok": read.integer("expert_used_count"),
+        "moe_intermediate_size": read.integer("expert_feed_forward_length"),
+        "moe_shared_expert_intermediate_size": read.integer("expert_shared_feed_forward_length"),
+        "moe_latent_size": read.integer("moe_latent_size", 0, least=0) or None,
+        "norm_topk_prob": read.flag("expert_weights_norm", False),
+        "routed_scaling_factor": read.real("expert_weights_scale", 1.0),
+        "n_group": read.integer("expert_group_count", 1),
+        "topk_group": read.integer("expert_group_used_count", 1),
+    }
+
+
+NEMOTRON_H_MOE = replace(
+    NEMOTRON_H,
+    modules={
+        **NEMOTRON_H.modules,
+        **modules(
+            {},
+            {
+                "ffn_gate_inp": "mixer.gate",
+                "exp_probs_b": Parameter("mixer.gate.e_score_correction"),
+                "ffn_up_exps": Each("mixer.experts.{n}.up_proj"),
+                "ffn_down_exps": Each("mixer.experts.{n}.down_proj"),
+                "ffn_up_shexp": "mixer.shared_experts.up_proj",
+                "ffn_down_shexp": "mixer.shared_experts.down_proj",
+                "ffn_latent_down": "mixer.fc1_latent_proj",
+                "ffn_latent_up": "mixer.fc2_latent_proj",
+            },
+            _BACKBONE,
+        ),
+    },
+    rules=(_nemotron_h_moe, *NEMOTRON_H.rules[1:]),
 )
 
 

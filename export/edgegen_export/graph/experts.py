@@ -1,0 +1,165 @@
+"""Mixtures of experts of a decoder graph: what a layer computes beside a shared expert, and the experts that the
+operators of ONNX Runtime do not know, each a matrix product of the tokens that chose it.
+
+Shapes: b rows (batch), t new tokens per row, d hidden size, k experts per token, n = b · t · k pairs of token and
+expert.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgegen_export.architecture.architecture import choice_bias, expert_scales
+from edgegen_export.architecture.config import DecoderConfig, Experts, Routing, SwiGLU
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.mlp import activation, fused_experts, mlp, router_scores
+from edgegen_export.graph.parameters import FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.stream import Stream, normalized
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The experts of each token: their numbers int64 and their weights, both [b, t, k]."""
+
+    numbers: Value
+    weights: Value
+
+
+def expert_mlp(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    experts: Experts,
+    layer: int,
+    x: Value,
+    residual: Value,
+) -> Stream:
+    """``Σ p[e] · mlp[e](x)`` over the experts e that the router chooses.
+
+    A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. With norms of their own, it is
+    ``norm(shared(x)) + norm(Σ p[e] · mlp[e](norm(residual)))``, and the router takes ``norm(residual)`` too.
+    """
+    name = f"layers.{layer}"
+    routed = normalized(g, params, config.norm, residual, f"{name}.router_norm") if experts.own_norms else x
+    taken = normalized(g, params, config.norm, residual, f"{name}.expert_norm") if experts.own_norms else x
+    scores = router_scores(g, params, config, experts, layer, routed)
+    if experts.latent:
+        taken = linear(g, params.matrix(f"{name}.latent_in"), taken, params.bias(f"{name}.latent_in"))
+    if config.fuses(experts):
+        result = fused_experts(g, params, experts, layer, taken, scores)
+    else:
+        result = _sorted_experts(g, params, config, experts, layer, taken, _chosen(g, params, experts, layer, scores))
+    if experts.latent:
+        result = linear(g, params.matrix(f"{name}.latent_out"), result, params.bias(f"{name}.latent_out"))
+    if experts.own_norms:
+        result = normalized(g, params, config.norm, result, f"{name}.expert_post_norm")
+    if not experts.shared_width:
+        return Stream(NONE, result)
+    shared = mlp(g, params, config, layer, x, name="shared")
+    value, bias = shared.delta, shared.bias
+    if bias and (experts.shared_gated or experts.own_norms):
+        value, bias = g.op.Add(value, g.weight(bias)), None
+    if experts.shared_gated:
+        opening = FloatMatrix(params.vector(f"{name}.shared_gate.weight"), 1, config.hidden_size)
+        value = g.op.Mul(value, g.op.Sigmoid(linear(g, opening, x)))
+    if experts.own_norms:
+        value = normalized(g, params, config.norm, value, f"{name}.shared_post_norm")
+    return Stream(NONE, g.op.Add(result, value), bias)
+
+
+def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, scores: Value) -> Chosen:
+    """The experts that the router's ``scores`` [b, t, experts] choose for each token, their weights without the
+    scaling, which is in the experts."""
+    routing = experts.routing
+    likely = g.op.Softmax(scores, axis=-1) if routing.scores == "softmax" else g.op.Sigmoid(scores)
+    choice = g.op.Add(likely, g.weight(params.vector(choice_bias(layer)))) if routing.choice_bias else likely
+    if routing.chosen_groups < routing.groups:
+        choice = _in_best_groups(g, routing, experts.count, choice)
+    _, numbers = _top(g, choice, experts.per_token)
+    weights = g.op.GatherElements(likely, numbers, axis=-1)
+    if experts.normalized:
+        total = _sum(g, weights, 2, experts.per_token)
+        if routing.epsilon:
+            total = g.op.Add(total, g.constant(np.array(routing.epsilon, np.float32)))
+        weights = g.op.Div(weights, total)
+    if routing.expert_scales:
+        scales = g.weight(params.vector(expert_scales(layer)))
+        weights = g.op.Mul(weights, g.op.Gather(scales, numbers, axis=0))
+    return Chosen(numbers, weights)
+
+
+def _in_best_groups(g: GraphBuilder, routing: Routing, count: int, choice: Value) -> Value:
+    """``choice`` [b, t, experts], lowest outside of the groups whose two best have the greatest sum."""
+    grouped = g.op.Reshape(choice, g.axes(0, 0, routing.groups, count // routing.groups))
+    best, _ = _top(g, grouped, 2)
+    first, second = g.node("Split", [best], 2, attributes={"axis": 3, "num_outputs": 2})
+    of_groups = g.op.Squeeze(g.op.Add(first, second), g.axes(3))
+    _, numbers = _top(g, of_groups, routing.chosen_groups)
+    each = g.op.OneHot(numbers, g.axes(routing.groups), g.axes(0, 1), axis=-1)
+    is_chosen = g.op.Greater(g.op.ReduceMax(each, g.axes(2), keepdims=0), g.axes(0))
+    lowest = g.constant(np.array(-np.inf, np.float32))
+    kept = g.op.Where(g.op.Unsqueeze(is_chosen, g.axes(3)), grouped, lowest)
+    return g.op.Reshape(kept, g.axes(0, 0, count))
+
+
+def _sorted_experts(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    experts: Experts,
+    layer: int,
+    x: Value,
+    chosen: Chosen,
+) -> Value:
+    """``Σ weight · mlp[e](x)`` of each token's experts: the pairs of token and expert, sorted by expert, are split into
+    the rows of each, of which many have none."""
+    assert experts.glu == SwiGLU(), "only the fused operator clips gates"
+    per_token, width = experts.per_token, experts.latent or config.hidden_size
+    matrices = params.single_experts(f"layers.{layer}.mlp", experts.count)
+    numbers = g.op.Reshape(chosen.numbers, g.axes(-1))
+    pairs = g.op.Shape(numbers)
+    order = _smallest(g, numbers, pairs)
+    tokens = g.op.Div(order, g.axes(per_token))
+    each = g.op.OneHot(numbers, g.axes(experts.count), g.axes(0, 1), axis=-1)
+    counts = g.op.ReduceSum(each, g.axes(0), keepdims=0)
+
+    def product(rows: Value, of: Callable[[tuple[Matrix, Matrix]], Matrix]) -> Value:
+        parts = g.node("Split", [rows, counts], experts.count, attributes={"axis": 0})
+        found = [linear(g, of(both), part) for both, part in zip(matrices, parts, strict=True)]
+        return g.op.Concat(*found, axis=0)
+
+    wide = product(g.op.Gather(g.op.Reshape(x, g.axes(-1, width)), tokens, axis=0), lambda both: both[0])
+    if config.gated:
+        gate, up = g.node("Split", [wide], 2, attributes={"axis": 1, "num_outputs": 2})
+        hidden = g.op.Mul(activation(g, params, config.activation, layer, gate), up)
+    else:
+        hidden = activation(g, params, config.activation, layer, wide)
+    given = product(hidden, lambda both: both[1])
+    places = g.op.Reshape(_smallest(g, order, pairs), g.op.Shape(chosen.numbers))
+    of_tokens = g.op.Gather(given, places, axis=0)  # [b, t, k, width]
+    weighted = g.op.Mul(of_tokens, g.op.Unsqueeze(chosen.weights, g.axes(3)))
+    return g.op.Squeeze(_sum(g, weighted, 2, per_token), g.axes(2))
+
+
+def _top(g: GraphBuilder, x: Value, count: int) -> tuple[Value, Value]:
+    """The ``count`` greatest of the last axis, and where they are."""
+    values, places = g.node("TopK", [x, g.axes(count)], 2, attributes={})
+    return values, places
+
+
+def _smallest(g: GraphBuilder, x: Value, count: Value) -> Value:
+    """Where the ``count`` smallest of x are, in order; equal ones in that of their places."""
+    _, places = g.node("TopK", [x, count], 2, attributes={"axis": 0, "largest": 0})
+    return places
+
+
+def _sum(g: GraphBuilder, x: Value, axis: int, count: int) -> Value:
+    """The sum over an axis of ``count``, which is kept: in order, so that its bits depend on nothing else."""
+    if count == 1:
+        return x
+    total, *others = g.node("Split", [x], count, attributes={"axis": axis, "num_outputs": count})
+    for other in others:
+        total = g.op.Add(total, other)
+    return total
