@@ -1,6 +1,7 @@
 """The embedded model on every instruction set: no operator whose bits could differ is stock, and none differs."""
 
 import numpy as np
+import onnx
 import pytest
 
 from edgegen.bundle.bundle import Bundle
@@ -24,6 +25,16 @@ def test_every_operator_is_ours_or_exact(stories: Bundle) -> None:
         source = stories.file(graph).read_bytes()
         assert inexact_operators(with_kernels(source)) == set()
         assert b"GroupQueryAttention" in inexact_operators(source)
+
+
+def test_casts_that_nothing_reads_are_left_out(stories: Bundle) -> None:
+    for graph in (stories.variant.prefill, stories.variant.decode):
+        source = stories.file(graph).read_bytes()
+        before, after = (onnx.load_from_string(one).graph for one in (source, with_kernels(source)))
+        read = {name for node in after.node for name in node.input} | {value.name for value in after.output}
+        assert {node.op_type for node in before.node} >= {"Cast", "MatMulNBits"}
+        assert [node.name for node in after.node if node.op_type == "Cast" and node.output[0] not in read] == []
+        assert len(after.node) < len(before.node)
 
 
 @pytest.mark.parametrize("isa", instruction_sets())

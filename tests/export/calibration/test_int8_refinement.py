@@ -9,8 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
+from edgegen_export.calibration import int8_refinement
 from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Refinement, Trial, refine
 from edgegen_export.calibration.layer_walk import layer_matrices
+from edgegen_export.calibration.sensitivity import Change, judged
 from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
@@ -67,6 +69,24 @@ def test_large_matrices_do_not_become_floats() -> None:
     assert found.left > GOAL
     assert found.formats["embed"] in (THIRTY_TWO, SIXTEEN)
     assert {form for name, form in found.formats.items() if name != "embed"} == {FLOATS}
+
+
+def test_where_the_best_formats_miss_the_goal_no_matrix_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(trial: Trial) -> dict[Change, float]:
+        raise AssertionError("measured alone")
+
+    monkeypatch.setattr(int8_refinement, "_alone", alone)
+    config = replace(PLAIN, vocab_size=SMALL // 64 + 100)
+    found = refined(config, sharp(config, 30))
+    assert set(found.formats) == {*layer_names(config), "embed"}
+    again = refined(config, sharp(config, 30), found.formats)
+    assert again.divergence == pytest.approx(found.left, rel=1e-6)
+
+
+@pytest.mark.parametrize(("vocabulary", "rows"), [(100, 2), (16_383, 2), (16_384, 1), (152_000, 1)])
+def test_a_model_of_many_words_is_judged_on_one_row(vocabulary: int, rows: int) -> None:
+    ids = np.zeros((4, 256), np.int64)
+    assert judged(ids, vocabulary).shape == (rows, 256)
 
 
 def test_an_untied_head_is_judged_apart_from_the_embedding() -> None:
