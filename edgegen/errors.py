@@ -35,6 +35,9 @@ LISTED = 100
 LONGEST_WORD = 200
 """Characters of a word that is compared with the known ones; no name is longer."""
 
+LONGEST_PROBLEM = 2_000
+"""Characters that a message shows of one problem, which may quote a stranger's file."""
+
 
 class EdgegenError(Exception):
     """Base of every error that edgegen raises on purpose."""
@@ -140,8 +143,9 @@ def first_line(error: BaseException) -> str:
 
 
 def one_or_list(problems: Sequence[str]) -> str:
-    """One problem as it is; several as an indented list, each on its line, ``LISTED`` at most."""
+    """One problem as it is; several as an indented list, each on its line, ``LISTED`` at most; long ones are cut."""
+    shown = [p if len(p) <= LONGEST_PROBLEM else f"{p[:LONGEST_PROBLEM]} …" for p in problems[:LISTED]]
     if len(problems) == 1:
-        return problems[0]
+        return shown[0]
     rest = [f"and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
-    return f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in [*problems[:LISTED], *rest])
+    return f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in [*shown, *rest])

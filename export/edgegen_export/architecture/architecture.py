@@ -368,8 +368,9 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
                 '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
             )
     if found and not used - {head}:  # heads of most models have the same name
+        some = ", ".join(name[:100] for name in sorted(found.keys() - used)[:3])
         raise TensorError(
-            f"the checkpoint's tensors ({', '.join(sorted(found.keys() - used)[:3])}, …) are not those of a "
+            f"the checkpoint's tensors ({some}, …) are not those of a "
             f"{architecture.model_types[0]} model: its config.json must be that of another one"
         )
     problems += [f"{name}: missing, and other layers have it" for name in _lacking(instances, optional, found)]

@@ -45,6 +45,7 @@ _PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
 _PLAIN_NAME = re.compile(r"(?:[\w-]|\\?\.)*")
 """Of a regular expression that repeats nothing."""
 _MOST_PATTERNS = 10_000
+_SHOWN = 40
 _LARGEST = 3e38  # of a float32, which whole numbers in JSON may exceed
 
 # These took a part of the base weights into A and B; on the original base that part would count twice.
@@ -200,6 +201,9 @@ class _Reader:
                     StopRegex.of(_whole_name(name))
             except re.error as error:
                 self.problems.append(f"{key}: {name!r} is not a regular expression: {error}")
+                return {}
+            except (RecursionError, OverflowError):
+                self.problems.append(f"{key}: {name[:_SHOWN]!r}… cannot be used: it is nested or repeated too much")
                 return {}
             except OptionError as error:
                 self.problems.append(f"{key}: {name!r} cannot be used: {error}")

@@ -134,6 +134,8 @@ def test_a_config_of_no_method_is_refused() -> None:
         ("alpha_pattern", {"(?=a)b": 4}, "'(?=a)b' cannot be used"),
         ("rank_pattern", {r"(q)\1": 4}, r"cannot be used"),
         ("rank_pattern", {"(a{999}){999}": 4}, "cannot be used"),
+        ("rank_pattern", {5000 * "(" + "a" + 5000 * ")": 4}, "cannot be used: it is nested or repeated too much"),
+        ("alpha_pattern", {"a{99999999999999}": 4}, "cannot be used: it is nested or repeated too much"),
         ("rank_pattern", {str(n): 4 for n in range(10_001)}, "at most 10000 names expected, found 10001"),
         ("modules_to_save", "lm_head", "a list of names"),
         ("modules_to_save", [3], "a list of names"),
