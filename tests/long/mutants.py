@@ -6,6 +6,7 @@ not of the clock: what is paused goes on later.
 
 import argparse
 import json
+import os
 import random
 import resource
 import signal
@@ -79,11 +80,13 @@ def _try_all(try_: Try, seed: int, first: int, count: int) -> None:
     """A child's work: a line for each, with its number, its end and its peak of memory, as times the usual one."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     signal.signal(signal.SIGPROF, _too_long)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries print there too
     usual = max(_peak_of(try_, None)[1] for _ in range(_UNCHANGED))
-    print(_READY, end="", flush=True)
+    print(_READY, end="", flush=True, file=answers)
     for number in range(first, first + count):
         end, peak = _peak_of(try_, random.Random(f"{seed} {number}"))
-        print(json.dumps([number, end, peak / usual]), flush=True)
+        print(json.dumps([number, end, peak / usual]), flush=True, file=answers)
 
 
 def _peak_of(try_: Try, chance: random.Random | None) -> tuple[str, int]:
