@@ -107,7 +107,7 @@ def test_the_file_of_a_hybrid_says_which_layers_attend(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "checkpoint", shape)
     write_gguf(tmp_path / "checkpoint", tmp_path / "model.gguf")
     written = GGUFReader(tmp_path / "model.gguf")
-    assert written.fields["lfm2.attention.head_count_kv"].contents() == kv_heads(tmp_path / "model.gguf") == [0, 2, 0]
+    assert written.fields["lfm2.attention.head_count_kv"].contents() == kv_heads(written) == [0, 2, 0]
     assert written.fields["lfm2.shortconv.l_cache"].contents() == 3
     tensors = {tensor.name: tensor.data for tensor in written.tensors}
     wanted = load_file(tmp_path / "checkpoint/model.safetensors")
@@ -131,7 +131,7 @@ def test_the_file_of_gated_delta_nets_holds_the_checkpoint(tmp_path: Path) -> No
         np.testing.assert_allclose(restored.tensors[name].read(), values, rtol=0, atol=3e-7, err_msg=name)
     wanted_config, found = (QWEN3_5.read_config(config) for config in (shape.config(), restored.config))
     assert found.layers == wanted_config.layers
-    assert kv_heads(tmp_path / "model.gguf") == [0, 0, 0, 2]
+    assert kv_heads(GGUFReader(tmp_path / "model.gguf")) == [0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("family", list(CONFIGS))

@@ -30,7 +30,7 @@ NEUTRAL_KEYS = frozenset(
 HEAD_DIM_STEP = 8
 """GroupQueryAttention requires a head size that is a multiple of this."""
 
-LARGEST_SIZE, LARGEST_COUNT, LARGEST_NUMBER = (1 << 31) - 1, 1 << 16, 3e38
+LARGEST_SIZE, LARGEST_COUNT, LARGEST_NUMBER = (1 << 31) - 1, 1 << 12, 3e38
 """Upper limits for sizes, numbers of layers or heads, and other numbers; no real model exceeds them."""
 
 

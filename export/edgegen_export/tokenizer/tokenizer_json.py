@@ -10,6 +10,9 @@ from edgegen_export.tokenizer.components import Component
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
+_MOST_LEFT_OUT = 1000
+"""Ids without a token, of which the library makes and prints a list whenever it writes a tokenizer."""
+
 
 class TokenizerJson:
     """The vocabulary model, the added tokens, and the other components of the file."""
@@ -140,6 +143,8 @@ def quick_to_read(data: bytes) -> bytes:
     read = cast(Any, Tokenizer).from_buffer
     content = json.loads(data)
     model: dict[str, Any] = content["model"]
+    if _ids_left_out(model.get("vocab")) > _MOST_LEFT_OUT:
+        return data
     merges: Any = model.get("merges")
     if merges and all(_is_pair(merge) for merge in merges):
         content = {**content, "model": {**model, "merges": [" ".join(merge) for merge in merges]}}
@@ -149,6 +154,12 @@ def quick_to_read(data: bytes) -> bytes:
     except Exception:  # the library documents no narrower class
         return data
     return quick if same else data
+
+
+def _ids_left_out(vocab: object) -> int:
+    """How many ids below the highest no token has."""
+    ids = cast(dict[str, object], vocab).values() if isinstance(vocab, dict) else ()
+    return max((i for i in ids if isinstance(i, int)), default=-1) + 1 - len(ids)
 
 
 def _is_pair(merge: object) -> bool:

@@ -103,7 +103,7 @@ def test_sizes_are_those_of_a_model(value: int, problem: str) -> None:
 def test_there_are_not_so_many_layers() -> None:
     read = ConfigReader({"x": 10**9})
     assert read.count("x") == 1
-    assert problems(read) == ["x: must be at most 65536, found 1000000000"]
+    assert problems(read) == ["x: must be at most 4096, found 1000000000"]
 
 
 def test_numbers_can_have_a_least_value() -> None:

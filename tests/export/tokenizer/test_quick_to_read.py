@@ -48,3 +48,12 @@ def test_other_models_lose_white_space_only() -> None:
     assert json.loads(quick) == json.loads(data)
     assert len(quick) < len(data)
     assert same(quick, data)
+
+
+@pytest.mark.parametrize("highest", [5000, 2**31], ids=["5000", "2**31"])
+def test_ids_far_beyond_the_others_leave_the_file_alone(highest: int) -> None:
+    """The library would list all that are left out: gigabytes, which a file of some bytes asks for."""
+    content = json.loads(bpe([["a", "b"]], "a", "b"))
+    content["model"]["vocab"]["ab"] = highest
+    data = json.dumps(content, indent=2).encode()
+    assert quick_to_read(data) == data
