@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from edgegen.constraint.constraint import SPACE, Whitespace, check_whitespace
-from edgegen.constraint.schema_rules import enforceable, places_of
+from edgegen.constraint.schema_rules import enforceable, places_of, places_where
 from edgegen.errors import ConstraintError, one_or_list
 
 _COMMON = ("not", "if", "contains", "uniqueItems", "propertyNames")
 """Unimplemented keywords of every draft: llguidance names those of one place, and all should be heard of at once."""
 
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*\])")
+_BOUNDS, _NAMES = ("minLength", "maxLength"), "patternProperties"
+_NOT_DISJOINT = re.compile(r"patternProperty regexes /(.*)/ and /(.*)/ are not disjoint")
+_BROKEN_PATTERN = re.compile(r"regex parse error:\n    (.*)\n *\^+\nerror: (.*)")
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,26 @@ class JsonSchema:
             return (
                 f"{complaint.partition(' is not')[0]} is not in the schema, and nothing is fetched: put it in '$defs'"
             )
+        if "Unable to determine if regex is empty" in complaint:
+            places = self._places(lambda part: "pattern" in part and not part.keys().isdisjoint(_BOUNDS)) or "#"
+            return (
+                f"the pattern at {places} is too complex beside a bound on the length, which cannot be enforced: "
+                "leave out one of the two, or put the length into the pattern"
+            )
+        if found := _NOT_DISJOINT.search(complaint):
+            places = self._places(lambda part: {found[1], found[2]} <= {*part.get(_NAMES, ())}) or "#"
+            return (
+                f"the names {found[1]!r} and {found[2]!r} in '{_NAMES}' at {places} may both fit one property, which "
+                "cannot be enforced: write expressions that exclude each other"
+            )
+        if found := _BROKEN_PATTERN.search(complaint):
+            places = self._places(lambda part: part.get("pattern") == found[1] or found[1] in part.get(_NAMES, ()))
+            where = f" at {places}" if places else ""
+            return f"the pattern {found[1]!r}{where} cannot be enforced: {found[2]}"
         return complaint.replace("Unsatisfiable schema", "nothing satisfies it")
+
+    def _places(self, holds: Callable[[Mapping[str, Any]], bool]) -> str:
+        return ", ".join(places_where(self._parsed(), holds))
 
     def _parsed(self) -> Any:
         try:

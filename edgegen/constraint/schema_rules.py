@@ -6,7 +6,7 @@ that does not validate, found with the JSON-Schema-Test-Suite and by reading.
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from edgegen.constraint.pattern import control_character, ecma_pattern
@@ -62,9 +62,12 @@ def enforceable(schema: object) -> Schema:
 
 def places_of(schema: object, keyword: str, value: object = None) -> list[str]:
     """The JSON pointers of schemas with ``keyword``, of any value or of one."""
-    return [
-        place for place, part in _schemas(schema, "#") if keyword in part and (value is None or part[keyword] == value)
-    ]
+    return places_where(schema, lambda part: keyword in part and (value is None or part[keyword] == value))
+
+
+def places_where(schema: object, holds: Callable[[Schema], bool]) -> list[str]:
+    """The JSON pointers of those schemas of which it ``holds``."""
+    return [place for place, part in _schemas(schema, "#") if holds(part)]
 
 
 def _schemas(node: object, place: str) -> Iterator[tuple[str, Schema]]:

@@ -35,6 +35,18 @@ PERSON = {
          "tell them apart by a required property with a 'const', or write 'anyOf'")),
         ({"properties": {"a": {"format": "dat"}}},
          "the JSON schema cannot be used: format 'dat' at #/properties/a cannot be enforced: leave it out"),
+        ({"properties": {"a": {"pattern": "(ab){100}", "minLength": 5, "maxLength": 100_000}, "b": {"pattern": "c"}}},
+         ("the JSON schema cannot be used: the pattern at #/properties/a is too complex beside a bound on the length, "
+         "which cannot be enforced: leave out one of the two, or put the length into the pattern")),
+        ({"items": {"patternProperties": {"^a": {"type": "string"}, "a$": {"type": "number"}}}},
+         ("the JSON schema cannot be used: the names '^a' and 'a$' in 'patternProperties' at #/items may both fit one "
+         "property, which cannot be enforced: write expressions that exclude each other")),
+        ({"properties": {"a": {"pattern": "(?=a)b"}}},
+         ("the JSON schema cannot be used: the pattern '(?=a)b' at #/properties/a cannot be enforced: look-around, "
+         "including look-ahead and look-behind, is not supported")),
+        ({"patternProperties": {r"(a)\1": {}}},
+         (r"the JSON schema cannot be used: the pattern '(a)\\1' at # cannot be enforced: "
+         "backreferences are not supported")),
         ({"$ref": "http://example.org/a"},
          ("the JSON schema cannot be used: Resource 'http://example.org/a' is not in the schema, "
          "and nothing is fetched: put it in '$defs'")),
