@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kernel_graph import inexact_operators
 from edgegen.model.interfaces import Runner
+from edgegen.system import has_vnni
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, prefilled, runner_of
@@ -86,12 +88,16 @@ def test_an_int8_kv_cache_is_bit_exact_for_single_tokens_and_threads_too(case: C
 
 @pytest.mark.slow
 def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
+    """But for ONNX Runtime's experts where there is no VNNI: it adds few rows in another order there."""
     bundle = exported(case, tmp_path, "int4", **changes_of(case))
+    has_experts = b"QMoE" in inexact_operators(bundle.file(bundle.variant.prefill).read_bytes())
     for kv in ("float32", "int8"):
         run = runner_of(bundle, kv=kv)
         assert_the_graphs_agree(run, case)
-        assert_rows_are_alone(run, case)
-    assert_any_chunking_is_bit_exact(bundle, case)
+        if has_vnni() or not has_experts:
+            assert_rows_are_alone(run, case)
+    if has_vnni() or not has_experts:
+        assert_any_chunking_is_bit_exact(bundle, case)
 
 
 def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
