@@ -93,6 +93,7 @@ def bundle(family: str, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("hybrid")
     checkpoint = checkpoint_of(CASES_OF[family], folder / "checkpoint")
     byte_tokenizer(checkpoint / "tokenizer.json")
+    (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     return export(str(checkpoint), folder / "bundle")[0]
 
 
