@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -119,13 +119,13 @@ class JsonSchema:
                 "leave out one of the two, or put the length into the pattern"
             )
         if found := _NOT_DISJOINT.search(complaint):
-            places = self._places(lambda part: {found[1], found[2]} <= {*part.get(_NAMES, ())}) or "#"
+            places = self._places(lambda part: {found[1], found[2]} <= _names_of(part)) or "#"
             return (
                 f"the names {found[1]!r} and {found[2]!r} in '{_NAMES}' at {places} may both fit one property, which "
                 "cannot be enforced: write expressions that exclude each other"
             )
         if found := _BROKEN_PATTERN.search(complaint):
-            places = self._places(lambda part: part.get("pattern") == found[1] or found[1] in part.get(_NAMES, ()))
+            places = self._places(lambda part: part.get("pattern") == found[1] or found[1] in _names_of(part))
             where = f" at {places}" if places else ""
             return f"the pattern {found[1]!r}{where} cannot be enforced: {found[2]}"
         return complaint.replace("Unsatisfiable schema", "nothing satisfies it")
@@ -140,6 +140,12 @@ class JsonSchema:
             raise ConstraintError("the JSON schema is nested too deeply") from None
         except ValueError as error:
             raise ConstraintError(f"the JSON schema is not JSON: {error}") from None
+
+
+def _names_of(part: Mapping[str, Any]) -> Set[str]:
+    """The expressions in a schema's ``patternProperties``; none where that is data of another kind."""
+    names = part.get(_NAMES)
+    return cast(dict[str, Any], names).keys() if isinstance(names, dict) else frozenset()
 
 
 def _refuse_constant(name: str) -> None:

@@ -44,7 +44,7 @@ PERSON = {
         ({"properties": {"a": {"pattern": "(?=a)b"}}},
          ("the JSON schema cannot be used: the pattern '(?=a)b' at #/properties/a cannot be enforced: look-around, "
          "including look-ahead and look-behind, is not supported")),
-        ({"patternProperties": {r"(a)\1": {}}},
+        ({"patternProperties": {r"(a)\1": {}}, "x-data": {"patternProperties": 5}},
          (r"the JSON schema cannot be used: the pattern '(a)\\1' at # cannot be enforced: "
          "backreferences are not supported")),
         ({"$ref": "http://example.org/a"},
