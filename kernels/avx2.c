@@ -16,19 +16,7 @@ __attribute__((target("avx2,fma"), always_inline)) static inline __m256i dot(__m
   return _mm256_add_epi32(sums, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
 }
 
-__attribute__((target("avx2,fma"), always_inline)) static inline __m128i total(const __m256i *d, int bits) {
-  __m256i sums;
-  if (bits == 4) {
-    sums = _mm256_hadd_epi16(_mm256_hadd_epi16(d[0], d[1]), _mm256_hadd_epi16(d[2], d[3]));
-    sums = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
-  } else {
-    sums = _mm256_hadd_epi32(_mm256_hadd_epi32(d[0], d[1]), _mm256_hadd_epi32(d[2], d[3]));
-  }
-  return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-}
-
 #define DOT(sums, codes, q, bits) dot(sums, codes, q, bits)
-#define TOTAL(d, bits) total(d, bits)
 
 /* Many rows. Codes of 8 bits are widened once to 16, so that nothing has to be moved or corrected at each product.
  * As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
