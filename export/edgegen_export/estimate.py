@@ -70,7 +70,8 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     parameters = sum(map(math.prod, required.values()))
     recipe = (ROUNDED if fast else CALIBRATED)[scheme]
     costs = dict(_COSTS[scheme] if recipe.calibrates else _PLAIN)
-    parity = costs.pop(COMPARING) / (OF_SMALL.windows / Extent.of(parameters).windows)
+    extent = Extent.of(parameters)
+    parity = costs.pop(COMPARING) * extent.windows * extent.length / (OF_SMALL.windows * OF_SMALL.length)
     factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
     seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
     whole = (shape for name, shape in required.items() if name != "embed_per_layer.weight")  # read row by row

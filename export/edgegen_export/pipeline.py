@@ -130,7 +130,8 @@ def export(
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
-        evaluated = sample[: Extent.of(model.facts.model.parameters).windows]
+        extent = Extent.of(model.facts.model.parameters)
+        evaluated = sample[: extent.windows, : extent.length]
         if eval_text is not None:
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer

@@ -2,20 +2,21 @@
 
 from dataclasses import dataclass
 
-LARGE = 100_000_000
+LARGE, LARGER = 100_000_000, 400_000_000
 """Parameters from which a model is compared on less: more would take long for little."""
 
 WINDOW = 256
-"""Tokens of a passage."""
+"""Tokens of a passage, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """``windows``: passages of the text; ``prompts``: taken from each, to be continued by up to ``tokens`` ids in at
-    most ``rounds`` of speculative decoding, each of which costs a pass over the unquantized model's weights;
-    ``states``: positions whose hidden states are compared after each layer."""
+    """``windows``: passages of the text, of ``length`` tokens; ``prompts``: taken from each, to be continued by up to
+    ``tokens`` ids in at most ``rounds`` of speculative decoding, each of which costs a pass over the unquantized
+    model's weights; ``states``: positions whose hidden states are compared after each layer."""
 
     windows: int
+    length: int
     prompts: int
     tokens: int
     rounds: int
@@ -24,8 +25,9 @@ class Extent:
     @classmethod
     def of(cls, parameters: int) -> "Extent":
         """That of a model of so many parameters."""
-        return OF_LARGE if parameters >= LARGE else OF_SMALL
+        return OF_SMALL if parameters < LARGE else OF_LARGE if parameters < LARGER else OF_LARGER
 
 
-OF_SMALL = Extent(windows=2, prompts=4, tokens=16, rounds=2, states=128)
-OF_LARGE = Extent(windows=1, prompts=2, tokens=8, rounds=1, states=64)
+OF_SMALL = Extent(windows=2, length=WINDOW, prompts=4, tokens=16, rounds=2, states=128)
+OF_LARGE = Extent(windows=1, length=WINDOW, prompts=2, tokens=8, rounds=1, states=64)
+OF_LARGER = Extent(windows=1, length=WINDOW // 2, prompts=1, tokens=8, rounds=1, states=32)

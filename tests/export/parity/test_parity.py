@@ -21,7 +21,7 @@ from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
-from edgegen_export.parity.extent import LARGE, Extent
+from edgegen_export.parity.extent import LARGE, LARGER, Extent
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
 from edgegen_export.parity.sample_text import SAMPLE_TEXT
@@ -154,9 +154,10 @@ def test_traced_graphs_are_compared_like_others() -> None:
 
 
 def test_large_models_are_compared_on_less() -> None:
-    assert Extent.of(LARGE - 1) == Extent(windows=2, prompts=4, tokens=16, rounds=2, states=128)
+    assert Extent.of(LARGE - 1) == Extent(windows=2, length=256, prompts=4, tokens=16, rounds=2, states=128)
     extent = Extent.of(LARGE)
-    assert extent.windows == 1
+    assert extent == Extent.of(LARGER - 1) == Extent(windows=1, length=256, prompts=2, tokens=8, rounds=1, states=64)
+    assert Extent.of(LARGER) == Extent(windows=1, length=128, prompts=1, tokens=8, rounds=1, states=32)
     model = Model(RandomGraphs())
     said, drafted = record_reference(model, IDS[:1], 512, lambda: fake_runner(Forgetful(20, 22)), extent)
     assert (said.prompts.shape, said.continuations.shape, model.passes) == ((2, 16), (2, 8), 1)
