@@ -24,8 +24,9 @@ from edgegen.parity.report import VariantParity
 from edgegen.scoring.scores import perplexity_of
 from edgegen.system import physical_cores, trim_memory
 
-_BLOCK = 64
-"""Positions that are decoded together: at a large vocabulary their logits take room."""
+_BLOCK, _BEGUN = 128, 64
+"""Positions that are decoded together: at a large vocabulary their logits take room. And those of them behind which the
+prefill graph is compared."""
 
 _SINGLE_STEPS = 4
 """Of each window: a single step reads all weights, as a block does."""
@@ -74,7 +75,7 @@ def parity_of(
         found = greedy(decode, reference.prompts, reference.continuations.shape[1])
     del decode
     trim_memory()  # of one graph's packed weights, before the other's
-    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1, :_BLOCK], begun)
+    prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1, :_BEGUN], begun)
     trim_memory()
     return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
 
@@ -122,7 +123,7 @@ def rounded(value: float) -> float:
 
 
 def _compare_decode(decode: Runner[Any], ids: NDArray[np.int64], comparison: "_Comparison") -> tuple[Logits, float]:
-    """Every position; the logits [vocab] at the end of the last window's first block, and ``decode_step_max_diff``."""
+    """Every position; the logits [vocab] behind the last window's first ``_BEGUN``, and ``decode_step_max_diff``."""
     cache, begun, step_diff = decode.new_cache(), np.empty(0, np.float32), 0.0
     cache.reserve(1, ids.shape[1])
     for window, row in enumerate(ids):
@@ -130,7 +131,7 @@ def _compare_decode(decode: Runner[Any], ids: NDArray[np.int64], comparison: "_C
         for start in range(0, len(row), _BLOCK):
             logits = decode.decode(cache, row[None, start : start + _BLOCK])[0]
             comparison.add(window, start, logits)
-            begun = begun if start else logits[-1].copy()
+            begun = begun if start else logits[:_BEGUN][-1].copy()
         step_diff = max(step_diff, _single_steps(decode, cache, row))
     return begun, step_diff
 
