@@ -131,8 +131,9 @@ static void rotated(const Job *job, float *x, size_t b, size_t t) {
                                (const float *)job->in[SINES].data + at * pairs, pairs, job->kernel->interleaved != 0);
 }
 
-/* Appends a token's keys and values to the cache, and makes its queries ready. `own` has room for a head. */
-static void prepare_token(const Job *job, size_t b, size_t t, float *own) {
+/* Appends a token's keys and values of one kv head to the cache, and makes its queries ready. `own` has room for a
+ * head. */
+static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *own) {
   const Kernel *kernel = job->kernel;
   const AttentionKernels *run = kernel->kernels;
   const size_t size = job->size, bytes = size * sizeof(float);
@@ -141,38 +142,42 @@ static void prepare_token(const Job *job, size_t b, size_t t, float *own) {
   const size_t other = (b * job->tokens + t) * job->kv_heads * size;
   const float *key = packed ? query + job->heads * size : (const float *)job->in[KEY].data + other;
   const float *value = packed ? key + job->kv_heads * size : (const float *)job->in[VALUE].data + other;
-  for (size_t g = 0; g < job->kv_heads; g++) {
-    const float *key_scales = kernel->codes ? kernel->key_scales + g * size : NULL;
-    for (size_t h = 0; h < job->group; h++) {
-      memcpy(own, query + (g * job->group + h) * size, bytes);
-      rotated(job, own, b, t);
-      float *to = job->queries + (((b * job->kv_heads + g) * job->tokens + t) * job->group + h) * size;
-      run->scale(own, key_scales, kernel->scale, to, size);
-    }
-    const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * size;
-    memcpy(own, key + g * size, bytes);
+  const float *key_scales = kernel->codes ? kernel->key_scales + g * size : NULL;
+  for (size_t h = 0; h < job->group; h++) {
+    memcpy(own, query + (g * job->group + h) * size, bytes);
     rotated(job, own, b, t);
-    if (kernel->codes) {
-      run->round(own, key_scales, (int8_t *)job->keys + at, size);
-      run->round(value + g * size, kernel->value_scales + g * size, (int8_t *)job->values + at, size);
-    } else {
-      memcpy((float *)job->keys + at, own, bytes);
-      memcpy((float *)job->values + at, value + g * size, bytes);
-    }
+    float *to = job->queries + (((b * job->kv_heads + g) * job->tokens + t) * job->group + h) * size;
+    run->scale(own, key_scales, kernel->scale, to, size);
+  }
+  const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * size;
+  memcpy(own, key + g * size, bytes);
+  rotated(job, own, b, t);
+  if (kernel->codes) {
+    run->round(own, key_scales, (int8_t *)job->keys + at, size);
+    run->round(value + g * size, kernel->value_scales + g * size, (int8_t *)job->values + at, size);
+  } else {
+    memcpy((float *)job->keys + at, own, bytes);
+    memcpy((float *)job->values + at, value + g * size, bytes);
   }
 }
 
-static void prepare(void *data, size_t task) {
-  Job *job = data;
+/* Tokens and kv heads first to last - 1 of all rows, a kv head at a time. */
+static void prepare_heads(Job *job, size_t first, size_t last) {
   float few[512], *own = few;
   if (job->size > 512 && !(own = malloc(job->size * sizeof(float)))) {
     job->failed = 1;
     return;
   }
-  const size_t all = job->batch * job->tokens, first = task * TOKENS_OF_A_TASK;
-  for (size_t i = first; i < all && i < first + TOKENS_OF_A_TASK; i++)
-    prepare_token(job, i / job->tokens, i % job->tokens, own);
+  for (size_t i = first; i < last; i++)
+    prepare_head(job, i / job->kv_heads / job->tokens, i / job->kv_heads % job->tokens, i % job->kv_heads, own);
   if (own != few) free(own);
+}
+
+static void prepare(void *data, size_t task) {
+  Job *job = data;
+  const size_t all = job->batch * job->tokens, first = task * TOKENS_OF_A_TASK;
+  const size_t last = first + TOKENS_OF_A_TASK < all ? first + TOKENS_OF_A_TASK : all;
+  prepare_heads(job, first * job->kv_heads, last * job->kv_heads);
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -249,7 +254,8 @@ static void attend(void *data, size_t task) {
   const size_t block = task % job->blocks, g = task / job->blocks % job->kv_heads,
                b = task / job->blocks / job->kv_heads;
   const size_t first = block * job->block_tokens, last = least(job->tokens, first + job->block_tokens);
-  if (first < last) attend_block(job, b, g, first, last);
+  if (job->tokens == 1) prepare_heads(job, b * job->kv_heads + g, b * job->kv_heads + g + 1);
+  if (!job->failed && first < last) attend_block(job, b, g, first, last);
 }
 
 static OrtStatus *wrong(const Kernel *kernel, const char *message) {
@@ -387,7 +393,8 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   job.block_tokens = scores > SCORES_OF_A_TASK ? 1 : least(job.tokens, SCORES_OF_A_TASK / scores);
   job.blocks = (job.tokens + job.block_tokens - 1) / job.block_tokens;
   OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
-  const size_t groups = (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK;
+  /* What attends to a single token's heads makes them ready itself. */
+  const size_t groups = job.tokens == 1 ? 0 : (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK;
   status = edgegen_run(api, context, 2, prepare, groups, &job);
   if (!status && !job.failed) status = parallel(context, attend, job.batch * job.kv_heads * job.blocks, 0, &job);
   free(job.queries);

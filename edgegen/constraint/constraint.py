@@ -12,6 +12,9 @@ nothing around the whole, so that a model cannot go on with space forever. ``any
 around the whole too.
 """
 
+MOST_CHARACTERS = 1_000_000
+"""Of a grammar, or of a JSON schema: compiling takes seconds for each million."""
+
 SPACE: dict[Whitespace, str] = {"compact": "", "flexible": r"( |\n[ \t]{0,20})", "any": r"[ \t\n\r]+"}
 """Regular expression of the space that may stand in one place; empty where none may."""
 

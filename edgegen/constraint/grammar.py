@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
+from edgegen.constraint.constraint import MOST_CHARACTERS
 from edgegen.constraint.schema_levels import check_levels
 from edgegen.errors import ConstraintError, did_you_mean
 
@@ -20,7 +21,6 @@ _LARK_PARTS = re.compile(
 
 _SCHEMA = re.compile(r"%json\s*(?=\{)")
 
-_MAX_TEXT = 1_000_000
 _MAX_LEVELS = 2_000
 """Rules, and the brackets that stand in one another within each. llguidance follows them on the stack, which a chain of
 3,500 rules, or of 300 with 25 brackets in each, overflows: that would end the process."""
@@ -46,8 +46,8 @@ class Grammar:
         if self.syntax not in (None, "lark", "gbnf"):
             hint = did_you_mean(str(self.syntax), ("lark", "gbnf"))
             raise ConstraintError(f"a grammar's syntax is lark or gbnf, not {self.syntax!r}{hint}")
-        if len(self.text) > _MAX_TEXT:
-            raise ConstraintError(f"the grammar has {len(self.text):,} characters, and {_MAX_TEXT:,} are allowed")
+        if len(self.text) > MOST_CHARACTERS:
+            raise ConstraintError(f"the grammar has {len(self.text):,} characters, and {MOST_CHARACTERS:,} are allowed")
         if not self.text.strip():
             raise ConstraintError("the grammar is empty: it needs a rule 'start' (Lark) or 'root' (GBNF)")
 

@@ -24,7 +24,7 @@ from edgegen.parity.report import VariantParity
 from edgegen.scoring.scores import perplexity_of
 from edgegen.system import physical_cores, trim_memory
 
-_BLOCK, _BEGUN = 128, 64
+_BLOCK, _BEGUN = 128, 32
 """Positions that are decoded together: at a large vocabulary their logits take room. And those of them behind which the
 prefill graph is compared."""
 

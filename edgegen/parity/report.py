@@ -21,7 +21,7 @@ class VariantParity:
         perplexity_change_error: its standard error, from the differences at each position as if they were independent.
         greedy_flipped: how many prompts are continued otherwise than by the model.
         decode_step_max_diff: logits of single decode steps against those of the same positions decoded together.
-        prefill_max_diff: logits of the prefill graph against the decode graph's, behind the first 64 tokens of the last
+        prefill_max_diff: logits of the prefill graph against the decode graph's, behind the first 32 tokens of the last
             window.
     """
 

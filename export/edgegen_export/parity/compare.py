@@ -25,7 +25,7 @@ from edgegen_export.parity.extent import OF_SMALL, Extent
 
 PROMPT_TOKENS = 16
 
-_BLOCK = 64
+_BLOCK = 128
 """Positions whose logits are in memory at once: the head is read anew for each block."""
 
 Logits = NDArray[np.float32]
