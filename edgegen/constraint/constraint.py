@@ -12,7 +12,7 @@ nothing around the whole, so that a model cannot go on with space forever. ``any
 around the whole too.
 """
 
-MOST_CHARACTERS = 1_000_000
+_MOST_CHARACTERS = 1_000_000
 """Of a grammar, or of a JSON schema: compiling takes seconds for each million."""
 
 SPACE: dict[Whitespace, str] = {"compact": "", "flexible": r"( |\n[ \t]{0,20})", "any": r"[ \t\n\r]+"}
@@ -50,3 +50,12 @@ def check_whitespace(whitespace: Whitespace) -> None:
         raise ConstraintError(
             f"whitespace is one of {', '.join(known)}, not {whitespace!r}{did_you_mean(whitespace, known)}"
         )
+
+
+def check_size(name: str, text: str) -> None:
+    """
+    Raises:
+        ConstraintError: ``text``, which messages call ``name``, is longer than is allowed.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise ConstraintError(f"{name} has {len(text):,} characters, and {_MOST_CHARACTERS:,} are allowed")

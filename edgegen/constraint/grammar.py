@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgegen.constraint.constraint import MOST_CHARACTERS
+from edgegen.constraint.constraint import check_size
 from edgegen.constraint.schema_levels import check_levels
 from edgegen.errors import ConstraintError, did_you_mean
 
@@ -46,8 +46,7 @@ class Grammar:
         if self.syntax not in (None, "lark", "gbnf"):
             hint = did_you_mean(str(self.syntax), ("lark", "gbnf"))
             raise ConstraintError(f"a grammar's syntax is lark or gbnf, not {self.syntax!r}{hint}")
-        if len(self.text) > MOST_CHARACTERS:
-            raise ConstraintError(f"the grammar has {len(self.text):,} characters, and {MOST_CHARACTERS:,} are allowed")
+        check_size("the grammar", self.text)
         if not self.text.strip():
             raise ConstraintError("the grammar is empty: it needs a rule 'start' (Lark) or 'root' (GBNF)")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from edgegen.constraint.constraint import MOST_CHARACTERS, SPACE, Whitespace, check_whitespace
+from edgegen.constraint.constraint import SPACE, Whitespace, check_size, check_whitespace
 from edgegen.constraint.schema_rules import enforceable, places_of, places_where
 from edgegen.errors import ConstraintError, one_or_list
 
@@ -78,11 +78,9 @@ class JsonSchema:
         Raises:
             ConstraintError: it is broken, or cannot be enforced.
         """
-        if len(self.schema) > MOST_CHARACTERS:
-            raise ConstraintError(
-                f"the JSON schema has {len(self.schema):,} characters, and {MOST_CHARACTERS:,} are allowed"
-            )
-        schema = enforceable(self._parsed())
+        parsed = self._parsed()
+        check_size(self.name, self.schema)
+        schema = enforceable(parsed)
         space = SPACE[self.whitespace]
         schema["x-guidance"] = {
             "whitespace_flexible": bool(space),
