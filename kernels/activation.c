@@ -21,8 +21,8 @@ typedef struct {
 static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
   (void)op;
   int64_t kind, axis;
-  OrtStatus *status = edgegen_attribute(api, info, "kind", &kind);
-  if (status || (status = edgegen_attribute(api, info, "gate_axis", &axis))) return status;
+  OrtStatus *status = edgegen_attribute(api, info, "kind", "", &kind);
+  if (status || (status = edgegen_attribute(api, info, "gate_axis", "", &axis))) return status;
   if (kind < 0 || kind >= ACTIVATIONS || axis < 0 || axis >= MOST_DIMENSIONS)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Activation: there is no such kind, or no such axis");
   Kernel *kernel = malloc(sizeof *kernel);

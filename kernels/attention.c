@@ -61,13 +61,13 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
   kernel->api = api, kernel->codes = codes;
   kernel->kernels = edgegen_attention_kernels(edgegen_kernels(NULL)->name);
   OrtStatus *status;
-  if ((status = edgegen_attribute(api, info, "num_heads", &kernel->heads)) ||
-      (status = edgegen_attribute(api, info, "kv_num_heads", &kernel->kv_heads)) ||
-      (status = edgegen_attribute(api, info, "local_window_size", &kernel->window)) ||
-      (status = edgegen_attribute(api, info, "do_rotary", &kernel->rotary)) ||
-      (status = edgegen_attribute(api, info, "rotary_interleaved", &kernel->interleaved)) ||
-      (status = edgegen_real_attribute(api, info, "scale", &kernel->scale)) ||
-      (status = edgegen_real_attribute(api, info, "softcap", &kernel->cap))) {
+  if ((status = edgegen_attribute(api, info, "num_heads", "", &kernel->heads)) ||
+      (status = edgegen_attribute(api, info, "kv_num_heads", "", &kernel->kv_heads)) ||
+      (status = edgegen_attribute(api, info, "local_window_size", "", &kernel->window)) ||
+      (status = edgegen_attribute(api, info, "do_rotary", "", &kernel->rotary)) ||
+      (status = edgegen_attribute(api, info, "rotary_interleaved", "", &kernel->interleaved)) ||
+      (status = edgegen_real_attribute(api, info, "scale", "", &kernel->scale)) ||
+      (status = edgegen_real_attribute(api, info, "softcap", "", &kernel->cap))) {
     free(kernel);
     return status;
   }

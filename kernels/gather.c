@@ -27,8 +27,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   int type = ORT_ANY_TYPE, constant = 0;
   const OrtValue *codes = NULL;
   OrtStatus *status;
-  if ((status = edgegen_attribute(api, info, "bits", &bits)) ||
-      (status = edgegen_attribute(api, info, "block_size", &block)) ||
+  if ((status = edgegen_attribute(api, info, "bits", "", &bits)) ||
+      (status = edgegen_attribute(api, info, "block_size", "", &block)) ||
       (status = ORT_CALL(api, ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR,
                          OrtKernelInfoGetConstantInputTensor)(info, 0, &constant, &codes)))
     return status;

@@ -4,9 +4,7 @@
  * axes (optional); skip_bias float [n] (optional, with skip). Weight and biases are initializers. Outputs: the norm of
  * x + skip + skip_bias, and that sum (optional, with skip). Attributes: epsilon; centered, 1 for layer norm.
  */
-#include "floats.h"
-#include "matrix.h"
-#include "operators.h"
+#include "chain.h"
 
 #include <stdlib.h>
 
@@ -19,33 +17,32 @@ typedef struct {
   Norm norm;
 } Kernel;
 
-/* The weight, whose length is that of the other vectors. */
-static OrtStatus *read_weight(const OrtApi *api, const OrtKernelInfo *info, Norm *norm) {
-  int type;
-  int64_t width;
-  const void *weight;
-  OrtStatus *status = edgegen_any_initializer(api, info, WEIGHT, "Norm: the weights", &type, &width, &weight);
+OrtStatus *edgegen_read_norm(const OrtApi *api, const OrtKernelInfo *info, const size_t inputs[3], const char *suffix,
+                             Norm *out) {
+  Norm norm = {0};
+  int type, real = ORT_FLOAT;
+  int64_t width, centered;
+  const void *weight, *bias, *skip_bias;
+  OrtStatus *status = edgegen_any_initializer(api, info, inputs[0], "Norm: the weights", &type, &width, &weight);
   if (status) return status;
   if (!weight || type != ORT_FLOAT || width < 1)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: the weights must be floats, one at least");
-  norm->width = (size_t)width, norm->weight = weight;
+  if ((status = edgegen_attribute(api, info, "centered", suffix, &centered)) ||
+      (status = edgegen_real_attribute(api, info, "epsilon", suffix, &norm.epsilon)) ||
+      (status = edgegen_initializer(api, info, inputs[1], "Norm: biases", width, &real, &bias)) ||
+      (status = edgegen_initializer(api, info, inputs[2], "Norm: skipped biases", width, &real, &skip_bias)))
+    return status;
+  norm.width = (size_t)width, norm.weight = weight;
+  norm.centered = centered != 0, norm.bias = bias, norm.skip_bias = skip_bias;
+  *out = norm;
   return NULL;
 }
 
 static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
   (void)op;
-  Norm norm = {0};
-  int64_t centered;
-  int real = ORT_FLOAT;
-  const void *bias, *skip_bias;
-  OrtStatus *status = read_weight(api, info, &norm);
-  if (status || (status = edgegen_attribute(api, info, "centered", &centered)) ||
-      (status = edgegen_real_attribute(api, info, "epsilon", &norm.epsilon)) ||
-      (status = edgegen_initializer(api, info, BIAS, "Norm: biases", (int64_t)norm.width, &real, &bias)) ||
-      (status =
-           edgegen_initializer(api, info, SKIP_BIAS, "Norm: skipped biases", (int64_t)norm.width, &real, &skip_bias)))
-    return status;
-  norm.centered = centered != 0, norm.bias = bias, norm.skip_bias = skip_bias;
+  Norm norm;
+  OrtStatus *status = edgegen_read_norm(api, info, (size_t[]){WEIGHT, BIAS, SKIP_BIAS}, "", &norm);
+  if (status) return status;
   Kernel *kernel = malloc(sizeof *kernel);
   if (!kernel) return edgegen_failure(api, ORT_FAIL, "Norm: no memory");
   *kernel = (Kernel){api, edgegen_float_kernels(edgegen_kernels(NULL)->name), norm};
@@ -71,18 +68,6 @@ static void normalize_rows(void *data, size_t task) {
   }
 }
 
-/* Whether skip has the shape of x, or of its last axes with ones before them. */
-static bool broadcasts(const FloatTensor *skip, const FloatTensor *x) {
-  if (skip->rank > x->rank) return false;
-  bool whole = true; /* until an axis that is repeated */
-  for (size_t i = skip->rank; i-- > 0;) {
-    int64_t there = x->dimensions[x->rank - skip->rank + i], here = skip->dimensions[i];
-    if (here != there || !whole) whole = false;
-    if (!whole && here != 1) return false;
-  }
-  return skip->dimensions[skip->rank - 1] == x->dimensions[x->rank - 1];
-}
-
 static OrtStatus *compute(void *state, OrtKernelContext *context) {
   const Kernel *kernel = state;
   const OrtApi *api = kernel->api;
@@ -93,7 +78,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   int64_t width = (int64_t)kernel->norm.width;
   if (!x.rank || x.dimensions[x.rank - 1] != width)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: the last dimension of x is not the weight's");
-  if (skip.rank && !broadcasts(&skip, &x))
+  if (skip.rank && !edgegen_broadcasts(&skip, &x))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Norm: skip has neither the shape of x nor of its last axes");
   if ((status = edgegen_output(api, context, 0, x.dimensions, x.rank, &job.y)) ||
       (status = edgegen_output(api, context, 1, x.dimensions, x.rank, &job.sum)))

@@ -9,7 +9,7 @@
 enum { MOST_DIMENSIONS = 8 };
 
 extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather, edgegen_cached_attention,
-    edgegen_cached_attention_int8, edgegen_norm, edgegen_activation;
+    edgegen_cached_attention_int8, edgegen_norm, edgegen_activation, edgegen_matmul_chain;
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message);
 
@@ -27,8 +27,11 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
 OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                                    int *type, int64_t *count, const void **data);
 
-OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out);
-OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out);
+/* The attribute of that name, with a number of a step behind it or nothing. */
+OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, const char *suffix,
+                                  float *out);
+OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, const char *suffix,
+                             int64_t *out);
 
 /* A tensor of floats that a run takes. */
 typedef struct {
@@ -43,6 +46,9 @@ OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, siz
 /* The memory of output `index`, of that shape; NULL if it is left out. */
 OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
                           size_t rank, float **data);
+
+/* Whether skip has the shape of x, or of its last axes with ones before them. */
+bool edgegen_broadcasts(const FloatTensor *skip, const FloatTensor *x);
 
 /* Runs function(data, task) for each task: on ONNX Runtime's threads, or here if there are fewer than `fewest`. */
 OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_t fewest,

@@ -87,12 +87,26 @@ OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, siz
   return NULL;
 }
 
-OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, float *out) {
-  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT, OrtKernelInfoGetAttributeFloat)(info, name, out);
+/* The name of an attribute with what is behind it. */
+typedef struct {
+  char text[40];
+} Name;
+static Name whole_name(const char *name, const char *suffix) {
+  Name whole;
+  snprintf(whole.text, sizeof whole.text, "%s%s", name, suffix);
+  return whole;
 }
 
-OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, int64_t *out) {
-  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, name, out);
+OrtStatus *edgegen_real_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, const char *suffix,
+                                  float *out) {
+  Name whole = whole_name(name, suffix);
+  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_FLOAT, OrtKernelInfoGetAttributeFloat)(info, whole.text, out);
+}
+
+OrtStatus *edgegen_attribute(const OrtApi *api, const OrtKernelInfo *info, const char *name, const char *suffix,
+                             int64_t *out) {
+  Name whole = whole_name(name, suffix);
+  return ORT_CALL(api, ORT_KERNEL_INFO_GET_ATTRIBUTE_INT64, OrtKernelInfoGetAttributeInt64)(info, whole.text, out);
 }
 
 OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, size_t index, FloatTensor *out) {
@@ -130,6 +144,17 @@ OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t i
   status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &found);
   *data = found;
   return status;
+}
+
+bool edgegen_broadcasts(const FloatTensor *skip, const FloatTensor *x) {
+  if (skip->rank > x->rank) return false;
+  bool whole = true; /* until an axis that is repeated */
+  for (size_t i = skip->rank; i-- > 0;) {
+    int64_t there = x->dimensions[x->rank - skip->rank + i], here = skip->dimensions[i];
+    if (here != there || !whole) whole = false;
+    if (!whole && here != 1) return false;
+  }
+  return skip->dimensions[skip->rank - 1] == x->dimensions[x->rank - 1];
 }
 
 OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_t fewest,

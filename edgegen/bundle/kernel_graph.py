@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from edgegen.bundle.graph_node import GraphNode
+from edgegen.bundle.kernel_graph_chains import with_chains
 from edgegen.bundle.kernel_graph_floats import with_float_kernels
 from edgegen.bundle.protobuf import edited, field, fields, float_field, integer, integer_field, values
 
@@ -69,7 +70,8 @@ def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
     They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``CachedAttention`` (and
-    ``CachedAttentionInt8``) for ``GroupQueryAttention``, and those of :func:`with_float_kernels`.
+    ``CachedAttentionInt8``) for ``GroupQueryAttention``, those of :func:`with_float_kernels`, and ``MatMulChain`` for
+    several of them that follow one another.
 
     Raises:
         ValueError: that is no graph.
@@ -90,7 +92,8 @@ def _body_with_kernels(body: bytes) -> bytes:
     rewriter = _Rewriter(tensors, nodes)
     rewritten = [rewriter.node(node) for node in nodes]
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
-    rewritten = _without_unused_casts(with_float_kernels(rewritten, floats, results), results)
+    rewritten = with_chains(with_float_kernels(rewritten, floats, results), results)
+    rewritten = _without_unused_casts(rewritten, results)
     unused = _unused(rewritten, rewriter.shared)
 
     replacements = iter(zip(nodes, rewritten, strict=True))

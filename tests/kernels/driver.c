@@ -4,8 +4,8 @@
  * Prints a line for each case: what it is, and a hash of what the operator gave, or the words of its error. The hashes
  * do not depend on the processor. Compiled with sanitizers, any access beyond a tensor ends the program.
  */
+#include "chain.h"
 #include "gptq.h"
-#include "operators.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ struct OrtValue {
 struct OrtTensorTypeAndShapeInfo {
   const OrtValue *value;
 };
-enum { INPUTS = 14, OUTPUTS = 3, ATTRIBUTES = 8, MOST_THREADS = 3 };
+enum { INPUTS = 32, OUTPUTS = 3, ATTRIBUTES = 48, MOST_THREADS = 3 };
 struct OrtKernelInfo {
   const char *names[ATTRIBUTES];
   double values[ATTRIBUTES];
@@ -367,6 +367,58 @@ static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
   run(&edgegen_activation, &info, &context, 1);
 }
 
+/* An attribute of step i of a chain. */
+static void set(OrtKernelInfo *info, const char *name, int i, double value) {
+  static char names[ATTRIBUTES][16];
+  size_t at = 0;
+  while (info->names[at]) at++;
+  snprintf(names[at], sizeof names[at], i < 0 ? "%s" : "%s%d", name, i);
+  info->names[at] = names[at], info->values[at] = value;
+}
+
+static size_t add_matrix(OrtKernelInfo *info, int i, size_t input, int64_t columns, int64_t rows, int bits, int lying) {
+  const int64_t block = bits == 8 ? 64 : 32, blocks = (columns + block - 1) / block;
+  set(info, "step", i, MATRIX_STEP), set(info, "K", i, (double)columns), set(info, "N", i, (double)rows);
+  set(info, "bits", i, bits), set(info, "block_size", i, (double)block);
+  info->initializers[input] = tensor(ORT_UINT8, rows * blocks * block * bits / 8 - (lying == 1));
+  info->initializers[input + 1] = numbers(rows * blocks, 1, 0);
+  if (bits == 4) info->initializers[input + 2] = tensor(ORT_UINT8, rows * ((blocks + 1) / 2));
+  info->initializers[input + 3] = numbers(rows, 1, 0);
+  return input + 4;
+}
+
+static size_t add_norm(OrtKernelInfo *info, int i, size_t input, int64_t width, int centered, int skips) {
+  set(info, "step", i, NORM_STEP), set(info, "centered", i, centered), set(info, "epsilon", i, 1e-5);
+  set(info, "skips", i, skips);
+  info->initializers[input] = numbers(width, 20, 1);
+  if (centered) info->initializers[input + 1] = numbers(width, 20, 1);
+  if (skips && centered) info->initializers[input + 2] = numbers(width, 20, 1);
+  return input + 3;
+}
+
+/* A layer's matrices: the norm of a sum, an MLP, and the norm of another sum. lying: 1 codes, 2 a width, 3 what is
+ * skipped, 4 x, 5 an activation at the end. */
+static void run_chain(int64_t width, int64_t inner, int64_t rows, int bits, int centered, int gated, int lying) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const int64_t skip_width = width + (lying == 3), x_width = width - (lying == 4);
+  const int skips = lying || rows != 2;
+  set(&info, "steps", -1, lying == 5 ? 3 : 6);
+  size_t input = add_norm(&info, 0, 2, width, centered, skips);
+  input = add_matrix(&info, 1, input, width, gated ? 2 * inner : inner, bits, lying);
+  set(&info, "step", 2, ACTIVATION_STEP), set(&info, "kind", 2, gated ? 2 : 0), set(&info, "gate_axis", 2, gated);
+  if (lying != 5) {
+    input = add_matrix(&info, 3, input, inner + (lying == 2), width, bits, 0);
+    input = add_norm(&info, 4, input, width, centered, skips);
+    add_matrix(&info, 5, input, width, inner, bits, 0);
+  }
+  context.inputs[0] = shaped(numbers(rows * x_width, 40, 1), 2, (int64_t[]){rows, x_width});
+  if (skips) context.inputs[1] = shaped(numbers(rows * skip_width, 40, 1), 2, (int64_t[]){rows, skip_width});
+  printf("chain width=%lld inner=%lld rows=%lld bits=%d %d%d: ", (long long)width, (long long)inner, (long long)rows,
+         bits, centered, gated);
+  run(&edgegen_matmul_chain, &info, &context, 1 + (size_t)skips);
+}
+
 static void run_gptq(int64_t columns, int64_t rows, int bits, int symmetric) {
   const int64_t stride = columns + 3,
                 lengths[] = {columns * rows, (columns - 1) * stride + columns, rows, rows, rows, rows};
@@ -422,6 +474,12 @@ static void run_others(void) {
   for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
   for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
   for (int kind = 0; kind < 10; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 5, kind > 4);
+  for (int kind = 0; kind < 16; kind++) {
+    static const int64_t ROWS[] = {1, 2, 1, 7, 13, 1, 40, 70};
+    run_chain(20 + 37 * (kind / 2), 9 + 21 * (kind % 5), ROWS[kind % 8], kind & 1 ? 4 : 8, kind >> 1 & 1, kind >> 2 & 1,
+              0);
+  }
+  for (int lying = 1; lying <= 5; lying++) run_chain(40, 30, 3, 8, 1, 1, lying);
   for (int kind = 0; kind < 12; kind++)
     run_gptq(kind < 3 ? kind + 1 : 8 * kind - 8, 1 + 13 * kind, kind % 3 ? 4 : 8, kind & 1);
 }

@@ -100,7 +100,7 @@ def test_x_of_another_width(columns: int, rows: int) -> None:
 def test_x_of_no_or_too_many_dimensions(rank: int) -> None:
     session = session_of(graph_of(RIGHT, rank=rank))
     x = np.zeros((*[1] * (rank - 1), 100) if rank else (), np.float32)
-    with pytest.raises(Exception, match="x has 1 to 8 dimensions"):
+    with pytest.raises(Exception, match=r"1 to 8 dimensions|more than 8 dimensions"):
         run(session, x)
 
 

@@ -1,0 +1,389 @@
+/* The operator "MatMulChain" of the domain "edgegen", for ONNX Runtime, and how chains are run.
+ *
+ * Inputs: x float [..., n]; skip float (optional), as Norm has it; then those of each step: codes, scales, zero points
+ * and bias of a matrix (as BlockMatMul has them), weight, bias and skip_bias of a norm, all initializers. Outputs: the
+ * last step's; the last sum of a norm that skips (optional). Attributes: steps, how many; and of step i, with its
+ * number behind the name, step (0 a matrix, 1 a norm, 2 an activation), and K, N, bits and block_size, or centered,
+ * epsilon and skips, or kind and gate_axis, as Activation has them; the axis must be the last.
+ */
+#include "chain.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <sched.h>
+#endif
+
+enum {
+  FEW_TASKS = 8,
+  ROWS_FOR_ONE = 4,
+  MOST_TASKS_OF_ROWS = 16,
+  MOST_ROWS_OF_A_TASK = 8,
+  MOST_WORKERS = 64,
+  MOST_SPINS = 4096,
+  AHEAD = 16384
+};
+
+/* Steps that are done row by row, and then a matrix, to all rows, unless the chain ends before. */
+typedef struct {
+  size_t first, last; /* the steps of a row, and the one behind them */
+  const Matrix *matrix;
+  const float *from;
+  float *to;
+  Inputs inputs;
+} Segment;
+
+/* Tasks that wait for all tasks of the phase before: to prepare the rows of a segment, or to multiply them. */
+typedef struct {
+  Segment *segment;
+  bool multiplies;
+  size_t size, tasks; /* rows of x or of the matrix that a task has */
+  atomic_flag *taken; /* of each task */
+  atomic_size_t done; /* tasks */
+} Phase;
+
+typedef struct {
+  const Chain *chain;
+  size_t count, phases, row_size, worker_size;
+  const float *skip;
+  size_t skip_rows;
+  float *sum;
+  Segment segments[MOST_STEPS];
+  Phase phase[2 * MOST_STEPS];
+  uint8_t *workers; /* memory of each */
+  atomic_size_t next_worker;
+  atomic_bool all_taken;
+} Job;
+
+static size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
+
+static uint8_t *aligned(uint8_t *memory) { return (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63); }
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Row m as the segment's matrix takes it; in `row` if something was done to it, or where the chain ends. */
+static const float *prepared(const Job *job, const Segment *segment, size_t m, float *row) {
+  const Chain *chain = job->chain;
+  const float *v = segment->from + m * chain->steps[segment->first].columns;
+  for (size_t i = segment->first; i < segment->last; i++) {
+    const Step *step = &chain->steps[i];
+    float *to = i + 1 == chain->count ? segment->to + m * step->rows : row;
+    if (step->kind == NORM_STEP) {
+      float *sum = step->skips ? job->sum + m * step->rows : NULL;
+      const float *skip = sum;
+      if (step->skips && i == chain->first_skip) skip = job->skip + m % job->skip_rows * step->rows;
+      chain->floats->normalize(&step->norm, v, skip, sum, to);
+    } else {
+      chain->floats->activate(step->activation, v, step->gate_axis ? v + step->rows : NULL, to, step->rows);
+    }
+    v = to;
+  }
+  return v;
+}
+
+static void run_task(Job *job, const Phase *phase, size_t task, uint8_t *memory) {
+  Segment *segment = phase->segment;
+  const Matrix *matrix = segment->matrix;
+  const Kernels *kernels = job->chain->kernels;
+  size_t first = task * phase->size;
+  if (phase->multiplies) {
+    size_t last = smaller(first + phase->size, matrix->rows);
+    kernels->multiply(matrix, &segment->inputs, job->count, first, last, segment->to, memory + job->row_size);
+    return;
+  }
+  for (size_t m = first, last = smaller(first + phase->size, job->count); m < last; m++) {
+    const float *row = prepared(job, segment, m, (float *)memory);
+    if (matrix) kernels->quantize(matrix, row, &segment->inputs, m);
+  }
+}
+
+/* Where a worker begins, so that it goes on to what lies behind: at 0, and then at 1/2, 1/4, 3/4, 1/8 and so on. */
+static size_t begin_of(size_t worker, size_t tasks) {
+  size_t begin = 0, half = tasks;
+  for (size_t bits = worker; bits; bits >>= 1) {
+    half = (half + 1) / 2;
+    if (bits & 1) begin += half;
+  }
+  return begin % tasks;
+}
+
+/* Bytes that a worker will read first, asked for while it waits: so memory is not idle. */
+typedef struct {
+  const uint8_t *next, *end;
+} Ahead;
+
+static Ahead ahead_of(const Phase *phase, size_t worker) {
+  const Matrix *matrix = phase->segment->matrix;
+  if (!matrix) return (Ahead){0};
+  const Phase *own = phase->multiplies ? phase : phase + 1;
+  size_t row = begin_of(worker, own->tasks) * own->size, rows = smaller(own->size, matrix->rows - row);
+  const uint8_t *begin = matrix->codes + row * row_bytes(matrix);
+  return (Ahead){begin, begin + smaller(rows * row_bytes(matrix), AHEAD)};
+}
+
+static void wait_for(atomic_size_t *done, size_t tasks, Ahead *ahead) {
+  for (size_t spins = 0; atomic_load_explicit(done, memory_order_acquire) < tasks; spins++) {
+    if (ahead->next < ahead->end) {
+      __builtin_prefetch(ahead->next, 0, 2);
+      ahead->next += 64;
+    } else if (spins >= MOST_SPINS) { /* perhaps this thread is in the way of the other */
+#if defined(_WIN32)
+      SwitchToThread();
+#else
+      sched_yield();
+#endif
+    } else {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      __asm__ volatile("yield");
+#endif
+    }
+  }
+}
+
+/* Takes tasks of one phase after the other. Who waits for a phase has found all its tasks taken, by threads that are at
+ * work: so at least one always is. */
+static void take_tasks(void *data, size_t call) {
+  (void)call;
+  Job *job = data;
+  if (atomic_load_explicit(&job->all_taken, memory_order_relaxed)) return;
+  size_t worker = atomic_fetch_add_explicit(&job->next_worker, 1, memory_order_relaxed);
+  uint8_t *memory = job->workers + worker * job->worker_size;
+  Ahead ahead = {0};
+  for (Phase *phase = job->phase; phase < job->phase + job->phases; phase++) {
+    if (!phase->multiplies) ahead = ahead_of(phase, worker);
+    if (phase > job->phase) wait_for(&phase[-1].done, phase[-1].tasks, &ahead);
+    size_t begin = begin_of(worker, phase->tasks);
+    for (size_t i = 0; i < phase->tasks; i++) {
+      size_t task = begin + i < phase->tasks ? begin + i : begin + i - phase->tasks;
+      if (atomic_flag_test_and_set_explicit(&phase->taken[task], memory_order_relaxed)) continue;
+      run_task(job, phase, task, memory);
+      atomic_fetch_add_explicit(&phase->done, 1, memory_order_release);
+    }
+  }
+  atomic_store_explicit(&job->all_taken, true, memory_order_relaxed);
+}
+
+/* Cuts the chain behind each matrix. */
+static size_t cut(const Chain *chain, Segment *segments) {
+  size_t count = 0;
+  for (size_t i = 0; i < chain->count; i++) {
+    bool multiplies = chain->steps[i].kind == MATRIX_STEP, begins = !i || chain->steps[i - 1].kind == MATRIX_STEP;
+    if (begins) segments[count++] = (Segment){.first = i, .last = i};
+    Segment *own = &segments[count - 1];
+    if (multiplies) own->matrix = &chain->steps[i].matrix;
+    else own->last = i + 1;
+  }
+  return count;
+}
+
+static void add_phase(Job *job, Segment *segment, bool multiplies, size_t size, size_t items) {
+  Phase *phase = &job->phase[job->phases++];
+  phase->segment = segment, phase->multiplies = multiplies, phase->size = size,
+  phase->tasks = (items + size - 1) / size;
+  atomic_init(&phase->done, 0);
+}
+
+/* A task is a few rows, so that a thread that comes late takes fewer of them. Returns the tasks of all phases. */
+static size_t plan(Job *job, size_t segments) {
+  size_t all = 0, step = job->count > 1 ? job->chain->kernels->granularity : ROWS_FOR_ONE;
+  for (Segment *own = job->segments; own < job->segments + segments; own++) {
+    add_phase(job, own, false, smaller(job->count / MOST_TASKS_OF_ROWS + 1, MOST_ROWS_OF_A_TASK), job->count);
+    if (own->matrix) {
+      size_t panels = (own->matrix->rows + step - 1) / step;
+      size_t wanted = job->count > 1 && panels / 16 > FEW_TASKS ? panels / 16 : FEW_TASKS;
+      add_phase(job, own, true, (panels + wanted - 1) / wanted * step, own->matrix->rows);
+    }
+  }
+  for (size_t i = 0; i < job->phases; i++) all += job->phase[i].tasks;
+  return all;
+}
+
+/* What rows need between the steps, in bytes, and what a worker needs. */
+typedef struct {
+  size_t codes, blocks, between[2], sum, row, scratch;
+} Sizes;
+
+static size_t larger(size_t *most, size_t size) { return *most = size > *most ? size : *most; }
+
+static Sizes sizes_of(const Job *job, size_t segments) {
+  const Chain *chain = job->chain;
+  Sizes most = {.sum = job->sum ? 0 : chain->sum_width * sizeof(float)};
+  for (size_t s = 0; s < segments; s++) {
+    const Segment *own = &job->segments[s];
+    for (size_t i = own->first; i < own->last; i++) larger(&most.row, chain->steps[i].rows * sizeof(float));
+    if (!own->matrix) continue;
+    size_t stride = rounded_up(own->matrix->blocks, LANES);
+    larger(&most.codes, stride * own->matrix->block);
+    larger(&most.blocks, stride * sizeof(float));
+    larger(&most.scratch, chain->kernels->scratch_size(own->matrix, job->count));
+    if (s + 1 < segments) larger(&most.between[s % 2], own->matrix->rows * sizeof(float));
+  }
+  most.row = rounded_up(most.row, 64), most.scratch = rounded_up(most.scratch, 64);
+  return most;
+}
+
+/* Lays everything into `memory`, which is aligned. */
+static void lay_out(Job *job, size_t segments, size_t calls, const float *x, float *y, Sizes sizes, uint8_t *memory) {
+  size_t rows = job->count;
+  Inputs inputs = {.codes = (int8_t *)memory};
+  inputs.scales = (float *)(memory += rounded_up(rows * sizes.codes, 64));
+  inputs.sums = (int32_t *)(memory += rows * sizes.blocks);
+  uint8_t *between[2] = {memory + rows * sizes.blocks, memory + rows * (sizes.blocks + sizes.between[0])};
+  memory = between[1] + rows * sizes.between[1];
+  if (sizes.sum) job->sum = (float *)memory;
+  job->workers = aligned(memory + rows * sizes.sum);
+  atomic_flag *taken = (atomic_flag *)(job->workers + calls * job->worker_size);
+  for (size_t i = 0; i < job->phases; taken += job->phase[i++].tasks) {
+    job->phase[i].taken = taken;
+    for (size_t task = 0; task < job->phase[i].tasks; task++) atomic_flag_clear(&taken[task]);
+  }
+  for (size_t s = 0; s < segments; s++) {
+    Segment *own = &job->segments[s];
+    own->inputs = inputs;
+    if (own->matrix) own->inputs.stride = rounded_up(own->matrix->blocks, LANES);
+    own->from = s ? job->segments[s - 1].to : x;
+    own->to = s + 1 < segments ? (float *)between[s % 2] : y;
+  }
+}
+
+OrtStatus *edgegen_run_chain(const Chain *chain, OrtKernelContext *context) {
+  const OrtApi *api = chain->api;
+  FloatTensor x, skip = {0};
+  OrtStatus *status = edgegen_input(api, context, 0, &x);
+  if (!status && chain->sum_width) status = edgegen_input(api, context, 1, &skip);
+  if (status) return status;
+  size_t columns = chain->steps[0].columns;
+  if (!x.rank || x.dimensions[x.rank - 1] != (int64_t)columns)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, chain->wrong_width);
+  for (size_t i = 0; i < chain->count; i++)
+    if (chain->steps[i].gate_axis && chain->steps[i].gate_axis + 1 != x.rank)
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: what is halved is not the last axis");
+  Job job = {.chain = chain, .count = (size_t)x.count / columns, .skip = skip.data};
+  float *y;
+  if (chain->sum_width) {
+    x.dimensions[x.rank - 1] = (int64_t)chain->sum_width;
+    if (!skip.rank || !edgegen_broadcasts(&skip, &x))
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: skip has not the shape of what it is added to");
+    if ((status = edgegen_output(api, context, 1, x.dimensions, x.rank, &job.sum))) return status;
+    job.skip_rows = (size_t)skip.count / chain->sum_width;
+  }
+  x.dimensions[x.rank - 1] = (int64_t)chain->steps[chain->count - 1].rows;
+  if ((status = edgegen_output(api, context, 0, x.dimensions, x.rank, &y)) || !job.count) return status;
+
+  atomic_init(&job.next_worker, 0), atomic_init(&job.all_taken, false);
+  size_t segments = cut(chain, job.segments), tasks = plan(&job, segments), calls = 1;
+  for (size_t i = 0; i < job.phases; i++) calls = job.phase[i].tasks > calls ? job.phase[i].tasks : calls;
+  calls = smaller(calls, MOST_WORKERS);
+  Sizes sizes = sizes_of(&job, segments);
+  size_t per_row = sizes.codes + 2 * sizes.blocks + sizes.between[0] + sizes.between[1] + sizes.sum;
+  job.row_size = sizes.row, job.worker_size = sizes.row + sizes.scratch;
+  if (per_row > SIZE_MAX / 4 / job.count || job.worker_size > SIZE_MAX / 4 / calls)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: x has too many rows");
+  size_t needed = job.count * per_row + calls * job.worker_size + tasks * sizeof(atomic_flag) + 192;
+  uint8_t few[16384], *heap = NULL, *memory = few;
+  if (needed > sizeof few) memory = heap = malloc(needed);
+  if (!memory) return edgegen_failure(api, ORT_FAIL, "MatMulChain: no memory");
+  lay_out(&job, segments, calls, x.data, y, sizes, aligned(memory));
+  status = edgegen_run(api, context, 2, take_tasks, calls, &job);
+  free(heap);
+  return status;
+}
+
+/* Reads step i, whose inputs begin at *input, and moves that behind them. */
+static OrtStatus *read_step(const OrtApi *api, const OrtKernelInfo *info, size_t i, size_t *input, Step *step) {
+  char number[24];
+  snprintf(number, sizeof number, "%zu", i);
+  int64_t kind, function = 0, axis = 0, skips = 0;
+  OrtStatus *status = edgegen_attribute(api, info, "step", number, &kind);
+  if (status) return status;
+  if (kind < 0 || kind >= STEP_KINDS)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: there is no such step");
+  step->kind = (StepKind)kind;
+  switch (step->kind) {
+  case MATRIX_STEP:
+    status = edgegen_read_matrix(api, info, *input, number, &step->matrix);
+    step->columns = step->matrix.columns, step->rows = step->matrix.rows;
+    *input += 4;
+    break;
+  case NORM_STEP:
+    status = edgegen_read_norm(api, info, (size_t[]){*input, *input + 1, *input + 2}, number, &step->norm);
+    if (!status) status = edgegen_attribute(api, info, "skips", number, &skips);
+    step->columns = step->rows = step->norm.width, step->skips = skips != 0;
+    *input += 3;
+    break;
+  default:
+    if ((status = edgegen_attribute(api, info, "kind", number, &function)) ||
+        (status = edgegen_attribute(api, info, "gate_axis", number, &axis)))
+      return status;
+    if (function < 0 || function >= ACTIVATIONS || axis < 0 || axis >= MOST_DIMENSIONS)
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: there is no such activation, or no such axis");
+    step->activation = (Activation)function, step->gate_axis = (size_t)axis;
+  }
+  return status;
+}
+
+/* Whether each step takes what the one before it gives; an activation takes what the next one wants. */
+static bool fits_together(Chain *chain) {
+  for (size_t i = chain->count; i-- > 0;) {
+    Step *step = &chain->steps[i];
+    if (step->kind == ACTIVATION_STEP) {
+      if (i + 1 == chain->count) return false;
+      step->rows = step[1].columns, step->columns = step->gate_axis ? 2 * step->rows : step->rows;
+    } else if (i + 1 < chain->count && step->rows != step[1].columns) {
+      return false;
+    }
+  }
+  for (size_t i = chain->count; i-- > 0;) {
+    if (!chain->steps[i].skips) continue;
+    if (chain->sum_width && chain->sum_width != chain->steps[i].rows) return false;
+    chain->first_skip = i, chain->sum_width = chain->steps[i].rows;
+  }
+  return true;
+}
+
+static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
+  (void)op;
+  int64_t steps;
+  OrtStatus *status = edgegen_attribute(api, info, "steps", "", &steps);
+  if (status) return status;
+  if (steps < 1 || steps > MOST_STEPS)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: a chain has 1 to 16 steps");
+  Chain *chain = calloc(1, sizeof *chain);
+  if (!chain) return edgegen_failure(api, ORT_FAIL, "MatMulChain: no memory");
+  chain->api = api, chain->kernels = edgegen_kernels(NULL), chain->count = (size_t)steps;
+  chain->floats = edgegen_float_kernels(chain->kernels->name);
+  chain->wrong_width = "MatMulChain: the last dimension of x is not what the first step takes";
+  size_t input = 2;
+  for (size_t i = 0; !status && i < chain->count; i++) status = read_step(api, info, i, &input, &chain->steps[i]);
+  if (!status && !fits_together(chain))
+    status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: the steps do not fit each other");
+  if (status) free(chain);
+  else *out = chain;
+  return status;
+}
+
+static OrtStatus *compute(void *state, OrtKernelContext *context) { return edgegen_run_chain(state, context); }
+
+static const char *name(const OrtCustomOp *op) { return (void)op, "MatMulChain"; }
+static int input_type(const OrtCustomOp *op, size_t index) { return (void)op, index < 2 ? ORT_FLOAT : ORT_ANY_TYPE; }
+static size_t input_count(const OrtCustomOp *op) { return (void)op, 2 + 4 * MOST_STEPS; }
+static size_t output_count(const OrtCustomOp *op) { return (void)op, 2; }
+
+const OrtCustomOp edgegen_matmul_chain = {
+    EDGEGEN_OPERATOR,
+    .GetName = name,
+    .GetInputType = input_type,
+    .GetInputTypeCount = input_count,
+    .GetOutputType = edgegen_float_type,
+    .GetOutputTypeCount = output_count,
+    .GetInputCharacteristic = edgegen_first_required,
+    .GetOutputCharacteristic = edgegen_first_required,
+    .CreateKernelV2 = create,
+    .KernelComputeV2 = compute,
+};

@@ -1,0 +1,49 @@
+/* Chains: matrices, norms and activations that follow one another, computed in one loop over ONNX Runtime's threads.
+ *
+ * Each step takes what the one before it gives. Norms may add what is skipped: the first that does takes an input of
+ * the operator, the others the sum of the one before.
+ */
+#ifndef EDGEGEN_CHAIN_H
+#define EDGEGEN_CHAIN_H
+
+#include "floats.h"
+#include "matrix.h"
+#include "operators.h"
+
+enum { MOST_STEPS = 16 };
+
+typedef enum { MATRIX_STEP, NORM_STEP, ACTIVATION_STEP, STEP_KINDS } StepKind;
+
+typedef struct {
+  StepKind kind;
+  size_t columns, rows; /* floats of a row that the step takes, and that it gives */
+  Matrix matrix;
+  Norm norm;
+  bool skips; /* of a norm: something is added first */
+  Activation activation;
+  size_t gate_axis; /* of an activation: 0, or the last axis, whose second half is multiplied in */
+} Step;
+
+typedef struct {
+  const OrtApi *api;
+  const char *wrong_width; /* the error where x has rows of another width */
+  const Kernels *kernels;
+  const FloatKernels *floats;
+  size_t count;                 /* of steps; the last is a matrix or a norm */
+  size_t first_skip, sum_width; /* the first step that skips, and the width of what is skipped; 0 if none does */
+  Step steps[MOST_STEPS];
+} Chain;
+
+/* Reads a matrix: codes, scales, zero points and biases from input `first` on, and attributes, whose names end so. */
+OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
+                               Matrix *out);
+
+/* Reads a norm, of the inputs with its weight, biases and skipped biases; the last two may be left out. */
+OrtStatus *edgegen_read_norm(const OrtApi *api, const OrtKernelInfo *info, const size_t inputs[3], const char *suffix,
+                             Norm *out);
+
+/* Inputs of the run: x float [..., columns of the first step]; what is skipped (optional). Outputs: what the last step
+ * gives; the last sum of a norm (optional). */
+OrtStatus *edgegen_run_chain(const Chain *chain, OrtKernelContext *context);
+
+#endif
