@@ -25,7 +25,6 @@ Every message is one sentence a user can act on: what is wrong, where, what to d
 errors into exit codes (``UsageError`` 2, any other 1).
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 LISTED = 100
@@ -125,9 +124,11 @@ class ChatTemplateError(BundleError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest of ``known``, or an empty string when none is near."""
+    from difflib import get_close_matches
+
     names = list(known)
     comparable = names and len(word) <= LONGEST_WORD  # what a client sends may be of any length
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if comparable else []
+    near = get_close_matches(word, names, n=1, cutoff=0.6) if comparable else []
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -1,19 +1,17 @@
 """LLM: loads a bundle and generates, chats, scores and embeds with it from Python."""
 
+from __future__ import annotations
+
 import gc
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, Never, Self, TypeGuard, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeAlias, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL
-from edgegen.chat import ChatTemplate, Conversation, Message
-from edgegen.chat.context_window import drop_oldest
-from edgegen.chat.reply import ReplyFormat
-from edgegen.chat.tools import ToolChoice, Tools
 from edgegen.engine.engine import Engine
 from edgegen.engine.engine_thread import EngineThread
 from edgegen.errors import UsageError
@@ -23,7 +21,6 @@ from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
 from edgegen.generation.results import GenerationResult
-from edgegen.generation.session import Session
 from edgegen.generation.stream import TextStream
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_snapshot import snapshot_problem
@@ -31,7 +28,6 @@ from edgegen.model.loading import (
     LoadProgress,
     OnProgress,
     default_kv_budget,
-    device_of,
     ignore_progress,
     open_bundle,
     open_model,
@@ -39,16 +35,20 @@ from edgegen.model.loading import (
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.hints import refuse_unknown
-from edgegen.scoring.embedder import Embedder
-from edgegen.scoring.embeddings import Embeddings, Pooling
-from edgegen.scoring.perplexity import OnScored, PerplexityMeter
-from edgegen.scoring.scorer import Scorer, is_several
-from edgegen.scoring.scores import Perplexity, Score
-from edgegen.speculation.draft_model import DraftModel, open_draft
 from edgegen.system import trim_memory
 from edgegen.tokenizer import Tokenizer
 
-Messages = Ids[Message] | Conversation
+if TYPE_CHECKING:  # what only chats, sessions, scores, embeddings and draft models need is imported where they begin
+    from edgegen.chat import ChatTemplate, Conversation, Message
+    from edgegen.chat.reply import ReplyFormat
+    from edgegen.chat.tools import ToolChoice
+    from edgegen.generation.session import Session
+    from edgegen.scoring.embeddings import Embeddings, Pooling
+    from edgegen.scoring.perplexity import OnScored
+    from edgegen.scoring.scores import Perplexity, Score
+    from edgegen.speculation.draft_model import DraftModel
+
+Messages: TypeAlias = "Ids[Message] | Conversation"
 """A conversation: messages with a ``role`` and a ``content``."""
 
 Tool = Mapping[str, Any] | Callable[..., Any]
@@ -77,7 +77,7 @@ class LLM:
         self.bundle = bundle
         model = bundle.manifest.model
         self.max_context = model.max_context
-        self.device = device_of(runner)
+        self.device: Literal["cpu", "cuda"] = runner.device
         config = bundle.json(bundle.manifest.generation_config)
         self.generation_options = GenerationOptions.from_config(config, self.max_context)
         bos = config.get("bos_token_id")
@@ -138,6 +138,8 @@ class LLM:
             bundle.expect(options.expect_sha256)
         draft = None
         if options.draft is not None:
+            from edgegen.speculation.draft_model import open_draft
+
             of_draft = open_bundle(options.draft, options, tell)
             tell(LoadProgress("draft", 0, of_draft.weights_size))
             draft = open_draft(of_draft, bundle, options)
@@ -314,7 +316,7 @@ class LLM:
             ConversationError: the messages or tools are malformed, or the template refuses them.
             UsageError: there is no tokenizer.
         """
-        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
+        said = _conversation(conversation)
         shown, _ = self._reply_format(said, tools, tool_choice, parallel=True)
         return self.chat_template.encode(shown, self._chat_tokenizer)
 
@@ -354,6 +356,8 @@ class LLM:
             PromptTooLongError: context and continuation do not fit the model's context together.
             LogitsError: the model's logits are NaN or infinite.
         """
+        from edgegen.scoring.scorer import Scorer, is_several
+
         several = is_several(continuation)
         scoring = Scorer(self._requests.encoder, self.max_context).build(
             context, continuation if several else [cast(Prompt, continuation)], top_logprobs
@@ -384,6 +388,8 @@ class LLM:
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             LogitsError: the model's logits are NaN or infinite.
         """
+        from edgegen.scoring.perplexity import PerplexityMeter
+
         meter = PerplexityMeter(self._requests.encoder.read(text, "the text"), self.max_context, window, stride)
         return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
 
@@ -410,6 +416,8 @@ class LLM:
             MemoryBudgetError: the KV cache of a prompt can never fit ``kv_budget``.
             LogitsError: the model's hidden states are NaN or infinite.
         """
+        from edgegen.scoring.embedder import Embedder
+
         embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
         embedding = embedder.build(prompt, pooling, normalize=normalize, dimensions=dimensions)
         return embedding.run(lambda requests: self._client.run(requests, cancel))
@@ -423,6 +431,8 @@ class LLM:
     def chat_template(self) -> ChatTemplate:
         """How conversations are written; ``is_fallback`` where the model has no template of its own."""
         if self._chat_template is None:
+            from edgegen.chat import ChatTemplate
+
             self._chat_template = ChatTemplate.from_bundle(self.bundle)
         return self._chat_template
 
@@ -472,7 +482,7 @@ class LLM:
         tool_choice: ToolChoice | None,
         parallel: bool,
     ) -> Request:
-        said = conversation if isinstance(conversation, Conversation) else Conversation(conversation)
+        said = _conversation(conversation)
         tokenizer = self._chat_tokenizer
         chosen = self._chosen(options, overrides)
         template = self.chat_template
@@ -484,6 +494,8 @@ class LLM:
         shown, form = self._reply_format(said, tools, tool_choice, parallel)
         dropped = 0
         if chosen.context_overflow == "drop_oldest":
+            from edgegen.chat.context_window import drop_oldest
+
             ids, dropped = drop_oldest(
                 shown, lambda part: template.encode(part, tokenizer), self.max_context, chosen.max_new_tokens
             )
@@ -506,6 +518,9 @@ class LLM:
         self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool
     ) -> tuple[Conversation, ReplyFormat | None]:
         """The conversation as the model is to read it, and what to read in its answer."""
+        from edgegen.chat.reply import ReplyFormat
+        from edgegen.chat.tools import Tools
+
         if tools is not None and said.tools is not None:
             raise UsageError("tools are given twice, in the conversation and beside it: leave one out.")
         given = said.tools if tools is None else tools
@@ -529,6 +544,12 @@ class LLM:
         if not isinstance(options, GenerationOptions):
             raise UsageError(f"options must be GenerationOptions, not {type(options).__name__}: give others by name.")
         return options.override(overrides)
+
+
+def _conversation(messages: Messages) -> Conversation:
+    from edgegen.chat import Conversation
+
+    return messages if isinstance(messages, Conversation) else Conversation(messages)
 
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:

@@ -16,11 +16,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import tokenizers
 
@@ -324,8 +323,7 @@ class _TextStream(Protocol):
     def fork(self) -> Self: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Spelling:
+class _Spelling(NamedTuple):
     """How the tokens of a vocabulary spell bytes, which token is each byte, and whether a text loses the space it
     begins with."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgegen.bundle.graph_check import MOST_GRAPH_BYTES, graph_problems
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
@@ -144,6 +143,8 @@ class Bundle:
 
     def _graph_problems(self) -> list[str]:
         """What ONNX Runtime had better not see, of files that are what the manifest says."""
+        from edgegen.bundle.graph_check import MOST_GRAPH_BYTES, graph_problems
+
         sizes = {name: entry.size for name, entry in self.manifest.files.items() if "/" not in name}
         found = list[str]()
         for variant in self.manifest.variants:

@@ -1,8 +1,7 @@
 """Graphs rewritten to use edgegen's own operators, the kernels, in place of ONNX Runtime's."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from edgegen.bundle.graph_node import GraphNode
 from edgegen.bundle.kernel_graph_chains import with_chains
@@ -45,8 +44,7 @@ EXACT = frozenset(
 inputs one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """An initializer: its element type, and where its bytes are in another file, empty where they are in the graph."""
 
     element_type: int | None

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgegen.bundle.graph_node import GraphNode
 from edgegen.bundle.protobuf import field, fields, integer_field, values
@@ -26,8 +26,7 @@ _ONE, _LAST_AXIS = b"\x15\x00\x00\x80\x3f", (1 << 64) - 1
 """As protocol buffers have an attribute of 1.0, and -1."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Gate:
+class _Gate(NamedTuple):
     """``Mul(activation(gate), up)`` of the halves of one value, and which nodes that is."""
 
     split: GraphNode

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 StateKind = Literal["growing", "windowed", "fixed", "shared"]
 """``growing``: keys and values of all positions; ``windowed``: of the last ones; ``fixed``: a tensor of one size, which
@@ -28,8 +28,7 @@ class FixedState:
         return 4 * math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerState:
+class LayerState(NamedTuple):
     """One state of layer ``layer``.
 
     ``bytes_per_token``: what a token adds, 0 if it is fixed; ``bytes_per_row``: what a sequence of any length takes,

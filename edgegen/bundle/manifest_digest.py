@@ -2,15 +2,14 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 KEY = "sha256"
 _ZEROS = "0" * 64
 _PLACE = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n\}\n\Z')
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestDigest:
+class ManifestDigest(NamedTuple):
     """``found``: what the text hashes to, in hex; ``stated``: what it says itself, None if it says nothing."""
 
     found: str

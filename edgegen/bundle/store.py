@@ -1,11 +1,10 @@
 """BundleStore: finds, lists and removes bundles by name, under ``EDGEGEN_HOME`` and in the package itself."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME, is_safe_path
@@ -18,8 +17,7 @@ DEFAULT_MODEL = "stories"
 _EMBEDDED = Path(__file__).parent / "embedded" / DEFAULT_MODEL
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """An entry of the store: its bundle, or why it cannot be read."""
 
     name: str
@@ -120,6 +118,8 @@ class BundleStore:
         with suppress(OSError):
             (removed / MANIFEST_NAME).unlink()
         try:
+            import shutil
+
             retry_in_use(lambda: shutil.rmtree(removed))
         except OSError as error:
             raise BundleError(

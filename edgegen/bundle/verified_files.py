@@ -10,9 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgegen.bundle.manifest import FileEntry
 from edgegen.system import home_folder
@@ -25,8 +24,7 @@ _CHECKS = 2
 """One more whenever a bundle that has passed before is to be looked at again."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedFiles:
+class VerifiedFiles(NamedTuple):
     """Files of ``content`` by name; ``root`` is the folder that none of them may lead out of.
 
     ``found_inside``: what is wrong with whole files; it is asked where all of them are, and remembered with the rest.

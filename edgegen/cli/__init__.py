@@ -116,10 +116,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    given = sys.argv[1:] if argv is None else argv
+    if given[:1] != ["export"]:  # all others multiply no matrices with NumPy, whose threads would only delay the start
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.showwarning = _say_warning
     for stream in (sys.stdout, sys.stderr):
         write_any_character(cast(Any, stream))
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    sys.exit(run(given))
 
 
 def write_any_character(stream: Any) -> None:

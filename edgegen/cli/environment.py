@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 
 import click
 
@@ -60,5 +59,7 @@ def name_variables(ctx: click.Context, error: EdgegenError) -> None:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
+    from difflib import get_close_matches
+
     found = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 1, _NEAR)
     return PREFIX + found[0] if found else None

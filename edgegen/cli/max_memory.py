@@ -2,8 +2,6 @@
 
 import click
 
-from edgegen.benchmark.memory_forecast import PYTHON
-from edgegen.benchmark.memory_plan import PLANNED, plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.byte_count import byte_count
@@ -42,6 +40,8 @@ def within_memory(
     """
     if limit is None:
         return options
+    from edgegen.benchmark.memory_plan import plan_memory
+
     store = BundleStore()
     bundle = Bundle.open(store.resolve(model))
     draft = None if options.draft is None else Bundle.open(store.resolve(options.draft))
@@ -53,4 +53,7 @@ def within_memory(
 
 def rest_of(limit: int, beside: int) -> int:
     """Bytes for all models of a process, as :func:`within_memory` plans them."""
+    from edgegen.benchmark.memory_forecast import PYTHON
+    from edgegen.benchmark.memory_plan import PLANNED
+
     return int(limit * PLANNED) - PYTHON - beside

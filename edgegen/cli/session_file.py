@@ -2,20 +2,22 @@
 
 import os
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import click
 
-from edgegen.chat import Message
 from edgegen.errors import SessionError, UsageError
-from edgegen.generation.session import Session
 from edgegen.system import locked
+
+if TYPE_CHECKING:
+    from edgegen.chat import Message
+    from edgegen.generation.session import Session
 
 
 class SessionFile:
     """A session and the file it is saved in."""
 
-    def __init__(self, path: Path, session: Session) -> None:
+    def __init__(self, path: Path, session: "Session") -> None:
         self.session = session
         self._path = path
 
@@ -37,6 +39,8 @@ class SessionFile:
             raise SessionError(f"the session cannot be saved to {path}: {error.strerror or error}.") from error
         if not alone:
             raise UsageError(f"another process continues the session {path}: wait for it, or name another file.")
+        from edgegen.generation.session import Session
+
         session = Session.load(path) if path.exists() else Session()
         if session.ids and chat and not session.messages:
             raise UsageError(f"{path} holds a text and no conversation: leave out --chat, or name another file.")
@@ -60,7 +64,7 @@ def dropped_note(messages: int, max_context: int) -> str:
     return f"the conversation has outgrown the context of {max_context} tokens: {oldest} left out"
 
 
-def spoken(session: Session | None, text: str, system: str | None) -> list[Message]:
+def spoken(session: "Session | None", text: str, system: str | None) -> "list[Message]":
     """A conversation with what a user says now: that of ``session``, or a new one."""
     before = [{"role": "system", "content": system}] if system is not None else []
     return [*(session.messages if session else ()), *before, {"role": "user", "content": text}]

@@ -6,7 +6,6 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.option_flags import given_engine_options
 from edgegen.options.engine import EngineOptions
-from edgegen.options.tuned import TunedOptions
 from edgegen.system import home_folder
 
 
@@ -25,6 +24,8 @@ def tuned_engine_options(model: str, options: EngineOptions, *, keep_kv: bool = 
 
 def tuned_for(options: EngineOptions, *, keep_kv: bool = False) -> Callable[[Bundle], EngineOptions]:
     """A function that gives the options for a bundle, as :func:`tuned_engine_options` does."""
+    from edgegen.options.tuned import TunedOptions
+
     given = set(given_engine_options())
 
     def choose(bundle: Bundle) -> EngineOptions:

@@ -1,7 +1,6 @@
 """Finish reasons: why the engine ended a sequence, and which option ended it."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "time", "cancelled"]
 """Why a sequence ended: a stop in its output, the limit on its tokens, the limit on its time, or its caller."""
@@ -21,8 +20,7 @@ StopRule = Literal[
 """The option that ended a sequence; ``context`` is the model's own limit, ``grammar`` any completed constraint."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopMatch:
+class StopMatch(NamedTuple):
     """What ended a sequence.
 
     ``matched``: the token id, the text that a stop string or expression matched, or the name of the caller's function;

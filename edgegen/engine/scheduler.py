@@ -12,17 +12,16 @@ waits for one chunk and one token of the batch at most, whichever request joins.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Lock
+from typing import NamedTuple
 
 from edgegen.engine.sequence import Sequence, SequenceGroup, Update
 
 
-@dataclass(frozen=True, slots=True)
-class MultiToken:
-    """Several tokens of one sequence."""
+class Prefill(NamedTuple):
+    """A chunk of a sequence's prompt."""
 
     group: SequenceGroup
     row: Sequence
@@ -36,20 +35,23 @@ class MultiToken:
         return (self.row,)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefill(MultiToken):
-    """A chunk of a sequence's prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verify(MultiToken):
+class Verify(NamedTuple):
     """A sequence's last token and the proposal after it, to be accepted or rejected."""
 
+    group: SequenceGroup
+    row: Sequence
     proposal: tuple[int, ...]
 
+    @property
+    def groups(self) -> tuple[SequenceGroup, ...]:
+        return (self.group,)
 
-@dataclass(frozen=True, slots=True)
-class Decode:
+    @property
+    def rows(self) -> tuple[Sequence, ...]:
+        return (self.row,)
+
+
+class Decode(NamedTuple):
     """One token of each sequence; ``groups`` are the requests they belong to."""
 
     groups: tuple[SequenceGroup, ...]
@@ -59,16 +61,14 @@ class Decode:
 Work = Prefill | Verify | Decode
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """A request that ends because a proposer raised ``error``."""
 
     group: SequenceGroup
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What to run next: one token of many sequences, then several tokens of one."""
 
     decode: Decode | None = None

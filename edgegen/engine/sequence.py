@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ Record = Callable[[Logits, int], None]
 """Sees each new token id of a sequence with the model's logits [vocab] for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SequenceParams:
     """How to compute, sample and end a sequence. Fixed when the request is added.
 
@@ -231,8 +232,7 @@ class Sequence:
             self.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What a step did to one sequence: the ids it appended, perhaps its end."""
 
     sequence: Sequence

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Ids
 from operator import index
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from edgegen.chat import Conversation
 from edgegen.errors import UsageError
-from edgegen.generation.session import Session
-from edgegen.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edgegen.generation.session import Session
+    from edgegen.tokenizer import Tokenizer
 
 Prompt = str | Ids[int]
 """A text, or the token ids it would have."""
@@ -21,7 +22,7 @@ class PromptEncoder:
         bos_token_id: the beginning-of-sequence id, which an empty prompt stands for.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, vocab_size: int, bos_token_id: int | None = None) -> None:
+    def __init__(self, tokenizer: "Tokenizer | None", vocab_size: int, bos_token_id: int | None = None) -> None:
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.bos_token_id = bos_token_id
@@ -71,7 +72,7 @@ class PromptEncoder:
             raise UsageError(f"{what} is empty, and this model has no token to begin a text with: give some text.")
         return [self.bos_token_id]
 
-    def encode_behind(self, session: Session, prompt: Prompt) -> list[int]:
+    def encode_behind(self, session: "Session", prompt: Prompt) -> list[int]:
         """The ids of all that a session holds, and of ``prompt`` behind it.
 
         Raises:
@@ -130,5 +131,7 @@ def _whole_numbers(ids: Iterable[int]) -> list[int]:
 
 
 def _is_conversation(prompt: object) -> bool:
+    from edgegen.chat import Conversation
+
     messages = cast(Ids[object], prompt) if isinstance(prompt, list | tuple) else ()
     return isinstance(prompt, Conversation) or any(isinstance(message, Mapping) for message in messages[:1])

@@ -1,17 +1,19 @@
 """Request: one call of ``generate``, from its sequences in the engine to its chunks and results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgegen.chat.reply import Reply, ReplyParser
 from edgegen.engine.sequence import Sequence, SequenceGroup, Update
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.mailbox import Mailbox
 from edgegen.generation.results import AnswerFinishReason, GenerationChunk, GenerationResult, Timings
-from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.stopping.text_watcher import TextWatcher
+
+if TYPE_CHECKING:
+    from edgegen.chat.reply import Reply, ReplyParser
+    from edgegen.sampling.logprobs import LogprobRecorder
 
 
 @dataclass(slots=True, eq=False)
@@ -20,8 +22,8 @@ class Answer:
 
     sequence: Sequence
     watcher: TextWatcher
-    recorder: LogprobRecorder | None = None
-    parser: ReplyParser | None = None
+    recorder: "LogprobRecorder | None" = None
+    parser: "ReplyParser | None" = None
     chunks: list[GenerationChunk] = field(default_factory=list[GenerationChunk])
 
     def chunk(self, update: Update, index: int) -> GenerationChunk:
@@ -49,7 +51,7 @@ class Answer:
         assert finish is not None
         chunks = tuple(self.chunks)  # after a cancellation, the engine may still be at its last one
         ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
-        reply = None if self.parser is None else sum((chunk.reply for chunk in chunks if chunk.reply), Reply())
+        reply = None if self.parser is None else _joined(chunks)
         timings = Timings(
             prompt_tokens=sequence.params.prompt_length,
             cached_tokens=sequence.kv.reused,
@@ -122,8 +124,9 @@ class Request:
     @property
     def message(self) -> dict[str, Any]:
         """The first answer, as far as it got, as the assistant's message."""
-        replies = [chunk.reply for chunk in self._answers[0].chunks if chunk.reply]
-        reply = sum(replies, Reply())
+        from edgegen.chat.reply import Reply
+
+        reply = _joined(self._answers[0].chunks)
         return (reply if reply.tool_calls else Reply(self.text)).to_message()
 
     def result(self) -> GenerationResult:
@@ -160,3 +163,10 @@ class Request:
             if not self._running:
                 self.on_success()
                 self.end()
+
+
+def _joined(chunks: Iterable[GenerationChunk]) -> "Reply":
+    """What an answer says, of which each chunk has a piece."""
+    from edgegen.chat.reply import Reply
+
+    return sum((chunk.reply for chunk in chunks if chunk.reply), Reply())

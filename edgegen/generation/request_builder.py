@@ -1,48 +1,38 @@
 """RequestBuilder: turns a prompt and generation options into a request that the engine can run."""
 
-import secrets
+from __future__ import annotations
+
+import os
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from edgegen.chat import Message
-from edgegen.chat.reply import ReplyFormat, ReplyParser
-from edgegen.constraint import (
-    Constraint,
-    ConstraintCompiler,
-    ConstraintWatch,
-    Grammar,
-    RowConstraint,
-    ToolCallConstraint,
-    read_response_format,
-)
-from edgegen.constraint.compiler import CompiledConstraint
-from edgegen.engine.beam_group import BeamGroup
-from edgegen.engine.beam_search import BeamSearch, Stops
 from edgegen.engine.finish import StopMatch
-from edgegen.engine.guidance_group import GuidanceGroup
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams, Watch
 from edgegen.errors import ConstraintError, OptionError, PromptTooLongError, UsageError
-from edgegen.generation.beam_stops import BeamStops
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
-from edgegen.generation.session import Session
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.draft_model import DraftModel
-from edgegen.speculation.draft_proposer import DraftProposer
-from edgegen.speculation.ngram_proposer import NGramProposer
 from edgegen.speculation.proposer import Proposer
 from edgegen.stopping.length_limit import LengthLimit, length_limit
 from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer
+
+if TYPE_CHECKING:  # what only some requests need is imported where they ask for it
+    from edgegen.chat import Message
+    from edgegen.chat.reply import ReplyFormat
+    from edgegen.constraint import Constraint, ConstraintCompiler, RowConstraint
+    from edgegen.constraint.compiler import CompiledConstraint
+    from edgegen.engine.beam_search import BeamSearch, Stops
+    from edgegen.generation.session import Session
+    from edgegen.speculation.draft_model import DraftModel
 
 
 class RequestBuilder:
@@ -198,6 +188,8 @@ class RequestBuilder:
             raise ConstraintError(
                 "tool_choice asks for a tool call, and response_format or grammar for another text: leave one out"
             )
+        from edgegen.constraint import ToolCallConstraint
+
         try:
             return self._compiler.compile(ToolCallConstraint.of(form, self.encoder.control_ids(form.markers)))
         except ConstraintError:
@@ -212,12 +204,16 @@ class RequestBuilder:
             ConstraintError: it cannot be enforced, or is none.
         """
         grammar = options.grammar
+        if grammar is None and options.response_format is None:
+            return None
+        from edgegen.constraint import Grammar, read_response_format
+
         if isinstance(grammar, str):
             constraint = Grammar(grammar)
         elif grammar is None:
             constraint = read_response_format(options.response_format)
         elif callable(getattr(grammar, "source", None)):
-            constraint = cast(Constraint, grammar)
+            constraint = cast("Constraint", grammar)
         else:
             raise ConstraintError(
                 f"grammar is the text of a grammar or a constraint, not {type(grammar).__name__}; schemas and models "
@@ -231,9 +227,13 @@ class RequestBuilder:
         """Speculative decoding for an answer to the prompt ``ids``: prompt lookup, a draft model, both or none."""
         proposers = list[Proposer]()
         if options.prompt_lookup_num_tokens is not None:
+            from edgegen.speculation.ngram_proposer import NGramProposer
+
             size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
             proposers.append(NGramProposer(options.prompt_lookup_num_tokens, size, runs_again=self._runs_again))
         if self._draft is not None:
+            from edgegen.speculation.draft_proposer import DraftProposer
+
             draft = DraftProposer(
                 self._draft,
                 pipeline,
@@ -262,6 +262,8 @@ class RequestBuilder:
     def _compiler(self) -> ConstraintCompiler:
         if self._tokenizer is None:
             raise UsageError("a constraint needs a tokenizer, and this bundle has none.")
+        from edgegen.constraint import ConstraintCompiler
+
         return ConstraintCompiler(self._tokenizer, self._vocab_size)
 
     def _negative(self, ids: list[int], options: GenerationOptions) -> list[int]:
@@ -306,12 +308,16 @@ class _Assembly:
         rows = [self._answer(n) for n in range(max(options.num_beams, options.num_return_sequences))]
         sequences = _sharing([row.sequence for row in rows])
         if options.num_beams > 1:
+            from edgegen.engine.beam_group import BeamGroup
+
             beams = BeamGroup(sequences, self._search(), options.num_return_sequences)
             answers = [
                 Answer(choice, row.watcher, parser=row.parser) for choice, row in zip(beams.choices, rows, strict=False)
             ]
             return Request(beams, answers, self._seed)
         if self._negative:
+            from edgegen.engine.guidance_group import GuidanceGroup
+
             unconditional = _sharing([self._unconditional() for _ in rows])
             return Request(GuidanceGroup(sequences, unconditional), rows, self._seed)
         return Request(SequenceGroup(sequences), rows, self._seed)
@@ -319,11 +325,16 @@ class _Assembly:
     def _answer(self, n: int) -> Answer:
         """The ``n``-th answer, as a row."""
         options, builder = self._options, self._builder
-        watcher, constraint = (
-            builder.watcher(self._ids[: self._answer_start], options, self._form),
-            self._row_constraint(),
-        )
-        recorder = LogprobRecorder(builder.encoder.spell, options.top_logprobs) if options.logprobs else None
+        watcher = builder.watcher(self._ids[: self._answer_start], options, self._form)
+        constraint, recorder, parser = self._row_constraint(), None, None
+        if options.logprobs:
+            from edgegen.sampling.logprobs import LogprobRecorder
+
+            recorder = LogprobRecorder(builder.encoder.spell, options.top_logprobs)
+        if self._form is not None:
+            from edgegen.chat.reply import ReplyParser
+
+            parser = ReplyParser(self._form)
         seed = (self._seed or 0) + (n << 64)  # an option's seed has 64 bits; those above tell the rows apart
         pipeline = LogitsPipeline.from_settings(
             options,
@@ -353,7 +364,7 @@ class _Assembly:
             limit=self._limit,
         )
         sequence = Sequence(list(self._ids), params, proposers=self._proposers(constraint, pipeline, sampler))
-        return Answer(sequence, watcher, recorder, ReplyParser(self._form) if self._form else None)
+        return Answer(sequence, watcher, recorder, parser)
 
     def _catch_up(self, watch: Watch, pipeline: LogitsPipeline) -> None:
         """Show the stop conditions and the pipeline what an answer has so far, before it goes on.
@@ -371,7 +382,7 @@ class _Assembly:
         if self._options.seed is not None:
             return self._options.seed
         known = self._session.seed if self._session else None
-        return secrets.randbits(63) if known is None else known
+        return int.from_bytes(os.urandom(8)) >> 1 if known is None else known
 
     def _proposers(
         self, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler
@@ -395,6 +406,8 @@ class _Assembly:
         return Sequence(list(self._negative), params)
 
     def _search(self) -> BeamSearch:
+        from edgegen.engine.beam_search import BeamSearch
+
         options = self._options
         return BeamSearch(
             options.num_beams,
@@ -411,17 +424,27 @@ class _Assembly:
         if constraint is None and not (options.stop_strings or options.stop_regex or options.stopping_criteria):
             ends = {*self._eos, *options.stop_token_ids}
             return lambda ids: ids[-1] in ends
+        from edgegen.generation.beam_stops import BeamStops
+
         stops = BeamStops(self._builder.watcher(self._ids, options))
         if constraint is None:
             return stops
         return lambda ids: stops(ids) or constraint.is_complete(ids)
 
     def _row_constraint(self) -> RowConstraint | None:
-        return RowConstraint(self._constraint.start(self._eos), self._answer_start) if self._constraint else None
+        if self._constraint is None:
+            return None
+        from edgegen.constraint import RowConstraint
+
+        return RowConstraint(self._constraint.start(self._eos), self._answer_start)
 
 
 def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
-    return watcher.watch if constraint is None else ConstraintWatch(watcher, constraint).watch
+    if constraint is None:
+        return watcher.watch
+    from edgegen.constraint import ConstraintWatch
+
+    return ConstraintWatch(watcher, constraint).watch
 
 
 def _sharing(rows: list[Sequence]) -> list[Sequence]:

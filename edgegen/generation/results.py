@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 from reprlib import repr as shortened
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from edgegen.chat.reply import Reply
-from edgegen.chat.tools import ToolCall, ToolCallDelta
 from edgegen.engine.finish import FinishReason
-from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.speculation.stats import NOTHING_PROPOSED, Speculation
+
+if TYPE_CHECKING:
+    from edgegen.chat.reply import Reply
+    from edgegen.chat.tools import ToolCall, ToolCallDelta
+    from edgegen.sampling.logprobs import TokenLogprob
 
 AnswerFinishReason = FinishReason | Literal["tool_calls"]
 """Why an answer ended: as its sequence did, or to have tools called."""
@@ -39,7 +41,7 @@ class Timings:
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class GeneratedText:
     """What an answer and each piece of its stream have.
 
@@ -51,7 +53,7 @@ class GeneratedText:
 
     text: str
     token_ids: tuple[int, ...]
-    reply: Reply | None = field(default=None, kw_only=True)
+    reply: "Reply | None" = field(default=None, kw_only=True)
 
     @property
     def content(self) -> str:
@@ -64,7 +66,7 @@ class GeneratedText:
         return "" if self.reply is None else self.reply.reasoning_content
 
     @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
+    def tool_calls(self) -> "tuple[ToolCall, ...]":
         """The functions that the model wants called, in its order; of a chunk, those that became whole with it."""
         return () if self.reply is None else self.reply.tool_calls
 
@@ -84,14 +86,14 @@ class GenerationChunk(GeneratedText):
 
     finish_reason: AnswerFinishReason | None = None
     index: int = 0
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: "tuple[TokenLogprob, ...]" = ()
 
     def __repr__(self) -> str:
         end = f", finish_reason={self.finish_reason!r}" if self.finish_reason else ""
         return f"GenerationChunk({shortened(self.text)}, {len(self.token_ids)} tokens{end})"
 
     @property
-    def tool_call_deltas(self) -> tuple[ToolCallDelta, ...]:
+    def tool_call_deltas(self) -> "tuple[ToolCallDelta, ...]":
         """What this chunk adds to the tool calls; joined, the deltas of a call are its ``arguments_json``."""
         return () if self.reply is None else self.reply.tool_call_deltas
 
@@ -117,7 +119,7 @@ class GenerationResult(GeneratedText):
     stopped_by: str | None
     seed: int | None
     timings: Timings
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: "tuple[TokenLogprob, ...]" = ()
     score: float | None = None
     speculation: Speculation = NOTHING_PROPOSED
     others: tuple["GenerationResult", ...] = ()
@@ -138,4 +140,6 @@ class GenerationResult(GeneratedText):
     @property
     def message(self) -> dict[str, Any]:
         """The assistant's message, to append to the conversation."""
+        from edgegen.chat.reply import Reply
+
         return (self.reply or Reply(self.text)).to_message()

@@ -20,6 +20,7 @@ class ConcatRunner:
     The logits it returns are its own buffer, valid until the next call.
     """
 
+    device: Literal["cpu"] = "cpu"
     cache_kind: Literal["concat"] = "concat"
     chunk_invariance: Literal["none"] = "none"
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.half_attention import copying_graph, with_half_attention
 from edgegen.errors import DeviceError, first_line
-from edgegen.model.ort_session import RunSwitch, ort, session_options
+from edgegen.model.ort_session import CUDA_PROVIDER, RunSwitch, ort, session_options
 
 HALF = np.dtype(np.float16)
 
@@ -31,7 +31,7 @@ class Device:
     provider: str
 
 
-CUDA = Device("cuda", "CUDAExecutionProvider")
+CUDA = Device("cuda", CUDA_PROVIDER)
 
 
 class Place(NamedTuple):

@@ -20,6 +20,7 @@ LARGEST_HEAD = 256
 class DeviceRunner:
     """Feeds the graph of ``variant``, a float32 one, that ``session`` runs."""
 
+    device: Literal["cuda"] = "cuda"
     cache_kind: Literal["in_place"] = "in_place"
     chunk_invariance: Literal["none"] = "none"
     """A GPU's matrix products add in an order that depends on how many rows there are."""

@@ -26,6 +26,7 @@ _Outputs = Literal["prefill", "decode", "hidden"]
 class InPlaceRunner:
     """Feeds the graphs of ``variant``. The logits it returns are its own buffer, valid until the next call."""
 
+    device: Literal["cpu"] = "cpu"
     cache_kind: Literal["in_place"] = "in_place"
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:

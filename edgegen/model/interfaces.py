@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import CacheKind, GraphVariant
-from edgegen.model.concat_runner import ConcatRunner
 from edgegen.model.in_place_runner import InPlaceRunner, Logits, OnHidden
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import GraphPair, RunSwitch
@@ -100,6 +99,9 @@ class Runner(Protocol[C]):
     switch: RunSwitch
 
     @property
+    def device(self) -> Literal["cpu", "cuda"]: ...
+
+    @property
     def cache_kind(self) -> CacheKind: ...
 
     @property
@@ -128,4 +130,6 @@ def make_runner(graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_c
         case "in_place":
             return InPlaceRunner(graphs, variant, vocab_size, max_context)
         case "concat":
+            from edgegen.model.concat_runner import ConcatRunner
+
             return ConcatRunner(graphs, variant, vocab_size, max_context)

@@ -6,21 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.half_attention import obstacles
 from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import DeviceError, ManifestError, one_or_list
-from edgegen.model.device import CUDA, Device, DeviceSession
-from edgegen.model.device_runner import LARGEST_HEAD, DeviceRunner
 from edgegen.model.graph_tensors import tensor_problems
 from edgegen.model.interfaces import Runner, make_runner
-from edgegen.model.ort_session import GraphPair, OneSession, require_version, runtime_providers
+from edgegen.model.ort_session import CUDA_PROVIDER, GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions
 from edgegen.system import available_gpu_memory, available_memory
 from edgegen.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edgegen.model.device import Device
+    from edgegen.model.device_runner import DeviceRunner
 
 _T = TypeVar("_T")
 
@@ -148,6 +149,8 @@ def open_runner(
         DeviceError: a GPU was asked for, and it or the bundle cannot be used so.
     """
     if wants_gpu(options):
+        from edgegen.model.device import CUDA
+
         try:
             return open_on_device(bundle, options, CUDA, on_handed_over)
         except DeviceError as error:
@@ -162,17 +165,21 @@ def open_runner(
 
 def wants_gpu(options: EngineOptions) -> bool:
     """Whether a bundle is to run on a GPU, as far as that is known before it is opened."""
-    return options.device == "cuda" or (options.device == "auto" and CUDA.provider in runtime_providers())
+    return options.device == "cuda" or (options.device == "auto" and CUDA_PROVIDER in runtime_providers())
 
 
 def open_on_device(
-    bundle: Bundle, options: EngineOptions, device: Device, on_handed_over: Callable[[], object] = lambda: None
-) -> DeviceRunner:
+    bundle: Bundle, options: EngineOptions, device: "Device", on_handed_over: Callable[[], object] = lambda: None
+) -> "DeviceRunner":
     """A runner of ``bundle`` on ``device``: of its variant with a float32 KV cache, which is float16 there.
 
     Raises:
         DeviceError: the device cannot be used, or not for this model.
     """
+    from edgegen.bundle.half_attention import obstacles
+    from edgegen.model.device import DeviceSession
+    from edgegen.model.device_runner import LARGEST_HEAD, DeviceRunner
+
     variant, model = bundle.variant_with("float32"), bundle.manifest.model
     graph = bundle.file(variant.prefill)
     reasons = ["its graphs were traced by optimum"] if variant.kv.kind != "in_place" else []
@@ -185,11 +192,6 @@ def open_on_device(
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     on_handed_over()
     return DeviceRunner(DeviceSession(graph, device, options.threads), variant, model.vocab_size, model.max_context)
-
-
-def device_of(runner: Runner[Any]) -> Literal["cpu", "cuda"]:
-    """Where ``runner`` runs."""
-    return "cuda" if isinstance(runner, DeviceRunner) else "cpu"
 
 
 def open_graphs(

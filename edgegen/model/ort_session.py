@@ -28,6 +28,9 @@ from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]
 
+CUDA_PROVIDER = "CUDAExecutionProvider"
+"""What runs graphs on a GPU, where ONNX Runtime was built for one."""
+
 
 class Buffer:
     """NumPy memory that ONNX Runtime reads and writes in place."""

@@ -7,7 +7,7 @@ each block gives, so a base must not fall within a block.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgegen.bundle.manifest import KVDtype, KVSpec
 
@@ -20,8 +20,7 @@ CHUNK = 128
 _QUARTER = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(NamedTuple):
     """The last ``size`` positions, the query's own included; bases are multiples of ``step``."""
 
     size: int

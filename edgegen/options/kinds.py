@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from edgegen.errors import OptionError
 from edgegen.options.validation import boolean, functions, number, token_ids
-from edgegen.stop_regex import StopRegex
 
 
 class Kind(ABC):
@@ -31,7 +30,7 @@ class Kind(ABC):
         """What is wrong with ``value``, one sentence each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Number(Kind):
     """A finite number from ``low`` to ``high``; ``above`` and ``below`` leave out the bound itself."""
 
@@ -53,7 +52,6 @@ class Number(Kind):
         return number(name, value, self.type, self.low, self.high, above=self.above, below=self.below)
 
 
-@dataclass(frozen=True, slots=True)
 class Switch(Kind):
     """True or False."""
 
@@ -65,7 +63,7 @@ class Switch(Kind):
         return boolean(name, value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OneOf(Kind):
     """One of a few values; ``expected`` begins the sentence about any other."""
 
@@ -82,7 +80,6 @@ class OneOf(Kind):
         return [] if known else [f"{name}: {self.expected} {shortened(value)}"]
 
 
-@dataclass(frozen=True, slots=True)
 class TokenId(Kind):
     """One token id."""
 
@@ -94,7 +91,6 @@ class TokenId(Kind):
         return token_ids(name, (value,))
 
 
-@dataclass(frozen=True, slots=True)
 class TokenIds(Kind):
     """A list of token ids; one id may stand for itself."""
 
@@ -109,7 +105,6 @@ class TokenIds(Kind):
         return token_ids(name, value)
 
 
-@dataclass(frozen=True, slots=True)
 class TokenSequences(Kind):
     """A list of lists of token ids."""
 
@@ -126,11 +121,11 @@ class TokenSequences(Kind):
         return [problem for ids in cast(tuple[object, ...], value) for problem in token_ids(name, ids, least=1)]
 
 
-@dataclass(frozen=True, slots=True)
 class Biases(Kind):
     """What is added to logits, by token id; by token ids in a row if they are ``sequences``."""
 
-    sequences: bool = False
+    def __init__(self, *, sequences: bool = False) -> None:
+        self.sequences = sequences
 
     @property
     def spelled(self) -> str:
@@ -150,7 +145,6 @@ class Biases(Kind):
         return problems
 
 
-@dataclass(frozen=True, slots=True)
 class StartAndFactor(Kind):
     """A number of tokens, and a factor from there on."""
 
@@ -172,11 +166,11 @@ class StartAndFactor(Kind):
         ]
 
 
-@dataclass(frozen=True, slots=True)
 class Functions(Kind):
     """A list of functions; one function may stand for itself if it may stand ``alone``."""
 
-    alone: bool = False
+    def __init__(self, *, alone: bool = False) -> None:
+        self.alone = alone
 
     @property
     def spelled(self) -> str:
@@ -189,7 +183,6 @@ class Functions(Kind):
         return functions(name, value)
 
 
-@dataclass(frozen=True, slots=True)
 class Texts(Kind):
     """A list of texts that are not empty; one text may stand for itself."""
 
@@ -208,7 +201,6 @@ class Texts(Kind):
         ]
 
 
-@dataclass(frozen=True, slots=True)
 class StopPattern(Kind):
     """A regular expression that can be matched while text arrives."""
 
@@ -219,6 +211,8 @@ class StopPattern(Kind):
     def problems(self, name: str, value: object) -> list[str]:
         if not isinstance(value, str):
             return [f"{name}: text expected, found {shortened(value)}"]
+        from edgegen.stop_regex import StopRegex  # takes long to import for what few requests have
+
         try:
             StopRegex.of(value)
         except OptionError as error:
@@ -226,7 +220,6 @@ class StopPattern(Kind):
         return []
 
 
-@dataclass(frozen=True, slots=True)
 class Sha256(Kind):
     """A SHA-256 in hex."""
 
@@ -242,7 +235,6 @@ class Sha256(Kind):
         return [] if known else [f"{name}: a SHA-256 of 64 hex digits expected, found {shortened(value)}"]
 
 
-@dataclass(frozen=True, slots=True)
 class BundleName(Kind):
     """The name or path of a bundle."""
 
@@ -255,15 +247,15 @@ class BundleName(Kind):
         return [] if known else [f"{name}: a bundle's name or path expected, found {shortened(value)}"]
 
 
-@dataclass(frozen=True, slots=True)
 class CheckedLater(Kind):
     """A value that only the model's tokenizer can check."""
 
-    spelled_as: str
+    def __init__(self, spelled: str) -> None:
+        self._spelled = spelled
 
     @property
     def spelled(self) -> str:
-        return self.spelled_as
+        return self._spelled
 
     def problems(self, name: str, value: object) -> list[str]:
         return []

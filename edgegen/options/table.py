@@ -56,7 +56,7 @@ _RUNNING = ("generate", "chat", "batch", "score", "eval", "bench", "serve")
 _OPENING = ("generate", "chat", "batch", "score", "eval", "serve")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Option:
     """
     Attributes:

@@ -1,8 +1,7 @@
 """LogitsProcessor: the interface of logits processors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 from edgegen.sampling.candidates import Candidates
 
 
-@dataclass(frozen=True, slots=True)
-class LogitsContext:
+class LogitsContext(NamedTuple):
     """What a processor sees of its sequence. Cheap to make: nothing is copied.
 
     Attributes:

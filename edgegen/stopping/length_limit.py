@@ -1,13 +1,12 @@
 """LengthLimit: how many tokens an answer may have, and which limit that is."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgegen.engine.finish import StopRule
 from edgegen.errors import OptionError
 
 
-@dataclass(frozen=True, slots=True)
-class LengthLimit:
+class LengthLimit(NamedTuple):
     """Most new tokens of one answer, and what says so."""
 
     new_tokens: int

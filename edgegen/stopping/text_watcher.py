@@ -2,15 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from copy import copy
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from edgegen.engine.finish import StopMatch
 from edgegen.errors import OptionError
 from edgegen.options.generation import StoppingFunction
 from edgegen.sampling.id_array import IdArray
-from edgegen.stop_regex import StopRegex
-from edgegen.stopping.text_stops import TextStops
 from edgegen.tokenizer import StreamingDetokenizer
+
+if TYPE_CHECKING:
+    from edgegen.stopping.text_stops import TextStops
 
 
 class TextWatcher:
@@ -37,13 +38,12 @@ class TextWatcher:
             OptionError: a stop string is empty, the expression cannot be one, or there is no detokenizer to find them
                 with.
         """
-        regex = None if stop_regex is None else StopRegex.of(stop_regex)
-        by_text = bool(stop_strings) or regex is not None
+        by_text = bool(stop_strings) or stop_regex is not None
         if by_text and detokenizer is None:
             what = "stop strings" if stop_strings else "stop expressions"
             raise OptionError(f"{what} need a tokenizer and this request has none: stop at token ids")
         self._detokenizer = detokenizer
-        self._stops = TextStops(stop_strings, regex, include=include_stop_str_in_output) if by_text else None
+        self._stops = _text_stops(stop_strings, stop_regex, include_stop_str_in_output) if by_text else None
         self._eos_token_ids = frozenset(eos_token_ids)
         self._stop_token_ids = frozenset(stop_token_ids)
         self._criteria = tuple(stopping_criteria)
@@ -112,3 +112,10 @@ class TextWatcher:
             if function(self._id_array.view(self._ids)):
                 return getattr(function, "__name__", type(function).__name__)
         return None
+
+
+def _text_stops(strings: Sequence[str], pattern: str | None, include: bool) -> "TextStops":
+    from edgegen.stop_regex import StopRegex
+    from edgegen.stopping.text_stops import TextStops
+
+    return TextStops(strings, None if pattern is None else StopRegex.of(pattern), include=include)

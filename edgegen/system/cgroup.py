@@ -1,17 +1,15 @@
 """Control groups (cgroups) of Linux, versions 1 and 2: the folders with the limits of this process's container."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from edgegen.system.source import Source
 
 _ROOT = "/sys/fs/cgroup"
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """One control group: its folder, and which version's files it has."""
 
     source: Source

@@ -3,8 +3,8 @@
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from edgegen.system.cgroup import Group, groups_of
 from edgegen.system.source import LOCAL, Source
@@ -14,8 +14,7 @@ _NEARLY = 0.6
 two are fast, at 0.9 and 1, and one is slow, at 0.3 to 0.5."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
+class Cores(NamedTuple):
     """The cores that this process may use.
 
     Attributes:

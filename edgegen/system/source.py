@@ -6,14 +6,9 @@ Pi or a container is tested on any of them.
 
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Protocol
-
-from edgegen.system.macos_calls import call_macos
-from edgegen.system.windows_calls import call_windows
 
 _SECONDS = 10
 """That a program may take to tell something."""
@@ -79,14 +74,21 @@ class Local:
         if question.startswith("nvidia-smi "):
             return _nvidia_smi(question.removeprefix("nvidia-smi "))
         if sys.platform == "win32":
+            from edgegen.system.windows_calls import call_windows
+
             return call_windows(question)
         if sys.platform == "darwin":
+            from edgegen.system.macos_calls import call_macos
+
             return call_macos(question)
         return None
 
 
 def _nvidia_smi(question: str) -> bytes | None:
     """A line for each GPU."""
+    import shutil  # these two take as long to import as all else of this wing
+    import subprocess
+
     if (program := shutil.which("nvidia-smi")) is None:
         return None
     command = [program, f"--query-gpu={question}", "--format=csv,noheader,nounits"]

@@ -33,12 +33,52 @@ HEAVY = {
 }
 RUNTIME = {"numpy", "onnxruntime", "tokenizers"}
 
+UNNEEDED = {
+    "difflib",
+    "edgegen.benchmark",
+    "edgegen.chat",
+    "edgegen.constraint",
+    "edgegen.engine.beam_group",
+    "edgegen.engine.beam_search",
+    "edgegen.engine.guidance_group",
+    "edgegen.generation.session",
+    "edgegen.model.concat_runner",
+    "edgegen.model.device",
+    "edgegen.options.tuned",
+    "edgegen.parity",
+    "edgegen.sampling.logprobs",
+    "edgegen.scoring",
+    "edgegen.server",
+    "edgegen.speculation.draft_model",
+    "edgegen.speculation.draft_proposer",
+    "edgegen.speculation.ngram_proposer",
+    "edgegen.stop_regex",
+    "fractions",
+    "secrets",
+    "shutil",
+    "statistics",
+    "subprocess",
+    "tempfile",
+}
+"""What generating a text does without; all of it was once imported before the first token."""
+
+
+def imports_of(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after ``code``."""
+    report = "\nimport sys, json\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr))
+
 
 def heavy_imports_of(code: str) -> set[str]:
     """Which of the heavy packages a fresh interpreter has loaded after ``code``."""
-    report = f"\nimport sys, json\nsys.stderr.write(json.dumps(sorted({HEAVY!r} & sys.modules.keys())))"
-    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stderr))
+    return HEAVY & imports_of(code)
+
+
+@pytest.fixture(scope="module")
+def of_libraries() -> set[str]:
+    """The modules that come with the three libraries, whatever edgegen does."""
+    return imports_of(f"import {', '.join(sorted(RUNTIME))}")
 
 
 def test_importing_edgegen_loads_nothing() -> None:
@@ -57,6 +97,24 @@ def test_llm_loads_three_packages() -> None:
 def test_generating_loads_nothing_of_the_exporters_nor_of_the_trainers(int8_bundle: Bundle) -> None:
     code = f"from edgegen import LLM; LLM.load({str(int8_bundle.path)!r}).generate('a', max_new_tokens=2, seed=1)"
     assert heavy_imports_of(code) - {"platformdirs"} == RUNTIME
+
+
+def test_llm_loads_what_every_text_needs(of_libraries: set[str]) -> None:
+    loaded = imports_of("from edgegen import LLM") - of_libraries
+    assert loaded & (UNNEEDED | {"edgegen.bundle.graph_check"}) == set()
+
+
+@pytest.mark.parametrize("options", ["do_sample=False", "temperature=0.8, top_p=0.9, repetition_penalty=1.1, seed=1"])
+def test_a_text_loads_what_it_needs(int8_bundle: Bundle, of_libraries: set[str], options: str) -> None:
+    code = f"from edgegen import LLM; llm = LLM.load({str(int8_bundle.path)!r})\n"
+    code += f"for chunk in llm.stream('a', max_new_tokens=2, {options}): pass"
+    assert (imports_of(code) - of_libraries) & UNNEEDED == set()
+
+
+def test_the_command_that_generates_loads_what_a_text_needs(int8_bundle: Bundle, of_libraries: set[str]) -> None:
+    arguments = ["generate", "-m", str(int8_bundle.path), "--max-new-tokens", "2", "a"]
+    loaded = imports_of(f"from edgegen.cli import run; assert run({arguments!r}) == 0")
+    assert (loaded - of_libraries) & UNNEEDED - {"difflib"} == set()  # which reads unknown variables of the tests
 
 
 def test_a_chat_loads_jinja_when_it_is_rendered() -> None:

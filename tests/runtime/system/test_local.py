@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from platformdirs import user_data_path
 
 from edgegen.system import (
     available_memory,
@@ -81,6 +82,18 @@ def test_the_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     assert home_folder().name == "edgegen"
     assert tmp_path in home_folder().parents
+
+
+@pytest.mark.parametrize("data", [None, "", "relative", "/data/of mine"])
+def test_the_data_folder_is_the_one_of_platformdirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str | None
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("EDGEGEN_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    if data is not None:
+        monkeypatch.setenv("XDG_DATA_HOME", data)
+    assert home_folder() == user_data_path("edgegen", appauthor=False)
 
 
 def test_a_home_that_nobody_knows_stays_as_it_is_written() -> None:
