@@ -1,7 +1,6 @@
 """Bundles whose layers keep different things (int8 KV cache) answer as if they were alone and never interrupted,
 whatever happens to them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +13,12 @@ from edgegen import LLM, EngineOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
 from edgegen.speculation.draft_model import DraftModel
-from edgegen_export.pipeline import export
 from tests.export.bundles import prefilled, runner_of
-from tests.families.cases import CASES
-from tests.families.harness import checkpoint_of, tokens
-from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
+from tests.families.harness import tokens
+from tests.families.hybrids import CASE, FAMILIES, SHARING, BundleOf
+from tests.runtime.models import VOCAB_SIZE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
-
-FAMILIES = (
-    *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
-    *("gemma3n_text", "gemma4_text"),
-)
-SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
-NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
-ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
-CASES_OF = {
-    case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE} | ROWS.get(case.family, {}))
-    for case in CASES
-    if case.family in FAMILIES and case.name == NAMES.get(case.family, "base")
-}
-CASE = CASES_OF["lfm2"]
-"""For its vocabulary, which all have."""
 
 CONV, SSM = 3 * (2 * 64 + 2 * 16) * 4, 4 * 16 * 32 * 4
 KEPT = {
@@ -89,12 +72,8 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def bundle(family: str, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("hybrid")
-    checkpoint = checkpoint_of(CASES_OF[family], folder / "checkpoint")
-    byte_tokenizer(checkpoint / "tokenizer.json")
-    (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    return export(str(checkpoint), folder / "bundle")[0]
+def bundle(family: str, hybrid: BundleOf) -> Bundle:
+    return hybrid(family)
 
 
 def load(bundle: Bundle, **options: Any) -> LLM:
