@@ -217,9 +217,7 @@ def check(model: Model, row: Sequence) -> None:
 
 @pytest.mark.parametrize("make", [alone, together, forks, speculation], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("how", HOWS)
-def test_any_run_may_be_interrupted(
-    model: Model, make: Callable[[Model], list[SequenceGroup]], how: How
-) -> None:
+def test_any_run_may_be_interrupted(model: Model, make: Callable[[Model], list[SequenceGroup]], how: How) -> None:
     ends = 0
     for groups in interrupted(model, make, how):
         ended = [group for group in groups if any(row.finish == CANCELLED for row in group)]
