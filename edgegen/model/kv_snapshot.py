@@ -35,7 +35,7 @@ def copied(arrays: Iterable[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
 
 
 def swap_rows(one: NDArray[Any], other: NDArray[Any], spare: NDArray[np.uint8]) -> None:
-    """Exchange the values of two arrays of one shape, by way of ``spare``: nothing is allocated, so nothing can fail."""
+    """Exchange the values of two arrays of one shape, by way of ``spare``: nothing is allocated."""
     kept = spare[: one.nbytes].view(one.dtype).reshape(one.shape)
     kept[...] = one
     one[...] = other

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from numpy.typing import NDArray
 
 from edgegen.bundle.layer_state import FixedState
