@@ -64,11 +64,6 @@ class FixedStates:
         """The most that one slot takes: its states, and its checkpoints."""
         return (1 + self._most) * self._row_bytes
 
-    @property
-    def spare_bytes(self) -> int:
-        """What :meth:`swap` needs besides."""
-        return max((spec.nbytes for spec in self._specs), default=0)
-
     def resize(self, slots: int) -> int:
         """Have so many slots; those that go are empty."""
         if not self._specs or slots == len(self._at):
@@ -103,9 +98,7 @@ class FixedStates:
 
     def go_back(self, slot: int, length: int) -> int:
         """Let ``slot`` be at ``length``, one of its positions or 0."""
-        if not self._specs:
-            return 0
-        if not length:
+        if not self._specs or not length:
             self.clear(slot)
             return 0
         moves = self._at[slot] != length
@@ -155,7 +148,7 @@ class FixedStates:
         return self._row_bytes
 
     def swap(self, a: int, b: int, spare: NDArray[np.uint8]) -> int:
-        """Exchange two slots, by way of ``spare``."""
+        """Exchange two slots, by way of ``spare``, which has room for the largest state of a row."""
         for array in self._live:
             swap_rows(array[a], array[b], spare)
         if self._specs:
@@ -172,10 +165,9 @@ class FixedStates:
 
     def restore(self, slot: int, saved: Mapping[int, Arrays], length: int) -> int:
         """Let ``slot`` be at ``length``, one of the positions of ``saved``, with those before as checkpoints."""
-        if not self._specs:
-            return 0
         self.clear(slot)
-        self._kept[slot] = {at: _Checkpoint(arrays, sought=False) for at, arrays in saved.items() if at <= length}
+        if self._specs:
+            self._kept[slot] = {at: _Checkpoint(arrays, sought=False) for at, arrays in saved.items() if at <= length}
         return self.go_back(slot, length)
 
     def _write(self, slot: int, source: Arrays, length: int) -> None:

@@ -192,7 +192,8 @@ class KVCache:
             name: int(max(self.lengths[a] - bases[a], self.lengths[b] - bases[b])) for name, bases in self.bases.items()
         }
         sizes = [array[a, :, : held[name]].nbytes for array, name in zip(self._arrays, self._classes, strict=True)]
-        spare = np.empty(max([self._fixed.spare_bytes, *sizes]), np.uint8)  # first, so that nothing can fail between
+        most = max([*sizes, *(state.nbytes for state in self._spec.fixed)], default=0)
+        spare = np.empty(most, np.uint8)  # first, so that nothing can fail between
         for array, name in zip(self._arrays, self._classes, strict=True):
             swap_rows(array[a, :, : held[name]], array[b, :, : held[name]], spare)
         self.copied_bytes += 2 * sum(sizes) + self._fixed.swap(a, b, spare)

@@ -108,7 +108,7 @@ def test_a_checkpoint_stays_what_it_was() -> None:
     for slot in (0, 1):
         run(one, slot, 10)
         run(one, slot, 20)
-    one.swap(0, 1, np.empty(one.spare_bytes, np.uint8))
+    one.swap(0, 1, np.empty(24, np.uint8))
     saved = one.save(0)
     assert set(saved) == {4, 20}
     one.clear(0)
