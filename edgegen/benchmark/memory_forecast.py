@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.external_data import bytes_of_tables
-from edgegen.bundle.manifest import GraphVariant
+from edgegen.bundle.manifest import GraphVariant, KVSpec
+from edgegen.model.fixed_states import most_checkpoints
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
@@ -43,7 +44,7 @@ class MemoryForecast:
         weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too; without tables whose
             rows are looked up.
         tokenizer: of the vocabulary and the merges.
-        kv: the KV cache.
+        kv: the KV cache, with fixed states and their checkpoints.
         activations: of a prefill chunk, logits, the sessions and the engine.
         draft: a draft model with its KV cache.
     """
@@ -101,10 +102,15 @@ def forecast_memory(
 
 
 def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
-    """A function that gives the bytes of KV cache of one sequence, by its tokens."""
+    """A function that gives the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
     kv = bundle.variant_with(options.kv).kv
-    windows = windows_of(kv, second_level_cache())
-    return lambda tokens: bytes_needed(kv, windows, tokens)
+    windows, checkpoints = windows_of(kv, second_level_cache()), checkpoint_bytes(kv)
+    return lambda tokens: bytes_needed(kv, windows, tokens) + checkpoints
+
+
+def checkpoint_bytes(kv: KVSpec) -> int:
+    """Bytes of the checkpoints of one sequence, at most."""
+    return most_checkpoints(kv.bytes_per_row) * kv.bytes_per_row
 
 
 def _weights(bundle: Bundle, options: EngineOptions) -> int:

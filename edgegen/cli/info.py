@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import click
 
-from edgegen.benchmark.memory_forecast import forecast_memory, table_bytes
+from edgegen.benchmark.memory_forecast import checkpoint_bytes, forecast_memory, table_bytes
 from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
@@ -104,6 +104,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
                 "embedding_size": v.hidden_states.size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "state_bytes_per_row": v.kv.bytes_per_row,
+                "checkpoint_bytes_per_row": checkpoint_bytes(v.kv),
                 "minimum_onnxruntime": v.minimum_onnxruntime,
             }
             for v in manifest.variants
@@ -117,6 +118,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
             "table_bytes": table_bytes(bundle, variant),
             "kv_bytes_per_token": variant.kv.bytes_per_token,
             "state_bytes_per_row": variant.kv.bytes_per_row,
+            "checkpoint_bytes_per_row": checkpoint_bytes(variant.kv),
             "kv_bytes_per_token_with_full_windows": variant.kv.lasting_bytes_per_token,
             "kv_bytes": forecast.kv,
             "batch": batch,
@@ -150,8 +152,10 @@ def _per_token(memory: Mapping[str, Any]) -> str:
 
 
 def _per_row(facts: Mapping[str, Any]) -> str:
-    """What the fixed states of a sequence take, where there are any."""
-    return f" + {facts['state_bytes_per_row'] / 1024:.1f} KiB per row" if facts["state_bytes_per_row"] else ""
+    """What the fixed states of a sequence take, where there are any, and with their checkpoints."""
+    states, checkpoints = facts["state_bytes_per_row"], facts["checkpoint_bytes_per_row"]
+    with_them = f"{(states + checkpoints) / 1024:.1f} with checkpoints"
+    return f" + {states / 1024:.1f} KiB per row, {with_them}" if states else ""
 
 
 def _variant(facts: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ waits for one chunk and one token of the batch at most, whichever request joins.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Lock
@@ -20,35 +21,32 @@ from typing import NamedTuple
 from edgegen.engine.sequence import Sequence, SequenceGroup, Update
 
 
-class Prefill(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MultiToken:
+    """Several tokens of one sequence."""
+
+    group: SequenceGroup
+    row: Sequence
+
+    @property
+    def groups(self) -> tuple[SequenceGroup, ...]:
+        return (self.group,)
+
+    @property
+    def rows(self) -> tuple[Sequence, ...]:
+        return (self.row,)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill(MultiToken):
     """A chunk of a sequence's prompt."""
 
-    group: SequenceGroup
-    row: Sequence
 
-    @property
-    def groups(self) -> tuple[SequenceGroup, ...]:
-        return (self.group,)
-
-    @property
-    def rows(self) -> tuple[Sequence, ...]:
-        return (self.row,)
-
-
-class Verify(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verify(MultiToken):
     """A sequence's last token and the proposal after it, to be accepted or rejected."""
 
-    group: SequenceGroup
-    row: Sequence
     proposal: tuple[int, ...]
-
-    @property
-    def groups(self) -> tuple[SequenceGroup, ...]:
-        return (self.group,)
-
-    @property
-    def rows(self) -> tuple[Sequence, ...]:
-        return (self.row,)
 
 
 class Decode(NamedTuple):

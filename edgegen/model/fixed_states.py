@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen.model.kv_snapshot import copied
+from edgegen.model.kv_snapshot import copied, swap_rows
 from edgegen.model.ort_session import Buffer
 
 Arrays = tuple[NDArray[np.float32], ...]
@@ -29,6 +29,11 @@ _VOID = -1
 """The position of a state that a run has left half written, or that is not there."""
 
 
+def most_checkpoints(row_bytes: int) -> int:
+    """How many checkpoints one slot has at most, if its states take ``row_bytes``."""
+    return max(FEWEST, min(CHECKPOINTS, ROOM // max(1, row_bytes)))
+
+
 class _Checkpoint(NamedTuple):
     states: Arrays
     sought: bool
@@ -37,13 +42,13 @@ class _Checkpoint(NamedTuple):
 class FixedStates:
     """The states of every slot; ``specs``: those of all layers.
 
-    They are read at length 0 too, so an empty slot's are zero.
+    They are read at length 0 too, so an empty slot's are zero. What moves states returns the bytes that it copied.
     """
 
     def __init__(self, specs: tuple[FixedState, ...]) -> None:
         self._specs = specs
         self._row_bytes = sum(spec.nbytes for spec in specs)
-        self._most = max(FEWEST, min(CHECKPOINTS, ROOM // max(1, self._row_bytes)))
+        self._most = most_checkpoints(self._row_bytes)
         self._live = self._new(0)
         self._at: list[int] = []
         self._kept: list[dict[int, _Checkpoint]] = []
@@ -59,10 +64,10 @@ class FixedStates:
         """The most that one slot takes: its states, and its checkpoints."""
         return (1 + self._most) * self._row_bytes
 
-    def resize(self, slots: int) -> None:
+    def resize(self, slots: int) -> int:
         """Have so many slots; those that go are empty."""
         if not self._specs or slots == len(self._at):
-            return
+            return 0
         kept, live = min(slots, len(self._at)), self._new(slots)
         for new, old in zip(live, self._live, strict=True):
             new[:kept] = old[:kept]
@@ -70,6 +75,7 @@ class FixedStates:
         self._live = live
         self._at = [*self._at[:kept], *[0] * added]
         self._kept = [*self._kept[:kept], *({} for _ in range(added))]
+        return kept * self._row_bytes
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
         """The states of ``count`` slots from ``first``, as bindable views."""
@@ -90,16 +96,16 @@ class FixedStates:
         there = {self._at[slot], *self._kept[slot]}
         return iter(sorted(there - {_VOID, 0}, reverse=True))
 
-    def go_back(self, slot: int, length: int) -> None:
+    def go_back(self, slot: int, length: int) -> int:
         """Let ``slot`` be at ``length``, one of its positions or 0."""
-        if not self._specs:
-            return
-        if not length:
+        if not self._specs or not length:
             self.clear(slot)
-            return
-        if self._at[slot] != length:
+            return 0
+        moves = self._at[slot] != length
+        if moves:
             self._write(slot, self._kept[slot][length].states, length)
         self._kept[slot] = {at: one for at, one in self._kept[slot].items() if at <= length}
+        return self._row_bytes if moves else 0
 
     def clear(self, slot: int) -> None:
         """Let ``slot`` be empty."""
@@ -108,14 +114,14 @@ class FixedStates:
             if self._at[slot]:
                 self._write(slot, tuple(np.zeros(spec.shape, np.float32) for spec in self._specs), 0)
 
-    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
+    def checkpoint(self, slot: int, *, sought: bool = False) -> int:
         """Remember the states at the position ``slot`` is at.
 
         Of many, those stay that are dense near the end, and ever farther apart before; ``sought`` ones stay longest:
         other texts are likely to go on from there.
         """
         if not self._specs or self._at[slot] <= 0:
-            return
+            return 0
         kept, at = self._kept[slot], self._at[slot]
         known = kept.get(at)
         if known is None:
@@ -129,23 +135,26 @@ class FixedStates:
             gaps = {place: (later - earlier) / (last - place) for earlier, place, later in around}
             del kept[min(gaps, key=lambda place: (kept[place].sought, gaps[place]))]
         self._kept[slot] = kept
+        return 0 if known else self._row_bytes
 
-    def fork(self, source: int, target: int) -> None:
-        """Make slot ``target`` a copy of slot ``source``."""
+    def fork(self, source: int, target: int) -> int:
+        """Make slot ``target`` a copy of slot ``source``; they share the checkpoints."""
         if self._specs:
             self._at[target] = _VOID
             for array in self._live:
                 array[target] = array[source]
             self._at[target] = self._at[source]
             self._kept[target] = dict(self._kept[source])
+        return self._row_bytes
 
-    def swap(self, a: int, b: int) -> None:
-        """Exchange two slots."""
+    def swap(self, a: int, b: int, spare: NDArray[np.uint8]) -> int:
+        """Exchange two slots, by way of ``spare``, which has room for the largest state of a row."""
+        for array in self._live:
+            swap_rows(array[a], array[b], spare)
         if self._specs:
-            for array in self._live:
-                array[[a, b]] = array[[b, a]]
             self._at[a], self._at[b] = self._at[b], self._at[a]
             self._kept[a], self._kept[b] = self._kept[b], self._kept[a]
+        return 2 * self._row_bytes
 
     def save(self, slot: int) -> dict[int, Arrays]:
         """Copies of the states at every position that the slot can go back to."""
@@ -154,12 +163,12 @@ class FixedStates:
         there = {self._at[slot]: self._copy(slot)} if self._at[slot] > 0 else {}
         return {at: one.states for at, one in self._kept[slot].items()} | there
 
-    def restore(self, slot: int, saved: Mapping[int, Arrays], length: int) -> None:
+    def restore(self, slot: int, saved: Mapping[int, Arrays], length: int) -> int:
         """Let ``slot`` be at ``length``, one of the positions of ``saved``, with those before as checkpoints."""
+        self.clear(slot)
         if self._specs:
-            self.clear(slot)
             self._kept[slot] = {at: _Checkpoint(arrays, sought=False) for at, arrays in saved.items() if at <= length}
-            self.go_back(slot, length)
+        return self.go_back(slot, length)
 
     def _write(self, slot: int, source: Arrays, length: int) -> None:
         self._at[slot] = _VOID  # interrupted between, it is void

@@ -6,7 +6,7 @@ length are never read. Layers with sliding-window attention keep little more tha
 base of their own, and when a slot is full, what the window has passed is dropped and the rest moves to the front.
 Fixed states are kept beside them (:class:`FixedStates`).
 Memory is moved only by the named operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and
-``restore``, which count what they copy.
+``restore``, and that of fixed states by ``checkpoint`` and ``truncate`` too. They count what they copy.
 """
 
 import math
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import UsageError
 from edgegen.model.fixed_states import FixedStates
-from edgegen.model.kv_snapshot import KVSnapshot, copied
+from edgegen.model.kv_snapshot import KVSnapshot, copied, swap_rows
 from edgegen.model.ort_session import Buffer
 from edgegen.model.sliding_window import CHUNK, SlidingWindow
 from edgegen.system import fresh_memory
@@ -143,7 +143,7 @@ class KVCache:
             new[: self.slots, :, : held[name]] = valid
             self.copied_bytes += valid.nbytes
             self._arrays[i] = new
-        self._fixed.resize(slots)
+        self.copied_bytes += self._fixed.resize(slots)
         self._capacity, self._chunk = capacity, chunk
         added = np.zeros(max(0, slots - self.slots), np.int32)
         self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
@@ -175,7 +175,7 @@ class KVCache:
                 array[target, :, :held] = array[source, :, :held]
                 self.copied_bytes += array[source, :, :held].nbytes
             bases[target] = bases[source]
-        self._fixed.fork(source, target)
+        self.copied_bytes += self._fixed.fork(source, target)
         self.lengths[target] = length
 
     def compact(self, leaver: int, live: int) -> int:
@@ -192,15 +192,11 @@ class KVCache:
             name: int(max(self.lengths[a] - bases[a], self.lengths[b] - bases[b])) for name, bases in self.bases.items()
         }
         sizes = [array[a, :, : held[name]].nbytes for array, name in zip(self._arrays, self._classes, strict=True)]
-        spare = np.empty(max(sizes, default=0), np.uint8)  # first, so that nothing can fail between
-        for array, name, size in zip(self._arrays, self._classes, sizes, strict=True):
-            one, other = array[a, :, : held[name]], array[b, :, : held[name]]
-            kept = spare[:size].view(array.dtype).reshape(one.shape)
-            kept[...] = one
-            one[...] = other
-            other[...] = kept
-            self.copied_bytes += 2 * size
-        self._fixed.swap(a, b)
+        most = max([*sizes, *(state.nbytes for state in self._spec.fixed)], default=0)
+        spare = np.empty(most, np.uint8)  # first, so that nothing can fail between
+        for array, name in zip(self._arrays, self._classes, strict=True):
+            swap_rows(array[a, :, : held[name]], array[b, :, : held[name]], spare)
+        self.copied_bytes += 2 * sum(sizes) + self._fixed.swap(a, b, spare)
         for numbers in (self.lengths, *self.bases.values()):
             numbers[a], numbers[b] = int(numbers[b]), int(numbers[a])
 
@@ -210,8 +206,9 @@ class KVCache:
         bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
         held = zip(self._arrays, self._classes, strict=True)
         arrays = copied(array[slot, :, : length - bases[name]] for array, name in held)
-        self.copied_bytes += sum(array.nbytes for array in arrays)
-        return KVSnapshot(length, bases, arrays, self._fixed.save(slot))
+        snapshot = KVSnapshot(length, bases, arrays, self._fixed.save(slot))
+        self.copied_bytes += sum(array.nbytes for array in arrays) + self._spec.bytes_per_row
+        return snapshot
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
         """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this."""
@@ -224,7 +221,7 @@ class KVCache:
             self.copied_bytes += array[slot, :, : held[name]].nbytes
         for name, bases in self.bases.items():
             bases[slot] = snapshot.bases[name]
-        self._fixed.restore(slot, snapshot.states, length)
+        self.copied_bytes += self._fixed.restore(slot, snapshot.states, length)
         self.lengths[slot] = length
 
     def reach(self, slot: int, length: int) -> int:
@@ -243,7 +240,7 @@ class KVCache:
 
     def checkpoint(self, slot: int, *, sought: bool = False) -> None:
         """Remember the fixed states of ``slot``, if there are any, so that it can come back to where it is."""
-        self._fixed.checkpoint(slot, sought=sought)
+        self.copied_bytes += self._fixed.checkpoint(slot, sought=sought)
 
     @contextmanager
     def running(self, first: int, rows: int, tokens: int) -> Generator[None]:
@@ -273,7 +270,7 @@ class KVCache:
                 f"slot {slot} of the cache cannot go back to {length} of its {self.lengths[slot]} positions: layers "
                 f"with a window or a fixed state no longer keep what is needed there; go back to {reach}."
             )
-        self._fixed.go_back(slot, length)
+        self.copied_bytes += self._fixed.go_back(slot, length)
         self.lengths[slot] = length
 
     def buffers(self, first: int, count: int) -> list[Buffer]:

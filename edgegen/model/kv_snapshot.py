@@ -34,6 +34,14 @@ def copied(arrays: Iterable[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     return tuple(copies)
 
 
+def swap_rows(one: NDArray[Any], other: NDArray[Any], spare: NDArray[np.uint8]) -> None:
+    """Exchange the values of two arrays of one shape, by way of ``spare``: nothing is allocated."""
+    kept = spare[: one.nbytes].view(one.dtype).reshape(one.shape)
+    kept[...] = one
+    one[...] = other
+    other[...] = kept
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KVSnapshot:
     """

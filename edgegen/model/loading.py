@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.graph_tensors import tensor_problems
 from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import DeviceError, ManifestError, one_or_list
-from edgegen.model.graph_tensors import tensor_problems
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.ort_session import CUDA_PROVIDER, GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.external_data import bytes_of_tables
+from edgegen.bundle.graph_tensors import tensor_problems
 from edgegen.cli import app
 from edgegen.cli.info import describe
 from edgegen.errors import UnsupportedModelError
-from edgegen.model.graph_tensors import tensor_problems
 from edgegen.model.ort_session import OneSession
 from edgegen.options.engine import EngineOptions
 from edgegen_export.architecture.architecture import decoder_tensors

@@ -1,7 +1,6 @@
 """Bundles whose layers keep different things (int8 KV cache) answer as if they were alone and never interrupted,
 whatever happens to them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen import LLM, EngineOptions, Session
+from edgegen.benchmark.memory_forecast import kv_bytes
+from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
+from edgegen.constraint import Regex
 from edgegen.speculation.draft_model import DraftModel
-from edgegen_export.pipeline import export
 from tests.export.bundles import prefilled, runner_of
-from tests.families.cases import CASES
-from tests.families.harness import checkpoint_of, tokens
-from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
+from tests.families.harness import tokens
+from tests.families.hybrids import CASE, FAMILIES, SHARING, BundleOf
+from tests.runtime.models import EOS, VOCAB_SIZE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
-
-FAMILIES = (
-    *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
-    *("gemma3n_text", "gemma4_text"),
-)
-SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
-NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
-ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
-CASES_OF = {
-    case.family: replace(case, config={**case.config, "vocab_size": VOCAB_SIZE} | ROWS.get(case.family, {}))
-    for case in CASES
-    if case.family in FAMILIES and case.name == NAMES.get(case.family, "base")
-}
-CASE = CASES_OF["lfm2"]
-"""For its vocabulary, which all have."""
 
 CONV, SSM = 3 * (2 * 64 + 2 * 16) * 4, 4 * 16 * 32 * 4
 KEPT = {
@@ -89,12 +75,8 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def bundle(family: str, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("hybrid")
-    checkpoint = checkpoint_of(CASES_OF[family], folder / "checkpoint")
-    byte_tokenizer(checkpoint / "tokenizer.json")
-    (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    return export(str(checkpoint), folder / "bundle")[0]
+def bundle(family: str, hybrid: BundleOf) -> Bundle:
+    return hybrid(family)
 
 
 def load(bundle: Bundle, **options: Any) -> LLM:
@@ -143,6 +125,85 @@ def test_any_prefix_that_is_reused_gives_the_same_bits(
         found = ids_of(llm, prompt, new, prompt_lookup_num_tokens=(None, 4)[n % 2])
         assert found == ids_of(alone, prompt, new)
         texts.append([*prompt, *found])
+
+
+def test_a_plan_has_room_for_what_is_reserved(bundle: Bundle, alone: LLM) -> None:
+    """Fixed states and their checkpoints, windows: a request of the whole context, twice at once, is within a plan."""
+    options, context = EngineOptions(kv="int8", threads=1, prefill_chunk=64), bundle.manifest.model.max_context
+    cache, of_one = runner_of(bundle, kv="int8").new_cache(), kv_bytes(bundle, options)
+    assert [of_one(length) for length in (1, 64, context)] == [cache.bytes_for(1, n) for n in (1, 64, context)]
+    plan = plan_memory(bundle, 10**9, options, batch=2)
+    assert (plan.context, plan.sequences) == (context, 2)
+    prompt = tokens(CASE, context - 8, seed=4)
+    with LLM.load(bundle.path, options=plan.options) as llm:
+        assert len(answers(llm, prompt, {"max_new_tokens": 8, "num_return_sequences": 2, "do_sample": True})) == 2
+        assert ids_of(llm, prompt, 8) == ids_of(alone, prompt, 8)
+
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"do_sample": True, "seed": 3},
+    {"do_sample": True, "seed": 5, "num_return_sequences": 3},
+    {"num_beams": 3, "num_return_sequences": 2},
+    {"stop_token_ids": tuple(range(0, 256, 20))},
+    {"stop_strings": ("a", "Q")},
+    {"grammar": Regex("[a-f]{3,30}x|[a-c]{2}"), "eos_token_id": EOS},
+    {"prompt_lookup_num_tokens": 4},
+    {"repetition_penalty": 1.3},
+    {"guidance_scale": 1.5, "negative_prompt": [1, 2, 3, 4]},
+    {"use_cache": False, "max_new_tokens": 5},
+)
+WHERE_NOTHING_CHANGES = ("prompt_lookup_num_tokens", "use_cache")
+
+
+def answers(llm: LLM, prompt: list[int], way: dict[str, Any]) -> list[tuple[int, ...]]:
+    options: dict[str, Any] = {**GREEDY, "max_new_tokens": 20, **way}
+    return [choice.token_ids for choice in llm.generate(prompt, **options).choices]
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    asked=st.lists(
+        st.tuples(
+            st.integers(0, 9),
+            st.sampled_from([0, 9, 65, 200]),
+            st.integers(1, 40),
+            st.sampled_from(WAYS),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=6,
+    ),
+    chunk=st.sampled_from([2, 7, 64]),
+    prefixes=st.sampled_from([None, 1 << 15, 1 << 28]),
+    rows=st.sampled_from([1, 4]),
+    narrow=st.booleans(),
+)
+def test_whatever_is_asked_in_between_an_answer_is_that_alone(
+    bundle: Bundle,
+    alone: LLM,
+    asked: list[tuple[int, int, int, dict[str, Any], bool]],
+    chunk: int,
+    prefixes: int | None,
+    rows: int,
+    narrow: bool,
+) -> None:
+    """Prompts that begin like earlier texts, all options, answers that nobody reads, and little memory."""
+    texts, budget = [tokens(CASE, 90, seed=7)], None
+    if narrow:
+        budget = 3 * kv_bytes(bundle, EngineOptions(kv="int8"))(300)
+    options = EngineOptions(
+        kv="int8", threads=1, prefill_chunk=chunk, prefix_cache=prefixes, kv_budget=budget, max_batch_size=rows
+    )
+    with LLM.load(bundle.path, options=options) as llm:
+        for n, (which, shared, own, way, leaves) in enumerate(asked):
+            prompt = [*texts[which % len(texts)][:shared], *tokens(CASE, own, seed=n)]
+            expected = answers(alone, prompt, {k: v for k, v in way.items() if k not in WHERE_NOTHING_CHANGES})
+            if leaves:
+                with llm.stream([*prompt, 1], max_new_tokens=40, **GREEDY) as stream:
+                    next(stream)
+            assert answers(llm, prompt, way) == expected
+            texts.append([*prompt, *expected[0]])
 
 
 def test_together_as_alone(llm: LLM, alone: LLM) -> None:

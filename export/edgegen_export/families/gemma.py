@@ -1,7 +1,9 @@
 """Gemma, Gemma 2 and Gemma 3: scaled embeddings, RMSNorm with an offset of one; Gemma 2 and 3 add norms after attention
 and MLP and sliding window attention. Of a Gemma 3 with vision, the language model is exported."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig, QKNorm
@@ -118,12 +120,36 @@ GEMMA2 = Architecture(
 )
 
 
+def read_inside(
+    read: ConfigReader, text: Callable[[ConfigReader], DecoderConfig], defaults: Mapping[str, Any]
+) -> DecoderConfig:
+    """The config of the language model, which is in ``text_config``; without one it is that of the defaults."""
+    config = text(read.inner("text_config", defaults) or ConfigReader({}, defaults))
+    read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
+    return config
+
+
+def read_beside_sight_and_hearing(
+    read: ConfigReader, text: Callable[[ConfigReader], DecoderConfig], defaults: Mapping[str, Any]
+) -> DecoderConfig:
+    """:func:`read_inside`; the settings of what Gemma 3n and 4 see and hear are ignored."""
+    read.ignore("vision_config", "audio_config", "vision_soft_tokens_per_image", "audio_soft_tokens_per_image")
+    read.ignore("boi_token_id", "eoi_token_id", "image_token_id", "video_token_id")
+    read.ignore("audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index")
+    return read_inside(read, text, defaults)
+
+
+INSIDE_PREFIXES = ("", "language_model.model.", "language_model.", "model.language_model.")
+"""Of the language model's tensors, in a checkpoint that sees."""
+
+SIGHT_AND_HEARING = (r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",)
+"""The tensors of Gemma 3n and 4 that are not the language model's."""
+
+
 def read_gemma3_with_vision(read: ConfigReader) -> DecoderConfig:
     """``Gemma3Config``: reads the language model's config in ``text_config``; the vision settings are ignored."""
     read.ignore("vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index")
-    config = read_gemma3(read.inner("text_config", GEMMA3_DEFAULTS) or ConfigReader({}, GEMMA3_DEFAULTS))
-    read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
-    return config
+    return read_inside(read, read_gemma3, GEMMA3_DEFAULTS)
 
 
 GEMMA3_DEFAULTS = {
@@ -148,6 +174,6 @@ GEMMA3_WITH_VISION = Architecture(
     classes=("Gemma3ForConditionalGeneration",),
     read=read_gemma3_with_vision,
     tensors=SANDWICH_TENSORS | QK_NORM,
-    prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
+    prefixes=INSIDE_PREFIXES,
     ignored=(r"(model\.)?(vision_tower|multi_modal_projector)\..*",),
 )

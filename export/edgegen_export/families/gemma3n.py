@@ -9,7 +9,12 @@ from typing import Any, cast
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import AltUp, DecoderConfig, Layer, Norm, PerLayerEmbedding, QKNorm
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.gemma import SANDWICH_TENSORS
+from edgegen_export.families.gemma import (
+    INSIDE_PREFIXES,
+    SANDWICH_TENSORS,
+    SIGHT_AND_HEARING,
+    read_beside_sight_and_hearing,
+)
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.shared import (
     ACTIVATIONS,
@@ -104,12 +109,8 @@ def _cutoffs(read: ConfigReader, layers: int) -> tuple[float | None, ...]:
 
 
 def read_gemma3n_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Gemma3nConfig``: reads the language model's config in ``text_config``; what is seen and heard is ignored."""
-    read.ignore("vision_config", "audio_config", "vision_soft_tokens_per_image", "audio_soft_tokens_per_image")
-    read.ignore("boi_token_id", "eoi_token_id", "image_token_id", "boa_token_id", "eoa_token_id", "audio_token_id")
-    config = read_gemma3n(read.inner("text_config", GEMMA3N_DEFAULTS) or ConfigReader({}, GEMMA3N_DEFAULTS))
-    read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
-    return config
+    """``Gemma3nConfig``."""
+    return read_beside_sight_and_hearing(read, read_gemma3n, GEMMA3N_DEFAULTS)
 
 
 GEMMA3N_DEFAULTS: Mapping[str, Any] = {
@@ -190,6 +191,6 @@ GEMMA3N_WITH_VISION = Architecture(
     classes=("Gemma3nForConditionalGeneration",),
     read=read_gemma3n_with_vision,
     tensors=gemma3n_tensors,
-    prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
-    ignored=(r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",),
+    prefixes=INSIDE_PREFIXES,
+    ignored=SIGHT_AND_HEARING,
 )

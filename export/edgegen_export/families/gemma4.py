@@ -20,7 +20,12 @@ from edgegen_export.architecture.config import (
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.experts import limit_apart, read_counts
-from edgegen_export.families.gemma import SANDWICH_TENSORS
+from edgegen_export.families.gemma import (
+    INSIDE_PREFIXES,
+    SANDWICH_TENSORS,
+    SIGHT_AND_HEARING,
+    read_beside_sight_and_hearing,
+)
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.shared import (
     ACTIVATIONS,
@@ -164,13 +169,8 @@ def _experts(read: ConfigReader, inner: int, layers: int, *, wide: bool) -> Expe
 
 
 def read_gemma4_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Gemma4Config``: reads the language model's config in ``text_config``; what is seen and heard is ignored."""
-    read.ignore("vision_config", "audio_config", "vision_soft_tokens_per_image")
-    read.ignore("boi_token_id", "eoi_token_id", "image_token_id", "video_token_id")
-    read.ignore("audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index")
-    config = read_gemma4(read.inner("text_config", GEMMA4_DEFAULTS) or ConfigReader({}, GEMMA4_DEFAULTS))
-    read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
-    return config
+    """``Gemma4Config``."""
+    return read_beside_sight_and_hearing(read, read_gemma4, GEMMA4_DEFAULTS)
 
 
 GEMMA4_DEFAULTS: Mapping[str, Any] = {
@@ -239,6 +239,6 @@ GEMMA4_WITH_VISION = Architecture(
     classes=("Gemma4ForConditionalGeneration",),
     read=read_gemma4_with_vision,
     tensors=tensors,
-    prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
-    ignored=(r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",),
+    prefixes=INSIDE_PREFIXES,
+    ignored=SIGHT_AND_HEARING,
 )

@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import GraphVariant, Phase
+from edgegen.engine.beam_group import BeamGroup
+from edgegen.engine.beam_search import BeamSearch
 from edgegen.engine.engine import Engine
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.sequence import SequenceGroup
 from edgegen.model.in_place_runner import InPlaceRunner
+from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import Binding
 from tests.runtime.engine.test_windowed_engine import Proposals, answer_to, finish, sequence
-from tests.runtime.models import FakeBinding, FakeGraphs, digest_of, fake_variant, random_ids
+from tests.runtime.models import FakeBinding, FakeGraphs, RandomGraphs, digest_of, fake_variant, random_ids
 
 CONTEXT = 2000
 STATE = FixedState(0, "past_state", "present_state", (2,))
@@ -239,3 +243,58 @@ def test_what_a_cancelled_request_leaves_can_be_gone_on_with(at: int) -> None:
     later = sequence([*row.ids, 3, 4, 5], 8)
     finish(engine, SequenceGroup([later]))
     assert later.generated == answer_to([*row.ids, 3, 4, 5], 8)
+
+
+class RandomHybridGraphs(RandomGraphs):
+    def binding(self, phase: Phase) -> Binding:
+        return HybridBinding(self, phase)
+
+
+class CountingCache(KVCache):
+    """Counts the bytes of forks, and what is exchanged."""
+
+    forks = forked = swaps = 0
+
+    def fork(self, source: int, target: int) -> None:
+        before = self.copied_bytes
+        super().fork(source, target)
+        self.forks += 1
+        self.forked += self.copied_bytes - before
+
+    def swap(self, a: int, b: int) -> None:
+        super().swap(a, b)
+        self.swaps += 1
+
+
+class CountingRunner(InPlaceRunner):
+    def new_cache(self, budget: int | None = None) -> KVCache:
+        self.cache = CountingCache(hybrid_variant().kv, CONTEXT, budget=budget)
+        return self.cache
+
+
+class CountingSearch(BeamSearch):
+    duplicates = 0
+
+    def advance(self, log_probs: NDArray[np.float32]) -> None:
+        super().advance(log_probs)
+        if not self.done:
+            self.duplicates += len(self.running) - len({beam.parent for beam in self.running})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_beams_are_reordered_by_index_and_only_duplicates_are_copied(seed: int) -> None:
+    graphs, prompt, new, beams = RandomHybridGraphs(seed, spread=0.5), random_ids(20), 30, 5
+    runner = CountingRunner(graphs, hybrid_variant(), graphs.vocab_size, CONTEXT)
+    engine = Engine(runner, 64)
+    runner.cache.reserve(beams, 64, 64)
+    first = sequence(prompt, new)
+    rows = [first, *(sequence(prompt, new, source=first) for _ in range(beams - 1))]
+    search = CountingSearch(beams, new, lambda ids: False)
+    finish(engine, BeamGroup(rows, search, 1))
+    cache, kv = runner.cache, hybrid_variant().kv
+    assert 0 < search.duplicates < beams * new // 2
+    assert cache.forks == beams - 1 + search.duplicates
+    assert cache.swaps == 0
+    at_least, at_most = (kv.bytes_per_row + kv.bytes_per_token * length for length in (20, 20 + new))
+    assert cache.forks * at_least < cache.forked < cache.forks * at_most
+    assert cache.copied_bytes - cache.forked == kv.bytes_per_row  # the checkpoint at the end of the prompt

@@ -1,5 +1,7 @@
 """FixedStates: where a slot can go back to, and that it finds there what was there."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from edgegen.errors import UsageError
 from edgegen.model.fixed_states import CHECKPOINTS, FEWEST, ROOM, FixedStates
 from edgegen.model.kv_cache import KVCache
 
+LAYER = KVLayer("full", 1, 1, "pk", "pv", "nk", "nv", layer=1)
 SPECS = (FixedState(0, "p0", "n0", (2, 3)), FixedState(2, "p2", "n2", (4,)))
 
 
@@ -105,7 +108,7 @@ def test_a_checkpoint_stays_what_it_was() -> None:
     for slot in (0, 1):
         run(one, slot, 10)
         run(one, slot, 20)
-    one.swap(0, 1)
+    one.swap(0, 1, np.empty(24, np.uint8))
     saved = one.save(0)
     assert set(saved) == {4, 20}
     one.clear(0)
@@ -146,8 +149,7 @@ def test_without_states_there_is_nothing_to_do() -> None:
 
 
 def test_a_cache_says_how_far_back_a_slot_can_go() -> None:
-    layer = KVLayer("full", 1, 1, "pk", "pv", "nk", "nv", layer=1)
-    cache = KVCache(KVSpec("float32", "in_place", {"full": CacheClass(None, "s", "t")}, (layer,), SPECS), 100)
+    cache = KVCache(KVSpec("float32", "in_place", {"full": CacheClass(None, "s", "t")}, (LAYER,), SPECS), 100)
     cache.reserve(1, 40)
     for tokens in (10, 10, 1):
         with cache.running(0, 1, tokens):
@@ -164,3 +166,29 @@ def test_a_cache_says_how_far_back_a_slot_can_go() -> None:
     with pytest.raises(KeyError), cache.running(0, 1, 3):
         raise KeyError
     assert (cache.lengths[0], cache.reach(0, 10)) == (10, 10)
+
+
+def test_a_cache_counts_what_it_copies_of_states() -> None:
+    cache = KVCache(KVSpec("float32", "in_place", {"full": CacheClass(None, "s", "t")}, (LAYER,), SPECS), 100)
+    row, position = 4 * (6 + 4), 2 * 4
+    cache.reserve(2, 40)
+    with cache.running(0, 1, 10):
+        pass
+
+    def counted(act: Callable[[], object]) -> int:
+        before = cache.copied_bytes
+        act()
+        return cache.copied_bytes - before
+
+    assert counted(lambda: cache.checkpoint(0)) == row
+    assert counted(lambda: cache.checkpoint(0, sought=True)) == 0  # there is one
+    assert counted(lambda: cache.truncate(0, 10)) == 0  # it is there
+    with pytest.raises(KeyError), cache.running(0, 1, 3):
+        raise KeyError
+    assert counted(lambda: cache.truncate(0, 10)) == row
+    assert counted(lambda: cache.fork(0, 1)) == row + 10 * position
+    assert counted(lambda: cache.swap(0, 1)) == 2 * (row + 10 * position)
+    snapshot = cache.save(0)
+    assert counted(lambda: cache.save(0)) == row + 10 * position
+    assert counted(lambda: cache.restore(1, snapshot, 10)) == row + 10 * position
+    assert counted(lambda: cache.reserve(3, 40)) == 2 * row + 2 * 10 * position

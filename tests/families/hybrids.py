@@ -1,0 +1,65 @@
+"""Bundles of models whose layers keep different things, a small random one of each family."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from edgegen.bundle.bundle import Bundle
+from edgegen_export.pipeline import export
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of
+from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
+
+SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
+FAMILIES = (
+    *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
+    *SHARING,
+)
+_NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
+_ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
+
+CONTEXT = 1024
+"""That of the bundles, for conversations."""
+
+CASES_OF = {
+    case.family: replace(
+        case,
+        config={**case.config, "vocab_size": VOCAB_SIZE, "max_position_embeddings": CONTEXT}
+        | _ROWS.get(case.family, {}),
+    )
+    for case in CASES
+    if case.family in FAMILIES and case.name == _NAMES.get(case.family, "base")
+}
+CASE = CASES_OF["lfm2"]
+"""For its vocabulary, which all have."""
+
+TEMPLATE = (
+    "{% for message in messages %}[{{ message.role }}]{{ message.content.split('</think>')[-1] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+"""As those of models that think aloud: the thoughts of earlier answers are left out."""
+
+BundleOf = Callable[[str], Bundle]
+"""The bundle of a family."""
+
+
+def bundles_in(folders: pytest.TempPathFactory) -> BundleOf:
+    """Exports each bundle when it is first asked for."""
+
+    @cache
+    def bundle_of(family: str) -> Bundle:
+        folder = folders.mktemp("hybrid")
+        checkpoint = _write_tokenizer(checkpoint_of(CASES_OF[family], folder / "checkpoint"))
+        return export(str(checkpoint), folder / "bundle")[0]
+
+    return bundle_of
+
+
+def _write_tokenizer(checkpoint: Path) -> Path:
+    byte_tokenizer(checkpoint / "tokenizer.json")
+    (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (checkpoint / "chat_template.jinja").write_text(TEMPLATE)
+    return checkpoint
