@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.external_data import bytes_of_tables
 from edgegen.bundle.manifest import GraphVariant, KVSpec
-from edgegen.model.fixed_states import most_checkpoints
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
+from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
 from edgegen.system import second_level_cache
 

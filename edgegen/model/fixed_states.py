@@ -13,25 +13,12 @@ from numpy.typing import NDArray
 from edgegen.bundle.layer_state import FixedState
 from edgegen.model.kv_snapshot import copied, swap_rows
 from edgegen.model.ort_session import Buffer
+from edgegen.model.state_checkpoints import most_checkpoints
 
 Arrays = tuple[NDArray[np.float32], ...]
 
-CHECKPOINTS = 8
-"""Most of one slot."""
-
-FEWEST = 3
-"""Most of one slot, however large its states are."""
-
-ROOM = 64 << 20
-"""Bytes that the checkpoints of one slot take, if they are more than the fewest."""
-
 _VOID = -1
 """The position of a state that a run has left half written, or that is not there."""
-
-
-def most_checkpoints(row_bytes: int) -> int:
-    """How many checkpoints one slot has at most, if its states take ``row_bytes``."""
-    return max(FEWEST, min(CHECKPOINTS, ROOM // max(1, row_bytes)))
 
 
 class _Checkpoint(NamedTuple):

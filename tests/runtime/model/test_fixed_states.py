@@ -8,8 +8,9 @@ import pytest
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.errors import UsageError
-from edgegen.model.fixed_states import CHECKPOINTS, FEWEST, ROOM, FixedStates
+from edgegen.model.fixed_states import FixedStates
 from edgegen.model.kv_cache import KVCache
+from edgegen.model.state_checkpoints import CHECKPOINTS, FEWEST, ROOM
 
 LAYER = KVLayer("full", 1, 1, "pk", "pv", "nk", "nv", layer=1)
 SPECS = (FixedState(0, "p0", "n0", (2, 3)), FixedState(2, "p2", "n2", (4,)))
