@@ -3,9 +3,7 @@
  * Input: x float [...]. Output: kind(x). Attributes: kind, of floats.h; gate_axis, 0 or an axis of x that is halved:
  * the output is kind(first half) * second half.
  */
-#include "floats.h"
-#include "matrix.h"
-#include "operators.h"
+#include "chain.h"
 
 #include <stdlib.h>
 
@@ -18,16 +16,27 @@ typedef struct {
   size_t gate_axis;
 } Kernel;
 
+OrtStatus *edgegen_read_activation(const OrtApi *api, const OrtKernelInfo *info, const char *suffix, const char *wrong,
+                                   Activation *out, size_t *gate_axis) {
+  int64_t kind, axis;
+  OrtStatus *status = edgegen_attribute(api, info, "kind", suffix, &kind);
+  if (status || (status = edgegen_attribute(api, info, "gate_axis", suffix, &axis))) return status;
+  if (kind < 0 || kind >= ACTIVATIONS || axis < 0 || axis >= MOST_DIMENSIONS)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, wrong);
+  *out = (Activation)kind, *gate_axis = (size_t)axis;
+  return NULL;
+}
+
 static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
   (void)op;
-  int64_t kind, axis;
-  OrtStatus *status = edgegen_attribute(api, info, "kind", "", &kind);
-  if (status || (status = edgegen_attribute(api, info, "gate_axis", "", &axis))) return status;
-  if (kind < 0 || kind >= ACTIVATIONS || axis < 0 || axis >= MOST_DIMENSIONS)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "Activation: there is no such kind, or no such axis");
+  Activation kind = GELU;
+  size_t axis = 0;
+  OrtStatus *status =
+      edgegen_read_activation(api, info, "", "Activation: there is no such kind, or no such axis", &kind, &axis);
+  if (status) return status;
   Kernel *kernel = malloc(sizeof *kernel);
   if (!kernel) return edgegen_failure(api, ORT_FAIL, "Activation: no memory");
-  *kernel = (Kernel){api, edgegen_float_kernels(edgegen_kernels(NULL)->name), (Activation)kind, (size_t)axis};
+  *kernel = (Kernel){api, edgegen_float_kernels(edgegen_kernels(NULL)->name), kind, axis};
   *out = kernel;
   return NULL;
 }

@@ -116,10 +116,11 @@ typedef struct {
   const uint8_t *next, *end;
 } Ahead;
 
+/* Of the matrix for which `phase` prepares rows. */
 static Ahead ahead_of(const Phase *phase, size_t worker) {
   const Matrix *matrix = phase->segment->matrix;
   if (!matrix) return (Ahead){0};
-  const Phase *own = phase->multiplies ? phase : phase + 1;
+  const Phase *own = phase + 1;
   size_t row = begin_of(worker, own->tasks) * own->size, rows = smaller(own->size, matrix->rows - row);
   const uint8_t *begin = matrix->codes + row * row_bytes(matrix);
   return (Ahead){begin, begin + smaller(rows * row_bytes(matrix), AHEAD)};
@@ -252,7 +253,8 @@ static void lay_out(Job *job, size_t segments, size_t calls, const float *x, flo
   }
 }
 
-OrtStatus *edgegen_run_chain(const Chain *chain, OrtKernelContext *context) {
+OrtStatus *edgegen_run_chain(void *state, OrtKernelContext *context) {
+  const Chain *chain = state;
   const OrtApi *api = chain->api;
   FloatTensor x, skip = {0};
   OrtStatus *status = edgegen_input(api, context, 0, &x);
@@ -299,7 +301,7 @@ OrtStatus *edgegen_run_chain(const Chain *chain, OrtKernelContext *context) {
 static OrtStatus *read_step(const OrtApi *api, const OrtKernelInfo *info, size_t i, size_t *input, Step *step) {
   char number[24];
   snprintf(number, sizeof number, "%zu", i);
-  int64_t kind, function = 0, axis = 0, skips = 0;
+  int64_t kind, skips = 0;
   OrtStatus *status = edgegen_attribute(api, info, "step", number, &kind);
   if (status) return status;
   if (kind < 0 || kind >= STEP_KINDS)
@@ -318,12 +320,8 @@ static OrtStatus *read_step(const OrtApi *api, const OrtKernelInfo *info, size_t
     *input += 3;
     break;
   default:
-    if ((status = edgegen_attribute(api, info, "kind", number, &function)) ||
-        (status = edgegen_attribute(api, info, "gate_axis", number, &axis)))
-      return status;
-    if (function < 0 || function >= ACTIVATIONS || axis < 0 || axis >= MOST_DIMENSIONS)
-      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: there is no such activation, or no such axis");
-    step->activation = (Activation)function, step->gate_axis = (size_t)axis;
+    status = edgegen_read_activation(api, info, number, "MatMulChain: there is no such activation, or no such axis",
+                                     &step->activation, &step->gate_axis);
   }
   return status;
 }
@@ -368,8 +366,6 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   return status;
 }
 
-static OrtStatus *compute(void *state, OrtKernelContext *context) { return edgegen_run_chain(state, context); }
-
 static const char *name(const OrtCustomOp *op) { return (void)op, "MatMulChain"; }
 static int input_type(const OrtCustomOp *op, size_t index) { return (void)op, index < 2 ? ORT_FLOAT : ORT_ANY_TYPE; }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, 2 + 4 * MOST_STEPS; }
@@ -385,5 +381,5 @@ const OrtCustomOp edgegen_matmul_chain = {
     .GetInputCharacteristic = edgegen_first_required,
     .GetOutputCharacteristic = edgegen_first_required,
     .CreateKernelV2 = create,
-    .KernelComputeV2 = compute,
+    .KernelComputeV2 = edgegen_run_chain,
 };

@@ -42,8 +42,12 @@ OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, siz
 OrtStatus *edgegen_read_norm(const OrtApi *api, const OrtKernelInfo *info, const size_t inputs[3], const char *suffix,
                              Norm *out);
 
-/* Inputs of the run: x float [..., columns of the first step]; what is skipped (optional). Outputs: what the last step
- * gives; the last sum of a norm (optional). */
-OrtStatus *edgegen_run_chain(const Chain *chain, OrtKernelContext *context);
+/* Reads the attributes of an activation; `wrong` is the error where there is no such kind or axis. */
+OrtStatus *edgegen_read_activation(const OrtApi *api, const OrtKernelInfo *info, const char *suffix, const char *wrong,
+                                   Activation *out, size_t *gate_axis);
+
+/* Runs a Chain. Inputs: x float [..., columns of the first step]; what is skipped (optional). Outputs: what the last
+ * step gives; the last sum of a norm (optional). */
+OrtStatus *edgegen_run_chain(void *state, OrtKernelContext *context);
 
 #endif

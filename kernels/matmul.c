@@ -61,8 +61,6 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   return NULL;
 }
 
-static OrtStatus *compute(void *state, OrtKernelContext *context) { return edgegen_run_chain(state, context); }
-
 static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMul"; }
 static int input_type(const OrtCustomOp *op, size_t index) {
   static const int TYPES[] = {ORT_FLOAT, ORT_UINT8, ORT_ANY_TYPE, ORT_UINT8, ORT_FLOAT};
@@ -83,5 +81,5 @@ const OrtCustomOp edgegen_block_matmul = {
     .GetInputCharacteristic = input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
     .CreateKernelV2 = create,
-    .KernelComputeV2 = compute,
+    .KernelComputeV2 = edgegen_run_chain,
 };

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from edgegen.bundle.protobuf import field, fields, integer_value, values
+from edgegen.bundle.protobuf import field, fields, integer_field, integer_value, values
 
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
-_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER = 1, 3
+_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TYPE = 1, 3, 20
+_INTEGER_TYPE = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,18 @@ class GraphNode:
         parts += [field(_OP_TYPE, op_type), field(_DOMAIN, b"edgegen")]
         parts += [field(_ATTRIBUTE, attribute) for attribute in attributes.values()]
         return type(self)(b"".join(parts), op_type, b"edgegen", self.name, inputs, outputs, attributes)
+
+
+def integer_attribute(name: bytes, value: int) -> bytes:
+    """An ``AttributeProto`` of an integer that is not negative."""
+    integer = integer_field(_ATTRIBUTE_INTEGER, value) + integer_field(_ATTRIBUTE_TYPE, _INTEGER_TYPE)
+    return field(_ATTRIBUTE_NAME, name) + integer
+
+
+def renamed_attribute(attribute: bytes, name: bytes) -> bytes:
+    """An ``AttributeProto`` of that name, with what ``attribute`` holds."""
+    others = (whole for number, _, whole in fields(attribute) if number != _ATTRIBUTE_NAME)
+    return field(_ATTRIBUTE_NAME, name) + b"".join(others)
 
 
 def _trimmed(names: Sequence[bytes]) -> list[bytes]:

@@ -7,11 +7,8 @@ small matrices spends more time on that than on some of the nodes.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from edgegen.bundle.graph_node import GraphNode
-from edgegen.bundle.protobuf import field as message_field
-from edgegen.bundle.protobuf import fields, integer_field
+from edgegen.bundle.graph_node import GraphNode, integer_attribute, renamed_attribute
 
-_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TYPE, _INTEGER_TYPE = 1, 3, 20, 2
 _MATRIX, _NORM, _ACTIVATION = range(3)
 """The operator's kinds of steps; ``kernels/chain.c`` has their inputs and attributes."""
 
@@ -64,7 +61,7 @@ class _Finder:
         self._results = frozenset(results)
         self._readers = dict[bytes, list[int]]()
         for place, node in enumerate(nodes):
-            for name in node.inputs if node else ():
+            for name in filter(None, node.inputs if node else ()):
                 self._readers.setdefault(name, []).append(place)
 
     def chain_from(self, begin: int) -> _Chain:
@@ -102,7 +99,7 @@ class _Finder:
 
     def _comes_first(self, place: int, value: bytes) -> bool:
         """Whether a chain that ends at ``place`` stands before all that read ``value`` and are not part of it."""
-        return all(reader > place for reader in self._readers.get(value, []) if value)
+        return all(reader > place for reader in self._readers.get(value, []))
 
 
 def _is_step(node: GraphNode) -> bool:
@@ -119,26 +116,16 @@ def _joined(steps: Sequence[GraphNode], chain: _Chain) -> GraphNode:
     """One node in the place of the last of ``steps``."""
     first, last = steps[0], steps[-1]
     inputs = [first.inputs[0], chain.skip]
-    attributes = {b"steps": _integer(b"steps", len(steps))}
+    attributes = {b"steps": integer_attribute(b"steps", len(steps))}
     for i, step in enumerate(steps):
         number = str(i).encode()
         values = [*step.inputs, b"", b"", b"", b""]
-        kept = {b"step": _integer(b"step", _STEPS[step.op_type]), **step.attributes}
+        kept = {b"step": integer_attribute(b"step", _STEPS[step.op_type]), **step.attributes}
         if step.op_type == b"BlockMatMul":
             inputs += values[1:5]
         elif step.op_type == b"Norm":
             inputs += [values[1], values[2], values[4]]
-            kept[b"skips"] = _integer(b"skips", int(bool(values[3])))
+            kept[b"skips"] = integer_attribute(b"skips", int(bool(values[3])))
         for name, attribute in kept.items():
-            attributes[name + number] = _renamed(attribute, name + number)
+            attributes[name + number] = renamed_attribute(attribute, name + number)
     return last.replaced(b"MatMulChain", inputs, [last.outputs[0], chain.total], attributes)
-
-
-def _renamed(attribute: bytes, name: bytes) -> bytes:
-    others = (whole for number, _, whole in fields(attribute) if number != _ATTRIBUTE_NAME)
-    return message_field(_ATTRIBUTE_NAME, name) + b"".join(others)
-
-
-def _integer(name: bytes, value: int) -> bytes:
-    integer = integer_field(_ATTRIBUTE_INTEGER, value) + integer_field(_ATTRIBUTE_TYPE, _INTEGER_TYPE)
-    return message_field(_ATTRIBUTE_NAME, name) + integer

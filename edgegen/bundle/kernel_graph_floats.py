@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from edgegen.bundle.graph_node import GraphNode
-from edgegen.bundle.protobuf import field, fields, integer_field, values
+from edgegen.bundle.graph_node import GraphNode, integer_attribute
+from edgegen.bundle.protobuf import fields, values
 
-_ATTRIBUTE_NAME, _ATTRIBUTE_FLOAT, _ATTRIBUTE_INTEGER, _ATTRIBUTE_STRING, _ATTRIBUTE_TYPE = 1, 2, 3, 4, 20
-_INTEGER_TYPE = 2
+_ATTRIBUTE_FLOAT, _ATTRIBUTE_STRING = 2, 4
 _MOST_DIMENSIONS = 8
 
 _GELU, _GELU_TANH, _SILU, _TANH, _RELU = range(5)
@@ -59,7 +58,7 @@ def with_float_kernels(
 
 def _activation(node: GraphNode, kind: int, inputs: Sequence[bytes], axis: int = 0) -> GraphNode:
     """Our activation in the place of ``node``."""
-    attributes = {b"kind": _integer(b"kind", kind), b"gate_axis": _integer(b"gate_axis", axis)}
+    attributes = {b"kind": integer_attribute(b"kind", kind), b"gate_axis": integer_attribute(b"gate_axis", axis)}
     return node.replaced(b"Activation", inputs, node.outputs, attributes)
 
 
@@ -93,7 +92,7 @@ def _norm(node: GraphNode, weights: Set[bytes], uses: Mapping[bytes, int]) -> Gr
     if epsilon is None or not last or uses[mean] or uses[deviation] or {weight, bias, skip_bias} - {b""} - weights:
         return None
     outputs = [result, total if uses[total] else b""]
-    attributes = {b"epsilon": epsilon, b"centered": _integer(b"centered", centered)}
+    attributes = {b"epsilon": epsilon, b"centered": integer_attribute(b"centered", centered)}
     return node.replaced(b"Norm", [x, weight, bias, skip, skip_bias], outputs, attributes)
 
 
@@ -110,9 +109,3 @@ def _gates(nodes: Sequence[GraphNode], uses: Mapping[bytes, int]) -> Iterator[_G
         alone = all(uses[name] == 1 for name in [*split.outputs, *activation.outputs])
         if own and alone and split.integer(b"num_outputs", 0) == 2 and axis and axis < _MOST_DIMENSIONS:
             yield _Gate(split, activation, product, axis)
-
-
-def _integer(name: bytes, value: int) -> bytes:
-    """An attribute."""
-    integer = integer_field(_ATTRIBUTE_INTEGER, value) + integer_field(_ATTRIBUTE_TYPE, _INTEGER_TYPE)
-    return field(_ATTRIBUTE_NAME, name) + integer

@@ -36,7 +36,7 @@ HOWS: tuple[How, ...] = ("refused", "amid", "ended", "counted", "cancelled")
 CHUNK, NEW = 8, 6
 
 
-class Interruption(Exception):  # noqa: N818
+class InterruptionError(Exception):
     pass
 
 
@@ -75,7 +75,7 @@ class InterruptedBinding(Binding):
     def run(self) -> None:
         how = self._interrupts.how if self._interrupts.next_run() else None
         if how == "refused":
-            raise Interruption
+            raise InterruptionError
         if how == "cancelled":
             self._interrupts.cancel()
         self._inner.run()
@@ -83,7 +83,7 @@ class InterruptedBinding(Binding):
             for array in self._states.values():
                 array[...] = np.nan
         if how in ("amid", "ended"):
-            raise Interruption
+            raise InterruptionError
 
 
 class InterruptedGraphs:
@@ -116,7 +116,7 @@ class InterruptedRunner(InPlaceRunner):
     def _unless_counted(self, logits: Logits) -> Logits:
         if self.interrupts.left == 0 and self.interrupts.how == "counted":
             self.interrupts.left = -1
-            raise Interruption
+            raise InterruptionError
         return logits
 
 
@@ -157,7 +157,7 @@ TEXT = tokens(CASE, 40, seed=1)
 
 
 def together(model: Model) -> list[SequenceGroup]:
-    """Three requests, two of which begin alike."""
+    """Three requests, two of which share a prefix."""
     prompts = (TEXT[:21], tokens(CASE, 9, seed=2), [*TEXT[:17], *tokens(CASE, 13, seed=3)])
     return [SequenceGroup([sequence(prompt, NEW)]) for prompt in prompts]
 

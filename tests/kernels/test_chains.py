@@ -17,6 +17,8 @@ from tests.kernels.stock import Floats, Stock, needs_kernels, same_bits, session
 pytestmark = needs_kernels
 
 EPSILON = 1e-5
+STANDARD = {"Gelu", "Tanh", "Split", "Mul", "LayerNormalization", "SimplifiedLayerNormalization"}
+"""Operators of ONNX itself, or that ONNX Runtime has in its domain."""
 
 
 @dataclass
@@ -40,9 +42,7 @@ class Line:
         return f"{what}{len(self.nodes)}"
 
     def _add(self, op_type: str, inputs: list[str], outputs: Sequence[str], **attributes: Any) -> None:
-        domain = "" if op_type in ("Gelu", "Tanh", "Split", "Mul", "Add") else "com.microsoft"
-        if op_type in ("LayerNormalization", "SimplifiedLayerNormalization"):
-            domain = ""
+        domain = "" if op_type in STANDARD else "com.microsoft"
         self.nodes.append(helper.make_node(op_type, inputs, list(outputs), domain=domain, **attributes))
         self.made += [name for name in outputs if name]
         self.value = outputs[0]
@@ -89,7 +89,7 @@ class Line:
         self._add("Mul", [self.value, up], [self._name("gated")])
 
     def layer(self, width: int, inner: int, *, bits: int = 8, centered: bool = False, gated: bool = True) -> None:
-        """From what attention gives to the next layer's queries, keys and values."""
+        """From the attention output projection to the next QKV projection."""
         self.matrix(width, width, bits=bits, zeros=True)
         self.norm(width, centered=centered, skips=True)
         self.matrix(width, inner * (2 if gated else 1), bits=bits, bias=True)
