@@ -6,21 +6,23 @@ TRANSFORMERS5 ?= .venv-transformers5
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check families long format embedded kernels clean
+.PHONY: help demo test check families clients long format hooks embedded kernels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
 	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers 4 and 5, and optimum"
 	@echo "make families  every case of every family against each oracle that knows it; make check has a sample for the second"
+	@echo "make clients   clients of OpenAI's API, each installed into an environment of its own; make check has three of them"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
+	@echo "make hooks     let git hold the titles of commits to the form of CONTRIBUTING.md"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
 	@echo "make kernels   compile kernels/ again if a file there is newer; the others do that too"
 	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
-test check families long: export OPENBLAS_NUM_THREADS := 1
+test check families clients long: export OPENBLAS_NUM_THREADS := 1
 
 demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
@@ -40,6 +42,9 @@ check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	EDGEGEN_EVERY_CASE=1 $(BIN)/python -m pytest $(PARALLEL) tests/families
 
+clients: $(VENV)/.installed-oracle kernels
+	$(BIN)/python -m tests.long.clients
+
 long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.kill_sessions
 	$(BIN)/python -m tests.long.kill_batch
@@ -52,6 +57,9 @@ long: $(VENV)/.installed-dev kernels
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+hooks:
+	git config core.hooksPath .ci/hooks
 
 embedded: $(VENV)/.installed
 	rm -rf edgegen/bundle/embedded/stories

@@ -150,7 +150,7 @@ def main() -> None:
         print("| shape | scheme | stage | wall s | CPU s | private MB |")
         print("|---|---|---|---:|---:|---:|")
         for shape in args.shapes:
-            if not ((checkpoint := checkpoints / shape) / "config.json").exists():  # it is written behind the weights
+            if not ((checkpoint := checkpoints / shape) / "config.json").exists():  # it is written after the weights
                 write_checkpoint(checkpoint, ALL_SHAPES[shape].sizes)
             for scheme in args.schemes:
                 print(*rows(shape, scheme, in_own_process(checkpoint, scheme)), sep="\n", flush=True)

@@ -37,8 +37,8 @@ standard error. Errors are one line, or one line and a list.
 OPTIONS_HEAD = """\
 # Options
 
-This page is made by `python docs/make_cli.py` from the table of options (`edgegen/options/table.py`), which also checks
-the values and makes the flags; a test compares the two.
+This page is made by `python docs/make_cli.py` from the options' own fields (`edgegen/options`), which also check
+the values and make the flags; a test compares the two.
 
 Names are the same in Python, in a bundle's `generation_config.json` and in the lines of a batch. `None` leaves an
 option out: `llm.generate(prompt, temperature=None)` is `llm.generate(prompt)`.

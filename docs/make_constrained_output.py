@@ -45,7 +45,40 @@ suite is fed token by token, as `json.dumps` writes it:
 - **right**: a valid instance can be generated, an invalid one cannot;
 - **too strict**: a valid instance cannot be generated; everything that can be generated is valid;
 - **refused**: the schema is refused, so none of its instances counts;
-- **let through**: an invalid instance can be generated. There is none, and a test checks it.
+- **let through**: an invalid instance can be generated. No instance does, and a test checks it.
+
+The counts are those of open objects (`additional_properties=True`, below).
+
+## Objects are closed
+
+An object whose schema lists names has these properties and no others, as in llama.cpp and in OpenAI's strict mode:
+`{"type": "object", "properties": {"name": {"type": "string"}}}` allows `{"name": "Tom"}` and no second property. In the
+standard it allows any, and a small model goes on naming new ones until its tokens run out. What is generated is valid
+under the schema as it stands.
+
+- Names are listed by `properties`, `patternProperties` and, beside one of these, `required`. `"properties": {}` alone
+  is `{}`; an object whose schema lists no names, such as `{"type": "object"}`, is free.
+- `"additionalProperties": true`, or a schema there, opens that object. So does what the names cannot fulfil:
+  `minProperties` of more names than are listed, `const` and `enum`.
+- Keywords that describe one object together count together: each of `allOf`, what a `$ref` leads to, and what stands
+  beside them. A branch of `anyOf` or `oneOf` has its own names and those beside it; branches of `oneOf` must differ in
+  the schema as it stands.
+- A reference by `$anchor` or `$id` beside other keywords leaves the schema open.
+- The arguments of tools are closed in the same way.
+
+To open all objects, as the standard has it, say so in Python. A request, and the file of `--json-schema`, say
+`additionalProperties` in the schema itself:
+
+```python
+from edgegen.constraint import JsonSchema
+
+schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+anything = JsonSchema.of(schema, additional_properties=True)
+```
+
+**An answer ends** if the schema bounds its values: `maxLength` for strings, `maxItems` for arrays, `minimum` and
+`maximum` for numbers, or `enum`. Without bounds, and in `{"type": "json_object"}`, a string, a list or an object may go
+on until `max_new_tokens`; then `finish_reason` is `length` and the text is the beginning of a valid one.
 
 ## Stricter than the standard
 
@@ -62,8 +95,30 @@ suite is fed token by token, as `json.dumps` writes it:
 - Numbers in a schema are at most 2**53.
 - Nothing is fetched: `$ref` must point into the schema.
 
-White space is `flexible` by default: one space between tokens, or a line break and up to 20 spaces or tabs, and none
-around the whole. `compact` has none at all, `any` what JSON allows.
+White space is what models write: none, or one space after commas and colons as `json.dumps` has it, or line breaks.
+A line break may stand beside any comma, colon or bracket, one in each place. Its indentation has up to four spaces or
+two tabs for each level of the schema, ten levels at most, and five where the schema does not say how many there are.
+No space stands around the whole. This is `whitespace="flexible"`; `compact` has none at all, and `any` what JSON
+allows, without a bound.
+
+## Spellings of other servers
+
+`response_format`, in Python and in a request, is what OpenAI's API has, and what other servers have in its place. A
+schema is enforced whether `strict` is true, false or missing. A key that is not known is an error, with the nearest
+one that is.
+
+| `response_format` | as in |
+|---|---|
+| `{"type": "text"}`, `{"type": "json_object"}` | OpenAI |
+| `{"type": "json_schema", "json_schema": {"name": …, "description": …, "strict": …, "schema": …}}` | OpenAI, vLLM |
+| `{"type": "json_schema", "schema": …}`, `{"type": "json_object", "schema": …}` | llama.cpp, Together, Fireworks |
+| `{"type": "json", "schema": …}`, `{"type": "ebnf", "ebnf": …}`, `{"type": "regex", "regex": …}` | TensorRT-LLM |
+| `{"type": "regex", "pattern": …}` | Together |
+| `{"type": "grammar", "grammar": …}` | Fireworks |
+| `{"type": "json", "value": …}`, `{"type": "json_schema", "value": …}`, `{"type": "regex", "value": …}` | TGI |
+
+`structural_tag` is not supported. Tools have `type` and `function`, a function `name`, `description`, `parameters`,
+`strict` and `return`; `cache_control` is accepted and changes nothing, as prefix caching needs no marks.
 """
 
 _REASONS = (

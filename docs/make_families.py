@@ -12,9 +12,19 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import wrap
+from typing import Any
 
+from edgegen.errors import UnsupportedModelError
+from edgegen_export.architecture.architecture import find_architecture
+from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
+from edgegen_export.families import FAMILIES
+from edgegen_export.families.refused import why_not
+from edgegen_export.families.wrapped import LANGUAGE_MODELS
 from tests.families.cases import CASES, Case
 from tests.families.harness import differences, subject_of
+from tests.families.real_configs import REAL_CONFIGS
+from tests.families.test_published_configs import CHECKPOINTS
 
 PAGE = Path(__file__).with_name("families.md")
 
@@ -24,7 +34,7 @@ HEAD = """\
 Every family that edgegen exports, and every variant of it that the tests compare with transformers. This page is made
 by `python docs/make_families.py`; a test holds its lists against the tests' cases.
 
-A variant is a tiny model with random weights that transformers wrote: 4.57 and 5.23 each write one, where they know the
+A variant is a tiny model with random weights that transformers wrote: 4.57 and 5.24 each write one, where they know the
 family. It is exported to float32, and its logits are compared with those of the same transformers (float32; eager
 attention, but for Falcon with ALiBi, where that adds the distances twice) over a sequence that crosses every window: at
 once, in chunks of several sizes, and token by token. The figure is the greatest difference of any logit in any of
@@ -33,17 +43,86 @@ these ways, where logits have a deviation of about 3. 64 greedy ids are the same
 Where sizes are published, the gigabytes are those of the weights, which a bundle maps: 8.25 bits each in int8, about 5
 in int4. A KV cache comes on top.
 
+transformers does not have `baichuan`, `internlm2`, `mimo`, `minicpm`, `openelm` and `telechat3`: tests compare OpenELM
+with its published formulas, and each other with a model of another family that computes the same of the same weights.
+
+WRAPPERS
+
+FILES
+
 | family (`model_type`) | variants compared | greatest difference |
 |---|---|---|
 """
 
 
+PUBLISHED = """\
+## Published checkpoints
+
+What edgegen makes of the `config.json` of COUNT published checkpoints, each read up to the weights by the tests, which
+also compare the number of parameters. EXPORTED are exported; the others are refused for the reason that is given.
+
+| checkpoint | model type | |
+|---|---|---|
+"""
+_REASON = re.compile(
+    r"(?:config\.json asks for what edgegen cannot export: |model_type '.*?' (?:cannot be exported: |is ))"
+    r"(.*?)(?:; supported: .*)?\.?"
+)
+
+
 def page(figures: Mapping[str, float]) -> str:
     """The page with ``figures`` by case; refused cases need none."""
-    sections = [HEAD + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in CASES))]
+    sections = [
+        HEAD.replace("WRAPPERS", wrappers()).replace("FILES", gguf_files())
+        + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in CASES))
+    ]
+    sections.append(published())
     for family, cases in groupby(CASES, key=lambda case: case.family):
         sections.append(f"## {family}\n\n{description(family)}\n\n{_table(list(cases), figures)}")
     return "\n".join(sections)
+
+
+def wrappers() -> str:
+    """What is said of models with towers around a language model."""
+    types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS)
+    said = (
+        "Of a model with towers for pictures or sound around one of these, the language model is exported, for text "
+        "only: the export says which tower is left out. Tests compare a tiny one of each of these types with "
+        f"transformers' own class: {types}; and of `gemma3`, `gemma3n`, `gemma4`, `gemma4_unified`, `lfm3_vl`, "
+        "`mistral3`, `qwen3_5` and `qwen3_5_moe`."
+    )
+    return "\n".join(wrap(said, 120, break_on_hyphens=False))
+
+
+def published() -> str:
+    """The table of published checkpoints."""
+    configs = {name: checkpoint["config"] for name, checkpoint in CHECKPOINTS.items()}
+    configs |= {real.checkpoint: real.read() for real in REAL_CONFIGS}
+    verdicts = {name: verdict(configs[name]) for name in sorted(configs, key=str.lower)}
+    exported = sum(said == "exported" for said in verdicts.values())
+    lines = (f"| {name} | {configs[name]['model_type']} | {said} |\n" for name, said in verdicts.items())
+    return PUBLISHED.replace("COUNT", str(len(configs))).replace("EXPORTED", str(exported)) + "".join(lines)
+
+
+def verdict(config: Mapping[str, Any]) -> str:
+    """Whether a checkpoint with this config is exported, or why not."""
+    try:
+        find_architecture(config, FAMILIES, why_not).read_config(config)
+    except UnsupportedModelError as error:
+        found = _REASON.fullmatch(str(error))
+        return found[1] if found else str(error)
+    return "exported"
+
+
+def gguf_files() -> str:
+    """What is said of GGUF files."""
+    names = ", ".join(f"`{name}`" for name in sorted(ARCHITECTURES))
+    said = (
+        f"GGUF files of these architectures (`general.architecture`) are read: {names}. Where a file beside the model "
+        "(mmproj) has a tower for pictures or sound, the language model is exported. Tests write a tiny file of each "
+        "as llama.cpp's converter does, and compare its tensors, its config and its logits with the original's."
+    )
+    return "\n".join(wrap(said, 120, break_on_hyphens=False))
 
 
 def description(family: str) -> str:

@@ -116,7 +116,8 @@ def _name(requirement: str) -> str:
 
 
 def check_index(pip: Pip = run_pip) -> None:
-    """
+    """Check that pip reaches a package index.
+
     Raises:
         NoIndexError: not even a wheel of plain Python is found.
     """

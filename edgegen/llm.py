@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeAlias, TypeGuard, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL
@@ -33,29 +31,20 @@ from edgegen.model.loading import (
     open_model,
 )
 from edgegen.options.engine import EngineOptions
-from edgegen.options.generation import GenerationOptions, GenerationOverrides
+from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions, GenerationOverrides, ReasoningEffort
 from edgegen.options.hints import refuse_unknown
 from edgegen.system import trim_memory
 from edgegen.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # what only chats, sessions, scores, embeddings and draft models need is imported where they begin
-    from edgegen.chat import ChatTemplate, Conversation, Message
-    from edgegen.chat.reply import ReplyFormat
+    from edgegen.chat import ChatTemplate
     from edgegen.chat.tools import ToolChoice
+    from edgegen.generation.chat_builder import ChatBuilder, Messages, Tool
     from edgegen.generation.session import Session
     from edgegen.scoring.embeddings import Embeddings, Pooling
     from edgegen.scoring.perplexity import OnScored
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.draft_model import DraftModel
-
-Messages: TypeAlias = "Ids[Message] | Conversation"
-"""A conversation: messages with a ``role`` and a ``content``."""
-
-Tool = Mapping[str, Any] | Callable[..., Any]
-"""A function that a model may call: in OpenAI's form, or a Python function with type hints and a docstring."""
-
-_PROMPT_END = 32
-"""Tokens of a prompt's end, in which the template may have begun the model's thoughts."""
 
 _CLOSED = "this LLM is closed: load it again."
 
@@ -234,7 +223,7 @@ class LLM:
             SessionError: the session was begun with another model.
             UsageError: the prompt cannot be encoded, this is closed, or the caller is a function that this model calls.
         """
-        chosen = self._chosen(options, overrides)
+        chosen = _of_text(self._chosen(options, overrides))
         if _is_batch(prompt):
             if session is not None:
                 raise UsageError("a session has one prompt at a time: give each of several a session of its own.")
@@ -254,7 +243,7 @@ class LLM:
 
         Arguments and errors are those of :meth:`generate`. The chunks of several answers come mixed.
         """
-        return self._client.stream(self._request(prompt, self._chosen(options, overrides), session), cancel)
+        return self._client.stream(self._request(prompt, _of_text(self._chosen(options, overrides)), session), cancel)
 
     def chat(
         self,
@@ -263,7 +252,7 @@ class LLM:
         *,
         tools: Ids[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
-        parallel_tool_calls: bool = True,
+        parallel_tool_calls: bool | None = None,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
@@ -278,17 +267,20 @@ class LLM:
 
         ``tools``: functions that the model may call, as Python functions or in OpenAI's form; the result has the
         ``tool_calls``, and calls nothing. ``tool_choice`` is ``auto``, ``none``, ``required``, or ``{"type":
-        "function", "function": {"name": …}}``; the last two constrain the answer to calls. Without
-        ``parallel_tool_calls`` it has one call at most. With
-        ``context_overflow="drop_oldest"`` a conversation that does not fit the context loses its oldest turns, and the
-        result has the number of ``dropped_messages``.
+        "function", "function": {"name": …}}``; the last two constrain the answer to calls. With
+        ``parallel_tool_calls=False`` it has one call at most, and by default where the template takes one call a turn.
+        With ``context_overflow="drop_oldest"`` a conversation that does not fit the context loses its oldest turns, and
+        the result has the number of ``dropped_messages``. ``thinking`` and ``reasoning_effort`` say whether and how
+        hard the model is to think, ``max_thinking_tokens`` for how long; its thoughts are in ``reasoning_content``.
 
         Raises:
-            ConversationError: the messages or tools are malformed, or the template refuses them.
+            ConversationError: the messages or tools are malformed, or the template refuses them; or this model cannot
+                be asked for so much thinking.
             SessionError: the session was begun with another model.
             OptionError, ConstraintError, PromptTooLongError: as :meth:`generate`.
         """
-        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
+        chosen = self._chosen(options, overrides)
+        request = self._chats.build(conversation, chosen, session, tools, tool_choice, parallel_tool_calls)
         return self._client.run([request], cancel)[0]
 
     def stream_chat(
@@ -298,17 +290,25 @@ class LLM:
         *,
         tools: Ids[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
-        parallel_tool_calls: bool = True,
+        parallel_tool_calls: bool | None = None,
         session: Session | None = None,
         cancel: CancelToken | None = None,
         **overrides: Unpack[GenerationOverrides],
     ) -> TextStream:
         """Stream the assistant's answer in chunks; arguments and errors are those of :meth:`chat`."""
-        request = self._chat_request(conversation, options, overrides, session, tools, tool_choice, parallel_tool_calls)
+        chosen = self._chosen(options, overrides)
+        request = self._chats.build(conversation, chosen, session, tools, tool_choice, parallel_tool_calls)
         return self._client.stream(request, cancel)
 
     def encode_chat(
-        self, conversation: Messages, *, tools: Ids[Tool] | None = None, tool_choice: ToolChoice | None = None
+        self,
+        conversation: Messages,
+        *,
+        tools: Ids[Tool] | None = None,
+        tool_choice: ToolChoice | None = None,
+        thinking: bool | None = None,
+        reasoning_effort: ReasoningEffort | None = None,
+        max_thinking_tokens: int | None = None,
     ) -> list[int]:
         """The ids of a conversation, as :meth:`chat` gives them to the model; it may be longer than the context.
 
@@ -316,9 +316,7 @@ class LLM:
             ConversationError: the messages or tools are malformed, or the template refuses them.
             UsageError: there is no tokenizer.
         """
-        said = _conversation(conversation)
-        shown, _ = self._reply_format(said, tools, tool_choice, parallel=True)
-        return self.chat_template.encode(shown, self._chat_tokenizer)
+        return self._chats.encode(conversation, tools, tool_choice, thinking, reasoning_effort, max_thinking_tokens)
 
     @overload
     def score(
@@ -470,71 +468,20 @@ class LLM:
 
     def _request(self, prompt: Prompt, options: GenerationOptions, session: Session | None) -> Request:
         builder = self._requests
-        return builder.build(prompt, options) if session is None else builder.build_behind(session, prompt, options)
-
-    def _chat_request(
-        self,
-        conversation: Messages,
-        options: GenerationOptions | None,
-        overrides: GenerationOverrides,
-        session: Session | None,
-        tools: Ids[Tool] | None,
-        tool_choice: ToolChoice | None,
-        parallel: bool,
-    ) -> Request:
-        said = _conversation(conversation)
-        tokenizer = self._chat_tokenizer
-        chosen = self._chosen(options, overrides)
-        template = self.chat_template
-        end = template.end_of_turn(tokenizer)
-        if chosen.eos_token_id is None or chosen.eos_token_id == self.generation_options.eos_token_id:
-            known = self.generation_options.eos_token_id or ()
-            chosen = replace(chosen, eos_token_id=(*known, *((end,) if end is not None and end not in known else ())))
-        chosen = replace(chosen, stop_strings=(*chosen.stop_strings, *template.stop_strings))
-        shown, form = self._reply_format(said, tools, tool_choice, parallel)
-        dropped = 0
-        if chosen.context_overflow == "drop_oldest":
-            from edgegen.chat.context_window import drop_oldest
-
-            ids, dropped = drop_oldest(
-                shown, lambda part: template.encode(part, tokenizer), self.max_context, chosen.max_new_tokens
-            )
-        else:
-            ids = template.encode(shown, tokenizer, self.max_context)
-        if form is not None and form.reasoning is not None and shown.generation_prompt:
-            end = tokenizer.decode(ids[-_PROMPT_END:], skip_special_tokens=False)
-            form = replace(form, in_reasoning=form.reasoning.left_open(end))
-        request = self._requests.build(ids, chosen, session, said.messages, form)
-        request.dropped_messages = dropped
-        return request
+        return (
+            builder.build(prompt, options) if session is None else builder.build_continuation(session, prompt, options)
+        )
 
     @property
-    def _chat_tokenizer(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise UsageError("a conversation needs a tokenizer, and this bundle has none.")
-        return self.tokenizer
+    def _chats(self) -> ChatBuilder:
+        """Builds the requests of conversations."""
+        from edgegen.generation.chat_builder import ChatBuilder
 
-    def _reply_format(
-        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool
-    ) -> tuple[Conversation, ReplyFormat | None]:
-        """The conversation as the model is to read it, and what to read in its answer."""
-        from edgegen.chat.reply import ReplyFormat
-        from edgegen.chat.tools import Tools
-
-        if tools is not None and said.tools is not None:
-            raise UsageError("tools are given twice, in the conversation and beside it: leave one out.")
-        given = said.tools if tools is None else tools
-        if given is None and choice not in (None, "auto", "none"):
-            raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
-        read = None if given is None else Tools.read(given, "auto" if choice is None else choice, parallel=parallel)
-        shown, style = self.chat_template.with_tools(said, read)  # earlier calls are shown where there are no tools too
-        reasoning = self.chat_template.reasoning(shown)
-        if reasoning is None and style is None:
-            return shown, None
-        return shown, ReplyFormat(reasoning, style=style, tools=read)
+        return ChatBuilder(self._requests, self.chat_template, self.generation_options)
 
     def _chosen(self, options: object, overrides: GenerationOverrides) -> GenerationOptions:
-        """
+        """``options``, or the defaults of the bundle, with ``overrides``.
+
         Raises:
             UsageError: ``options`` are none.
             OptionError: an override is wrong.
@@ -546,10 +493,16 @@ class LLM:
         return options.override(overrides)
 
 
-def _conversation(messages: Messages) -> Conversation:
-    from edgegen.chat import Conversation
+def _of_text(options: GenerationOptions) -> GenerationOptions:
+    """``options`` of a prompt that is text, not a chat.
 
-    return messages if isinstance(messages, Conversation) else Conversation(messages)
+    Raises:
+        UsageError: they have some of chats alone.
+    """
+    if asked := [name for name in THINKING_OPTIONS if getattr(options, name) is not None]:
+        said = "is for chats" if len(asked) == 1 else "are for chats"
+        raise UsageError(f"{', '.join(asked)} {said}: give a conversation to llm.chat, or leave it out.")
+    return options
 
 
 def _is_batch(prompt: Prompt | list[str]) -> TypeGuard[list[str]]:

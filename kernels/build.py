@@ -94,7 +94,11 @@ def without_kernels(error: BuildError) -> str:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Raises: BuildError: the command cannot be started, or fails."""
+    """Run a command of the compiler.
+
+    Raises:
+        BuildError: the command cannot be started, or fails.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:

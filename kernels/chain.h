@@ -38,6 +38,10 @@ typedef struct {
 OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
                                Matrix *out);
 
+/* Reads the first of `count` matrices of that size; the others lie behind it. */
+OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
+                                 int64_t count, Matrix *out);
+
 /* Reads a norm, of the inputs with its weight, biases and skipped biases; the last two may be left out. */
 OrtStatus *edgegen_read_norm(const OrtApi *api, const OrtKernelInfo *info, const size_t inputs[3], const char *suffix,
                              Norm *out);

@@ -8,6 +8,8 @@
  *     y = (x * r) * weight, with the bias, if any, by fma.
  *   - What is skipped is added first: x = (x + skip) + skip_bias.
  *   - Activations are functions of float_math.h; a gate is multiplied in last.
+ *   - Gated linear units: y = (up + offset) * (g * logistic(alpha * g)), g = gate, at most limit, and up within it.
+ *   - Softmax: e = exp(x - max), divided by their sum, which is added in ascending order.
  */
 #ifndef EDGEGEN_FLOATS_H
 #define EDGEGEN_FLOATS_H
@@ -33,12 +35,23 @@ typedef enum {
   ACTIVATIONS
 } Activation;
 
+/* Of two floats in turn, a gate and what it opens. */
+typedef struct {
+  float alpha, offset, limit;
+} Glu;
+
 typedef struct {
   const char *name;
   /* Normalizes one row. With `skip`, the sum goes to `sum`, which may be `y`; without, both are NULL. */
   void (*normalize)(const Norm *norm, const float *x, const float *skip, float *sum, float *y);
   /* y[i] = kind(x[i]), times factor[i] unless it is NULL. */
   void (*activate)(Activation kind, const float *x, const float *factor, float *y, size_t count);
+  /* y[i] of x[2 * i], the gate, and x[2 * i + 1]; y may be x. */
+  void (*glu)(const Glu *glu, const float *x, float *y, size_t count);
+  /* Scores become their softmax. */
+  void (*weigh)(float *scores, size_t count);
+  /* y[i] = fma(factor, x[i], y[i]). */
+  void (*add)(float *y, const float *x, float factor, size_t count);
 } FloatKernels;
 
 /* Those of the instruction set whose matrix kernels have that name. */

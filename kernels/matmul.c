@@ -10,8 +10,8 @@
 
 static const int64_t MOST_SIZE = (int64_t)1 << 31;
 
-OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
-                               Matrix *out) {
+OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
+                                 int64_t count, Matrix *out) {
   int64_t columns, rows, bits, block;
   OrtStatus *status;
   if ((status = edgegen_attribute(api, info, "K", suffix, &columns)) ||
@@ -25,6 +25,9 @@ OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, siz
                            "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
   int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
   int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
+  if (count > INT64_MAX / rows / (bytes + 4))
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "there are too many matrices of that size");
+  rows *= count; /* of all matrices */
   int uint8 = ORT_UINT8, scale = ORT_ANY_TYPE, real = ORT_FLOAT;
   const void *codes, *scales, *zero_points, *bias;
   if ((status = edgegen_initializer(api, info, first, "codes", rows * bytes, &uint8, &codes)) ||
@@ -35,7 +38,7 @@ OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, siz
   if (!codes || !scales)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
   *out = (Matrix){.columns = (size_t)columns,
-                  .rows = (size_t)rows,
+                  .rows = (size_t)(rows / count),
                   .block = (size_t)block,
                   .blocks = (size_t)blocks,
                   .bits = (int)bits,
@@ -45,6 +48,11 @@ OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, siz
   if (scale == ORT_FLOAT) out->scales = scales;
   else out->bfloats = scales;
   return NULL;
+}
+
+OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
+                               Matrix *out) {
+  return edgegen_read_matrices(api, info, first, suffix, 1, out);
 }
 
 static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {

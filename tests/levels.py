@@ -19,11 +19,12 @@ MATERIAL = {"test_data": "golden", "checkpoint": "graph", "int8_bundle": "graph"
 """Fixtures of tests/conftest.py that decide the level; the first that a test uses does."""
 
 FILES = {
+    "cli/test_remaining_time.py": "unit",
     "docs/test_blocks.py": "e2e",
-    "export/checkpoint/test_adapters_against_peft.py": "parity",
+    "export/checkpoint/lora/test_against_peft.py": "parity",
     "export/checkpoint/test_gguf_architectures.py": "parity",
     "export/checkpoint/test_hostile.py": "graph",
-    "export/checkpoint/test_merging_against_peft.py": "parity",
+    "export/checkpoint/lora/test_merge_against_peft.py": "parity",
     "export/graph/test_against_transformers.py": "parity",
     "export/optimum/test_via_optimum.py": "parity",
     "export/test_process.py": "e2e",
@@ -49,6 +50,7 @@ FILES = {
     "runtime/server/test_process.py": "e2e",
     "runtime/server/test_responses_client.py": "e2e",
     "runtime/stopping/test_against_transformers.py": "parity",
+    "test_docstrings.py": "unit",
     "test_layout.py": "unit",
     "test_levels.py": "unit",
 }
@@ -56,6 +58,7 @@ FILES = {
 FOLDERS = {
     "bench": "unit",
     "cli": "e2e",
+    "clients": "e2e",
     "docs": "unit",
     "e2e": "e2e",
     "export/architecture": "unit",
@@ -66,6 +69,7 @@ FOLDERS = {
     "export/output": "graph",
     "export/parity": "graph",
     "export/quantize": "unit",
+    "export/tensors": "unit",
     "export/tokenizer": "unit",
     "families": "graph",
     "kernels": "graph",

@@ -43,9 +43,13 @@ class Oracle:
         transformers = import_transformers()
         config = transformers.AutoConfig.from_pretrained(str(folder))
         attention = "sdpa" if config.model_type == "falcon" and config.alibi else "eager"
-        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            str(folder), config=config, attn_implementation=attention, dtype=self._torch.float32
-        ).eval()
+        causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        auto = "AutoModelForCausalLM" if config.model_type in causal else "AutoModelForMultimodalLM"
+        self.model: Any = (
+            getattr(transformers, auto)
+            .from_pretrained(str(folder), config=config, attn_implementation=attention, dtype=self._torch.float32)
+            .eval()
+        )
         self.model.float()  # Apertus makes the numbers of its activation in bfloat16, whatever is asked for
 
     def logits(self, ids: Ids) -> Logits:
@@ -116,6 +120,54 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
                 buffer.copy_(torch.randn_like(buffer) * 0.3)
         _spread_logits(model, torch, 3.0)
     model.save_pretrained(str(folder), safe_serialization=True)
+    return folder
+
+
+TINY_TOWER: Mapping[str, Any] = {
+    **dict.fromkeys(("hidden_size", "intermediate_size", "embed_dim", "hidden_dim", "mlp_dim", "d_model"), 32),
+    **dict.fromkeys(("encoder_ffn_dim", "dim_feedforward", "projection_dim"), 32),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "depth", "encoder_layers"), 1),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_heads", "encoder_attention_heads"), 2),
+    "image_size": 28,
+    "patch_size": 14,
+    "num_position_embeddings": 16,
+    "out_hidden_size": 64,
+    "output_dim": 64,
+    "fullatt_block_indexes": [0],
+    "deepstack_visual_indexes": [0],
+}
+"""Sizes of towers around a language model, by the keys of their config classes, of which each has some."""
+
+
+def write_wrapped(
+    folder: Path,
+    model_type: str,
+    text: Mapping[str, Any],
+    towers: Mapping[str, Mapping[str, Any]],
+    own: Mapping[str, Any],
+    *,
+    seed: int = 0,
+) -> Path:
+    """A random model with tiny towers around the language model that ``text`` describes, written by transformers 5.
+
+    ``towers``: other values than :data:`TINY_TOWER` of the configs beside ``text_config``, by their keys; ``own``: keys
+    beside these.
+    """
+    torch, transformers = import_torch(), import_transformers()
+    torch.manual_seed(seed)
+    config_class = transformers.CONFIG_MAPPING[model_type]
+    configs: dict[str, Any] = {}
+    for key in config_class.sub_configs:
+        usual = getattr(config_class(), key, None)
+        if key != "text_config" and usual is not None:
+            known = {name: value for name, value in TINY_TOWER.items() if hasattr(usual, name)}
+            configs[key] = {"model_type": usual.model_type, **known, **towers.get(key, {})}
+    config = config_class(text_config=dict(text), **configs, **own)
+    model = transformers.AutoModelForMultimodalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.nan_to_num() + torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(str(folder))
     return folder
 
 

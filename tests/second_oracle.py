@@ -60,7 +60,8 @@ class SecondOracle:
         atexit.register(self._process.kill)
 
     def ask(self, what: str, **request: Any) -> Any:
-        """
+        """Send a request to the process of the second oracle, and return its answer.
+
         Raises:
             RuntimeError: the process has ended, or raised what this says.
         """

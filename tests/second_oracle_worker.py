@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tests.oracle import Oracle, config_json, import_transformers, write_random
+from tests.oracle import Oracle, config_json, import_transformers, write_random, write_wrapped
 
 
 class Worker:
@@ -27,7 +27,8 @@ class Worker:
         self._open: tuple[tuple[str, int], Oracle] | None = None
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """
+        """Compute the answer to one request.
+
         Raises:
             ValueError: the request has no name of one.
         """
@@ -40,6 +41,9 @@ class Worker:
                 return config_json(**request)
             case "write":
                 write_random(Path(request.pop("folder")), **request)
+                return None
+            case "write wrapped":
+                write_wrapped(Path(request.pop("folder")), **request)
                 return None
             case "logits" | "hidden_states" as method:
                 found = getattr(self._oracle(request["folder"]), method)(np.array(request["ids"]))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from edgegen.bundle.manifest import CacheClass, GraphVariant, KVLayer, KVSpec, Phase
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.ort_session import Binding, RunSwitch, open_session
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.optimum.traced_decoder import build_traced
@@ -205,7 +206,7 @@ class ToyGraphs:
             phase: open_session(concat_graph(weights, phase).SerializeToString(), threads=1) for phase in phases
         }
         self.switch = RunSwitch()
-        self.runs_in_fixed_order = False
+        self.order: SummingOrder = "rows"
         self.runs: list[Phase] = []
         self.before_run = self.after_run = lambda: None
 

@@ -2,7 +2,7 @@
 
     python -m bench.studies.chains BUNDLE --threads 2 --rounds 24
 
-Milliseconds of a token behind 32 others, through `LLM`: medians of all rounds, and the median and the quartiles of the
+Milliseconds of a token after 32 others, through `LLM`: medians of all rounds, and the median and the quartiles of the
 ratio of the two within a round. The answers must be the same. The machine should have nothing else to do.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from edgegen import LLM, EngineOptions
-from edgegen.bundle import kernel_graph
-from edgegen.bundle.graph_node import GraphNode
 from edgegen.bundle.store import BundleStore
+from edgegen.graph import kernel_operators
+from edgegen.graph.node import GraphNode
 
 CONTEXT, FEW = 32, 4
 
@@ -27,7 +27,7 @@ def one_by_one(nodes: Sequence[GraphNode | None], results: Iterable[bytes]) -> l
 
 
 def milliseconds(llm: LLM, prompt: list[int], tokens: int) -> tuple[float, tuple[int, ...]]:
-    """Of a token behind the first few, and the answer."""
+    """Of a token after the first few, and the answer."""
     took, ids = [0.0, 0.0], tuple[int, ...]()
     for i, count in enumerate((FEW, FEW + tokens)):
         began = time.perf_counter()
@@ -45,7 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     path, options = BundleStore().resolve(arguments.bundle), EngineOptions(threads=arguments.threads)
     chains = LLM.load(path, options=options)
-    kernel_graph.with_chains = one_by_one  # nothing else asks for it, and no user would
+    kernel_operators.with_chains = one_by_one  # nothing else asks for it, and no user would
     single = LLM.load(path, options=options)
     vocabulary = chains.bundle.manifest.model.vocab_size
     prompt = np.random.default_rng(0).integers(0, vocabulary, CONTEXT).tolist()

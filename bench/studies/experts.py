@@ -1,16 +1,18 @@
-"""Mixture of experts: ONNX Runtime's QMoE compared with the same matrices as MatMulNBits, in time and bytes read.
+"""Mixture of experts: edgegen's kernel, ONNX Runtime's QMoE, and the same matrices one by one: time and bytes read.
 
     python -m bench.studies.experts --threads 2
 
-MatMulNBits computes as many experts as a token is routed to (decode), or an even share of the tokens per expert
-(prefill): the difference is QMoE's cost of routing. Weights and routes are random; scales count as read. By default a
-token reads a quarter of a gigabyte, more than a CPU cache holds.
+One by one are as many experts as a token is routed to (decode), or an even share of the tokens per expert (prefill):
+the difference is the cost of routing. All run on kernels and on ONNX Runtime's operators, in turns. Weights and routes
+are random; scales count as read. By default a token reads a quarter of a gigabyte, more than a CPU cache holds.
 """
 
 import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,19 +119,20 @@ def model(nodes: list[NodeProto], inputs: Sequence[str], output: str, tensors: l
     return helper.make_model(graph, ir_version=10, opset_imports=opsets)
 
 
-def milliseconds(graph: ModelProto, threads: int, feeds: Sequence[dict[str, NDArray[np.float32]]]) -> float:
-    """The fastest run, since other load on the machine only adds time."""
-    session = open_session(graph.SerializeToString(), threads)
-    times: list[float] = []
+def milliseconds(graph: Path, threads: int, feeds: Sequence[dict[str, NDArray[np.float32]]]) -> dict[str, float]:
+    """The fastest run by kernels and by stock operators, since other load on the machine only adds time."""
+    sessions = {name: open_session(graph, threads, kernels=name == "kernels") for name in ("kernels", "stock")}
+    times: dict[str, list[float]] = {name: [] for name in sessions}
     for feed in feeds:
-        start = time.perf_counter()
-        session.run(None, feed)
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e3
+        for name, session in sessions.items():
+            start = time.perf_counter()
+            session.run(None, feed)
+            times[name].append(time.perf_counter() - start)
+    return {name: min(found) * 1e3 for name, found in times.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure QMoE against MatMulNBits.")
+    parser = argparse.ArgumentParser(description="Measure mixtures of experts.")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--expert-width", type=int, default=768)
@@ -149,19 +152,22 @@ def main() -> None:
             for _ in range(args.repeats)
         ]
 
-    def line(what: str, ms: float, megabytes: float) -> None:
-        print(f"{what:32} {ms:9.2f} ms {megabytes / ms:7.1f} GB/s", flush=True)
+    def lines(what: str, graph: ModelProto, feeds: list[dict[str, NDArray[np.float32]]], megabytes: float) -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "experts.onnx"
+            path.write_bytes(graph.SerializeToString())
+            for how, ms in milliseconds(path, args.threads, feeds).items():
+                print(f"{what:28} {how:8} {ms:9.2f} ms {megabytes / ms:7.1f} GB/s", flush=True)
 
     share = max(1, args.prefill * shape.per_token // shape.experts)
     few, all_of_them = shape.megabytes(shape.per_token), shape.megabytes(shape.experts)
     experts = qmoe(shape, rng)
-    line("decode, QMoE", milliseconds(experts, args.threads, inputs(1, "x0", "scores")), few)
-    prefill = milliseconds(experts, args.threads, inputs(args.prefill, "x0", "scores"))
+    lines("decode, experts", experts, inputs(1, "x0", "scores"), few)
+    lines(f"prefill of {args.prefill}, experts", experts, inputs(args.prefill, "x0", "scores"), all_of_them)
     del experts
-    line("decode, MatMulNBits", milliseconds(matmuls(shape, shape.per_token, rng), args.threads, inputs(1, "x0")), few)
-    line(f"prefill of {args.prefill}, QMoE", prefill, all_of_them)
-    one_by_one = milliseconds(matmuls(shape, shape.experts, rng), args.threads, inputs(share, "x0"))
-    line(f"prefill of {args.prefill}, MatMulNBits", one_by_one, all_of_them)
+    lines("decode, one by one", matmuls(shape, shape.per_token, rng), inputs(1, "x0"), few)
+    one_by_one = matmuls(shape, shape.experts, rng)
+    lines(f"prefill of {args.prefill}, one by one", one_by_one, inputs(share, "x0"), all_of_them)
 
 
 if __name__ == "__main__":

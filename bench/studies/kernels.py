@@ -3,7 +3,7 @@
     python -m bench.studies.kernels BUNDLE --threads 2 --rounds 3
 
 Loading, memory after loading (over the process before it, no KV cache yet), a prompt of 512 tokens in chunks of 128,
-single tokens behind 32 and 900 tokens, and a step of eight sequences: medians of all rounds, and the ratio of the two
+single tokens after 32 and 900 tokens, and a step of eight sequences: medians of all rounds, and the ratio of the two
 within a round. The machine should have nothing else to do.
 """
 

@@ -35,7 +35,8 @@ class BatchJob:
     """Answers lines in their order, whatever becomes of any of them."""
 
     def __init__(self, llm: LLM, settings: BatchSettings) -> None:
-        """
+        """Check the settings against the model.
+
         Raises:
             OptionError: the options of ``settings`` contradict the bundle's.
         """

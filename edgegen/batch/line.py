@@ -11,10 +11,11 @@ from reprlib import repr as shortened
 from typing import Any, Literal, cast
 
 from edgegen.batch.input import LONGEST_LINE, InputLine
-from edgegen.batch.openai import CHAT, COMPLETION, URLS, each_problem, from_json, settings_of
 from edgegen.chat import Conversation
-from edgegen.errors import ConversationError, OptionError, did_you_mean
-from edgegen.options.generation import GenerationOptions
+from edgegen.errors import OptionError, did_you_mean
+from edgegen.openai.request import each_problem, from_json, read_chat, settings_of
+from edgegen.openai.schema import CHAT, CHAT_OWN, COMPLETION, URLS, fitting
+from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions
 from edgegen.strict_json import json_object
 
 Form = Literal["own", "chat", "completion", "none"]
@@ -79,10 +80,12 @@ class _Reader:
         self._problems = problems
 
     def own(self) -> BatchLine:
-        content = self._content
-        names = self._names()
+        names, content = self._names(), self._content
+        if "messages" in content:
+            content = fitting(content, "", self._problems)
         prompt = self._prompt(content, ("prompt", "messages"))
-        given = {key: value for key, value in content.items() if key not in (*_NAMES, "prompt", "messages")}
+        beside = (*_NAMES, "prompt", "messages", *(CHAT_OWN if "messages" in content else ()))
+        given = {key: value for key, value in content.items() if key not in beside}
         return self._line("own", names, prompt, given)
 
     def request(self) -> BatchLine:
@@ -105,6 +108,7 @@ class _Reader:
             body = dict[str, Any]()
         body = cast(dict[str, Any], body)
         asked = url if url in URLS else CHAT if "messages" in body else COMPLETION
+        body = fitting(body, asked, problems)
         prompt = (
             self._prompt(body, ("messages",) if asked == CHAT else ("prompt",))
             if isinstance(content.get("body"), dict)
@@ -121,6 +125,10 @@ class _Reader:
         given: Mapping[str, Any],
     ) -> BatchLine:
         asked = {name: from_json(name, value) for name, value in given.items() if value is not None}
+        if not isinstance(prompt, Conversation):
+            self._defaults = self._defaults.without_thinking()  # what all chats are told
+            for name in asked.keys() & {*THINKING_OPTIONS} if prompt is not None else ():
+                self._problems.append(f"{name} is for chats: give messages, or leave it out")
         options = self._options(asked)
         return BatchLine(form, options, names, prompt, "seed" in asked, tuple(self._problems))
 
@@ -146,19 +154,12 @@ class _Reader:
                 self._problems.append(f"no {' or '.join(wanted)}{meant}")
             return None
         if there == ["messages"]:
-            return self._conversation(content["messages"])
+            return read_chat(content, self._problems)
         prompt = content["prompt"]
         if isinstance(prompt, str) or _are_ids(prompt):
             return prompt
         self._problems.append(f"prompt: one text or one list of token ids expected, found {shortened(prompt)}")
         return None
-
-    def _conversation(self, messages: Any) -> Conversation | None:
-        try:
-            return Conversation(messages)
-        except ConversationError as error:
-            self._problems += each_problem(error)
-            return None
 
     def _options(self, asked: Mapping[str, Any]) -> GenerationOptions:
         options, defaults = self._defaults, self._defaults

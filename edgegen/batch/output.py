@@ -111,7 +111,8 @@ class FileOutput:
             raise
 
     def unanswered(self, lines: Iterator[InputLine]) -> Iterator[InputLine]:
-        """
+        """The lines that have no answer in the file yet, in order.
+
         Raises:
             UsageError: what has been answered is not what stands in ``lines``.
         """

@@ -150,7 +150,8 @@ def _cluster(address: str) -> Generator[Any]:
 
 
 def _reach(address: str) -> None:
-    """
+    """Wait until something listens at the address of a Ray cluster.
+
     Raises:
         UsageError: nothing listens at ``HOST:PORT``, which Ray itself would say after two minutes only.
     """

@@ -10,10 +10,10 @@ from typing import Any
 
 from edgegen.batch.input import InputLine
 from edgegen.batch.line import BatchLine
-from edgegen.batch.openai_answer import chat_completion, text_completion, usage
 from edgegen.errors import PromptTooLongError, UsageError, one_or_list
 from edgegen.generation.result_json import answer_record
 from edgegen.generation.results import GenerationResult
+from edgegen.openai.answer import chat_completion, text_completion, usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from edgegen.benchmark.round import Batch, Decode, Prefill, Round
 from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.benchmark.workbench import Workbench
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.external_data import bytes_read
 from edgegen.bundle.manifest import GraphVariant
+from edgegen.graph.external_data import bytes_read
 from edgegen.model.interfaces import make_runner
 from edgegen.model.loading import open_graphs
 from edgegen.model.ort_session import runtime_version

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.external_data import bytes_of_tables
 from edgegen.bundle.manifest import GraphVariant, KVSpec
+from edgegen.graph.external_data import bytes_of_tables
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints

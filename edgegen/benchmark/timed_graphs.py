@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from edgegen.bundle.manifest import Phase
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.ort_session import Binding, Buffer, GraphPair, RunSwitch
 
 Clock = Callable[[], float]
@@ -22,8 +23,8 @@ class TimedGraphs:
         return self._graphs.switch
 
     @property
-    def runs_in_fixed_order(self) -> bool:
-        return self._graphs.runs_in_fixed_order
+    def order(self) -> SummingOrder:
+        return self._graphs.order
 
     def binding(self, phase: Phase) -> Binding:
         return _TimedBinding(self._graphs.binding(phase), self)

@@ -61,7 +61,7 @@ class Bundle:
         """The first variant with a KV cache of type ``kv``, or of the preferred variant's.
 
         Raises:
-            UsageError: there is none; the message names what there is.
+            UsageError: there is no such variant; the message names what there is.
         """
         kv = kv or self.variant.kv.dtype
         for variant in self.manifest.variants:
@@ -78,7 +78,8 @@ class Bundle:
         return self.manifest_digest.found
 
     def expect(self, sha256: str) -> None:
-        """
+        """Compare the hash of the bundle with the one that the caller trusts.
+
         Raises:
             VerificationError: the bundle has another hash.
         """
@@ -143,7 +144,7 @@ class Bundle:
 
     def _graph_problems(self) -> list[str]:
         """What ONNX Runtime had better not see, of files that are what the manifest says."""
-        from edgegen.bundle.graph_check import MOST_GRAPH_BYTES, graph_problems
+        from edgegen.graph.check import MOST_GRAPH_BYTES, graph_problems
 
         sizes = {name: entry.size for name, entry in self.manifest.files.items() if "/" not in name}
         found = list[str]()

@@ -114,10 +114,10 @@ class KVSpec:
     """The cache that a variant's graphs read and append to: what the layers keep of a sequence.
 
     ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
-    are and no more, and ``present`` is a new array: the past with the new ones behind it.
+    are and no more, and ``present`` is a new array: the past with the new ones after it.
     ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so.
-    ``fixed``: the states of a fixed size, float32 and in place; absent where there are none.
-    ``shared``: layers that keep nothing and read another's cache; absent where there are none.
+    ``fixed``: the states of a fixed size, float32 and in place; absent without such states.
+    ``shared``: layers that keep nothing and read another's cache; absent without such layers.
     """
 
     dtype: KVDtype
@@ -335,7 +335,6 @@ class Manifest:
             raise ManifestError(
                 f"{where} is damaged: the hash of its own text is not where an export writes it. Export it again."
             )
-        _leave_fast_prefill_out(cast(dict[str, Any], raw))
         problems: list[str] = []
         manifest = decode(cls, raw, "", problems)
         if not problems:
@@ -348,7 +347,7 @@ class Manifest:
         """The text of ``edgegen.json``, the hash of itself included."""
         content = asdict(self)
         for variant in content["variants"]:
-            # As it was before there were any.
+            # Absent where there is none, as `docs/bundle-format.md` has it.
             if variant["hidden_states"] is None:
                 del variant["hidden_states"]
             if not variant["kv"]["fixed"]:
@@ -365,17 +364,6 @@ def is_safe_path(path: str) -> bool:
     """Whether ``path`` is relative, in plain POSIX form, and stays inside its folder."""
     parts = path.split("/")
     return path.isprintable() and not any(c in path for c in "\\:") and not any(p in ("", ".", "..") for p in parts)
-
-
-def _leave_fast_prefill_out(raw: dict[str, Any]) -> None:
-    """Ignore what bundles of earlier versions have: ``fast_prefill`` of each variant, and variants with it."""
-    variants = raw.get("variants")
-    if isinstance(variants, list):
-        raw["variants"] = [
-            variant
-            for variant in cast(list[Any], variants)
-            if not isinstance(variant, dict) or cast(dict[str, Any], variant).pop("fast_prefill", False) is not True
-        ]
 
 
 def _inconsistencies(manifest: Manifest) -> list[str]:

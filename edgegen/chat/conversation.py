@@ -14,7 +14,13 @@ Message = Mapping[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """The roles that any template may be given; others it has to know."""
 
+RESERVED_VARIABLES = ("messages", "tools", "documents", "add_generation_prompt")
+"""What a template reads and no variable of a conversation may be called."""
+
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]*")
+_PARTS = ("text", "refusal")
+_PART_KEYS = ("type", "text", "cache_control", "prompt_cache_breakpoint", "annotations", "citations")
+"""Fields of a part; all but the first two ask nothing of a model."""
 _MESSAGES = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
 
 
@@ -105,7 +111,7 @@ class Conversation:
             return [*problems, f"variables must be a dict of names, not {_kind(cast(object, variables))}"]
         problems.extend(
             f"{name!r} is no template variable of its own: pass it as an argument"
-            for name in ("messages", "tools", "documents", "add_generation_prompt")
+            for name in RESERVED_VARIABLES
             if name in variables
         )
         problems.extend(_text_problems("the tools", self.tools))
@@ -118,7 +124,7 @@ def text_of(content: Any) -> str:
     """The text of a message's content: its own, or its parts in lines."""
     if isinstance(content, str):
         return content
-    return "\n".join(part["text"] for part in content or ())
+    return "\n".join(part[part["type"]] for part in content or ())
 
 
 def _problems(message: object) -> list[str]:
@@ -159,11 +165,14 @@ def _part_problems(where: str, part: object) -> list[str]:
         return [f"{where} must be a dict such as {{'type': 'text', 'text': 'Hello'}}, not {_kind(part)}"]
     keys = cast(Mapping[Any, Any], part)
     kind = keys.get("type")
-    if kind != "text":
+    if kind not in _PARTS:
         return [f"{where} is of type {kind!r}: only text parts are understood"]
-    if not isinstance(keys.get("text"), str):
-        return [f"{where}.text must be a text, not {_kind(keys.get('text'))}"]
-    return _text_problems(f"{where}.text", keys["text"])
+    unknown = [
+        f"{where} has no {key!r}{did_you_mean(str(key), _PART_KEYS)}" for key in keys if key not in (kind, *_PART_KEYS)
+    ]
+    if not isinstance(keys.get(kind), str):
+        return [*unknown, f"{where}.{kind} must be a text, not {_kind(keys.get(kind))}"]
+    return [*unknown, *_text_problems(f"{where}.{kind}", keys[kind])]
 
 
 def _text_problems(where: str, value: Any) -> list[str]:

@@ -41,11 +41,12 @@ class SandboxedTemplate:
     """One compiled template; may be shared between threads.
 
     ``constants``: the texts that stand as strings in its source, among them what it compares content with. ``names``:
-    the variables that it reads.
+    the variables that it reads. ``attributes``: the names after dots, such as the fields of messages.
     """
 
     def __init__(self, source: str, *, clock: Clock = datetime.now) -> None:
-        """
+        """Compile a chat template; ``clock`` is what the template's ``strftime_now`` reads.
+
         Raises:
             ChatTemplateError: the source is no Jinja template.
         """
@@ -59,6 +60,7 @@ class SandboxedTemplate:
             self.constants = frozenset(
                 node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value
             )
+            self.attributes = frozenset(node.attr for node in tree.find_all(nodes.Getattr))
             self.names = frozenset(node.name for node in tree.find_all(nodes.Name) if node.ctx == "load")
             self._template = environment.from_string(_Supervision().visit(tree))
         except Exception as error:  # the parser and the compiler of untrusted text: whatever they raise

@@ -1,11 +1,9 @@
 """ChatTemplate: renders a conversation to the text and the token ids that a model was trained on.
 
-The rendering is that of transformers' ``apply_chat_template``, with three differences that are meant:
+The rendering is that of transformers' ``apply_chat_template``, with two differences that are meant:
 
-- a system message that the template refuses or leaves out is put before the user message that follows it, as
-  llama.cpp does;
-- content in parts is joined in lines for a template that reads texts only, and a text is made a part for one that
-  reads parts only;
+- what the template would refuse or leave out is written as it can read it (``normalization``), and what it leaves
+  out all the same is an error that names it;
 - text in messages never becomes a control token (``control_text``).
 
 A model without a template is a base model, which only continues texts. It gets a transcript to continue: the system
@@ -13,23 +11,32 @@ message as a paragraph, then lines ``User: …`` and ``Assistant: …``. Names b
 read most of, the transcript needs no token of its own, and ``"\\nUser:"`` tells where an answer ends.
 """
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from threading import Lock
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakKeyDictionary
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.chat.control_text import ControlText
-from edgegen.chat.conversation import ROLES, Conversation, Message, text_of
+from edgegen.chat.capabilities import TemplateCapabilities, probe
+from edgegen.chat.conversation import ROLES, Conversation, Message
+from edgegen.chat.layout import AnswerLayout, answer_layout
+from edgegen.chat.normalization import canonical, fitted, left_out
 from edgegen.chat.reasoning import ReasoningMarkers, reasoning_markers
+from edgegen.chat.thinking import SWITCHES, ThinkingSwitch, probe_messages, with_word
 from edgegen.chat.tool_formats import HERMES, ToolFormat, tool_format
-from edgegen.chat.tool_prompt import describe_tools, parsed_arguments
+from edgegen.chat.tool_prompt import described
 from edgegen.chat.tools import Tools
 from edgegen.errors import ChatTemplateError, ConversationError, did_you_mean, one_or_list
-from edgegen.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # templates are described where no text is tokenized
+    from edgegen.chat.control_text import ControlText
+    from edgegen.tokenizer import Tokenizer
 
 TRANSCRIPT = """\
 {%- for message in messages -%}
@@ -51,6 +58,8 @@ _MORE_TEMPLATES = "additional_chat_templates/"
 _CONTINUED = "CONTINUE_FINAL_MESSAGE_TAG "  # transformers' mark
 _PROBE = "Xyzzy plugh"
 """A text that no template has, to see whether a template shows it."""
+
+_SHORTEST = Conversation([{"role": "user", "content": _PROBE}])
 
 
 class ChatTemplate:
@@ -89,7 +98,7 @@ class ChatTemplate:
         except (OSError, UnicodeDecodeError) as error:
             raise ChatTemplateError(f"the chat template of the bundle {bundle.path} cannot be read: {error}.") from None
         special_tokens = _special_tokens(config, _settings(bundle, "special_tokens_map.json"))
-        return cls(own or _templates(config.get("chat_template")), special_tokens)
+        return cls(own or templates_by_name(config.get("chat_template")), special_tokens)
 
     def __repr__(self) -> str:
         return f"ChatTemplate({'fallback transcript' if self.is_fallback else ', '.join(self.names)})"
@@ -106,22 +115,84 @@ class ChatTemplate:
         them.
         """
         named = replace(conversation, tools=tools.definitions if tools else None)
-        called = any(message.get("tool_calls") or message["role"] == "tool" for message in conversation.messages)
-        if tools is None and not called:
+        if tools is None:
             return named, None
-        style = tool_format(self._source(replace(named, tools=named.tools or ())))
-        if style is None:
-            plain = replace(named, tools=None)
-            return plain.with_messages(describe_tools(plain, tools)), HERMES if tools else None
-        return named, style if tools else None
+        style = tool_format(self._source(named))
+        if style is not None and self.capabilities(named).tools and self._program(named).writes(tools.definitions):
+            return named, style
+        plain = self._program(named).canonical(replace(named, tools=None))
+        return plain.with_messages(described(plain, tools)), HERMES
 
-    def reasoning(self, conversation: Conversation) -> ReasoningMarkers | None:
-        """The markers of thoughts, if this model thinks aloud."""
-        return reasoning_markers(self._source(conversation))
+    def capabilities(self, conversation: Conversation | None = None) -> TemplateCapabilities:
+        """What the template reads, in conversations with tools if that one has them; found out once."""
+        asked = conversation or Conversation([{"role": "user", "content": ""}])
+        return self._program(asked).capabilities(with_tools=bool(asked.tools))
+
+    def describe(self) -> dict[str, Any]:
+        """What each template reads, without tools and with them, as ``edgegen info --json`` and ``/props`` show it."""
+        hello = [{"role": "user", "content": "Hello"}]
+        found = dict[str, Any]()
+        for name in self.names:
+            asked = Conversation(hello, template=name)
+            try:
+                plain, with_tools = self.capabilities(asked), self.capabilities(replace(asked, tools=({},)))
+            except ChatTemplateError as error:
+                found[name] = {"error": str(error)}
+                continue
+            found[name] = {"without_tools": plain.to_json(), "with_tools": with_tools.to_json()}
+        return found
+
+    def reasoning(self, conversation: Conversation | None = None) -> ReasoningMarkers | None:
+        """The markers of thoughts, if this model thinks aloud; by default in a conversation without tools."""
+        return reasoning_markers(self._source(conversation or _SHORTEST))
 
     def reads(self, conversation: Conversation, variable: str) -> bool:
         """Whether the template reads a variable of that name, such as ``enable_thinking``."""
         return variable in self._program(conversation).names
+
+    def thinking_switch(self, conversation: Conversation | None = None) -> ThinkingSwitch:
+        """How this model is told whether to think, and how hard; by default in a conversation without tools."""
+        return self._program(conversation or _SHORTEST).thinking_switch
+
+    def check_thinking(self, thinking: bool | None, effort: str | None) -> None:
+        """Check that the template can be told to think as asked.
+
+        Raises:
+            ConversationError: as :meth:`asked_to_think`.
+        """
+        self.asked_to_think(_SHORTEST, thinking, effort)
+
+    def asked_to_think(
+        self, conversation: Conversation, thinking: bool | None, effort: str | None, budget: int | None = None
+    ) -> Conversation:
+        """The conversation that asks for thoughts, for none, or for so much effort; ``budget``: most tokens of them.
+
+        A switch among its variables that this template knows by another name is what ``thinking`` says.
+
+        Raises:
+            ConversationError: this model cannot be asked for it; or the template reads no variable of some name.
+        """
+        if not conversation.variables and thinking is None and effort is None and budget is None:
+            return conversation
+        names, variables = self._program(conversation).names, dict(conversation.variables)
+        for name in [name for name in SWITCHES if name in variables and name not in names]:
+            value = variables.pop(name)
+            if not isinstance(value, bool) or thinking not in (None, value):
+                said = f"true or false expected, found {value!r}" if thinking is None else "thinking says otherwise"
+                raise ConversationError(f"variables: {name}: {said}.")
+            thinking = value
+        unread = [f"{name!r} is not read by this model's chat template" for name in variables if name not in names]
+        if unread:
+            near = [did_you_mean(name, names) for name in variables if name not in names]
+            raise ConversationError("variables: " + "; ".join(map("".join, zip(unread, near, strict=True))) + ".")
+        switch = self.thinking_switch(conversation)
+        told, word = switch.tell(thinking, effort, thinks=self.reasoning(conversation) is not None)
+        if switch.budget is not None and budget is not None and thinking is not False and effort != "none":
+            told[switch.budget] = budget
+        if twice := [name for name, value in told.items() if variables.get(name, value) != value]:
+            raise ConversationError(f"variables: {twice[0]} says otherwise than the request does: keep one of them.")
+        asked = replace(conversation, variables=variables | told)
+        return asked.with_messages(with_word(list(asked.messages), word)) if word else asked
 
     def render(self, conversation: Conversation) -> str:
         """The text of the conversation.
@@ -131,7 +202,10 @@ class ChatTemplate:
             ChatTemplateError: the template is malformed, or was stopped at its limits.
         """
         program = self._program(conversation)
-        return program.render(program.adapt(conversation))
+        said = program.canonical(conversation)
+        text = program.render(program.fit(said))
+        program.check_shown(said, text)
+        return text
 
     def encode(self, conversation: Conversation, tokenizer: Tokenizer, most: int | None = None) -> list[int]:
         """The ids of the conversation; no text of a message is a control token in them.
@@ -142,12 +216,31 @@ class ChatTemplate:
         """
         program = self._program(conversation)
         control = program.control_text(tokenizer)
-        veiled = control.veil(program.adapt(conversation))
+        said = program.canonical(conversation)
+        veiled = control.veil(program.fit(said))
         text, under_veils = veiled.lift(program.render(veiled.conversation))
+        program.check_shown(said, text)
         if most is not None:
             tokenizer.refuse_longer(text, most)
         ids = control.encode(text, under_veils)
         return tokenizer.frame(ids) if self.is_fallback else ids  # a transcript is a text like any other
+
+    def layout(self, conversation: Conversation) -> AnswerLayout | None:
+        """What this model's answers have beside thoughts and calls; None where there is nothing else."""
+        return answer_layout(self._source(conversation))
+
+    def ends_of_answer(
+        self, tokenizer: Tokenizer, known: Iterable[int], layout: AnswerLayout | None, style: ToolFormat | None
+    ) -> tuple[int, ...]:
+        """The tokens that end an answer: those ``known``, and those of the template's family.
+
+        A family's tokens that end a part of an answer only, such as a thought, are not among them.
+        """
+        goes_on = [*(layout.goes_on if layout else ()), *([style.turn_end] if style and style.turn_end else ())]
+        ends = [tokenizer.token_to_id(token) for token in (layout.ends if layout else ())]
+        found = dict.fromkeys((*known, self.end_of_turn(tokenizer), *ends))
+        parts = {tokenizer.token_to_id(token) for token in goes_on}
+        return tuple(token_id for token_id in found if token_id is not None and token_id not in parts)
 
     def end_of_turn(self, tokenizer: Tokenizer) -> int | None:
         """The token that ends what an assistant says, as the template shows it; None where it is no token.
@@ -173,7 +266,7 @@ class ChatTemplate:
     def _source(self, conversation: Conversation) -> str:
         return self._sources.get(conversation.template or self._default_name(conversation), "")
 
-    def _program(self, conversation: Conversation) -> "_Program":
+    def _program(self, conversation: Conversation) -> _Program:
         name = conversation.template or self._default_name(conversation)
         if name not in self._sources:
             raise ConversationError(
@@ -193,15 +286,6 @@ class ChatTemplate:
         return next(iter(self._sources))
 
 
-@dataclass(frozen=True, slots=True)
-class _Abilities:
-    """What a template can read."""
-
-    system: bool
-    parts: bool
-    texts: bool
-
-
 class _Program:
     """One template, compiled, with the model's special tokens."""
 
@@ -212,34 +296,66 @@ class _Program:
         self._template = SandboxedTemplate(source)
         self.names = self._template.names
         self._special_tokens = special_tokens
+        self._style = tool_format(source)
+        self._reasoning = reasoning_markers(source)
+        self._capabilities: dict[bool, TemplateCapabilities] = {}
+        self._lock = Lock()
         self._control: WeakKeyDictionary[Tokenizer, ControlText] = WeakKeyDictionary()
 
     def control_text(self, tokenizer: Tokenizer) -> ControlText:
+        from edgegen.chat.control_text import ControlText
+
         if tokenizer not in self._control:
             self._control[tokenizer] = ControlText(tokenizer, self._source, self._template.constants)
         return self._control[tokenizer]
 
     def render(self, conversation: Conversation) -> str:
+        """The text of a conversation as it is."""
+        return self._render(conversation, self._no_tools if conversation.tools is None else conversation.tools)
+
+    def _render(self, conversation: Conversation, tools: Sequence[Mapping[str, Any]] | None) -> str:
         messages = list(conversation.messages)
         if conversation.continue_final_message:
             messages[-1] = _left_open(messages[-1])
         text = self._template.render(
             {
                 **self._special_tokens,
+                **self._tools_by_other_names(tools),
                 **conversation.variables,
                 "messages": messages,
-                "tools": conversation.tools,
+                "tools": tools,
                 "documents": conversation.documents,
                 "add_generation_prompt": conversation.generation_prompt,
             }
         )
         return _cut(text, conversation.messages[-1]) if conversation.continue_final_message else text
 
+    def _tools_by_other_names(self, tools: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+        """The tools for a template that does not read ``tools``: firefunction's, with the time, and SmolLM3's."""
+        if "tools" in self.names:
+            return {}
+        if "functions" in self.names:
+            now = datetime.now().strftime("%b %d %Y %H:%M:%S")  # noqa: DTZ005 (the user's own time, as strftime_now)
+            return {"functions": json.dumps(list(tools or ()), ensure_ascii=False, indent=2), "datetime": now}
+        return {"xml_tools": tools} if "xml_tools" in self.names and tools else {}
+
     def adapt(self, conversation: Conversation) -> Conversation:
         """The conversation as this template can read it.
 
         Raises:
-            ConversationError: a role is misspelt.
+            ConversationError: as :meth:`canonical`.
+        """
+        return self.fit(self.canonical(conversation))
+
+    def fit(self, said: Conversation) -> Conversation:
+        """A canonical conversation as this template can read it."""
+        return fitted(said, self.capabilities(with_tools=bool(said.tools)), self._style)
+
+    def canonical(self, conversation: Conversation) -> Conversation:
+        """The conversation in the one form that templates are given, with its roles and fields checked.
+
+        Raises:
+            ConversationError: a role is misspelt, a message has a field that nobody reads, or malformed tool calls.
         """
         problems = [
             f"messages[{n}].role is {role!r}, which this model's chat template does not know{near}"
@@ -248,94 +364,68 @@ class _Program:
         ]
         if problems:
             raise ConversationError(one_or_list(problems))
-        messages = list(conversation.messages)
-        if any(message["role"] == "system" for message in messages) and not self._abilities.system:
-            messages = _fold_system(messages)
-        return conversation.with_messages([self._readable(message) for message in messages])
+        return canonical(conversation, self._template.constants | self._template.attributes)
 
-    def _readable(self, message: Message) -> Message:
-        calls: Any = message.get("tool_calls")
-        if isinstance(calls, Sequence) and any(isinstance(_arguments(call), str) for call in cast(Any, calls)):
-            message = self._with_arguments(message, cast(Sequence[Any], calls))
-        content = message.get("content")
-        if isinstance(content, str):
-            return message if self._abilities.texts else {**message, "content": [{"type": "text", "text": content}]}
-        return message if content is None or self._abilities.parts else {**message, "content": text_of(content)}
+    def check_shown(self, said: Conversation, text: str) -> None:
+        """Check the rendering of a canonical conversation.
 
-    def _with_arguments(self, message: Message, calls: Sequence[Any]) -> Message:
-        """Arguments that are JSON text, as in OpenAI's API, as the dicts that most templates read."""
-        if not self._reads_objects:
-            return message
-        changed = [
-            {**call, "function": {**call["function"], "arguments": parsed_arguments(_arguments(call))}}
-            if _arguments(call) is not None
-            else call
-            for call in calls
-        ]
-        return {**message, "tool_calls": changed}
+        Raises:
+            ConversationError: the template has left out something that was said.
+        """
+        if not self.capabilities(with_tools=bool(said.tools)).user:
+            return
+        closing = (self._reasoning.closing,) if self._reasoning else ()
+        missing = left_out(said, text, self._source, closing)
+        if missing:
+            told = one_or_list([f"{place} is left out by this model's chat template" for place in missing])
+            raise ConversationError(f"{told}: say it in a user's message.")
 
-    @cached_property
-    def _reads_objects(self) -> bool:
-        """Whether the arguments of calls may be dicts; a few templates join them to texts."""
-        function = {"name": "call", "arguments": {_PROBE: _PROBE}}
-        call = {"id": "abcdefghi", "type": "function", "function": function}
-        user = {"role": "user", "content": "Hello"}
-        messages = [user, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    def capabilities(self, *, with_tools: bool) -> TemplateCapabilities:
+        with self._lock:
+            if with_tools not in self._capabilities:
+                found = probe(self.render, self._template.constants, with_tools=with_tools)
+                self._capabilities[with_tools] = found
+            return self._capabilities[with_tools]
+
+    def writes(self, tools: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the template can write these tools; some fail on schemas that they do not expect."""
+        hello = Conversation([{"role": "user", "content": "Hello"}], tools)
         try:
-            text = self.render(Conversation(messages, add_generation_prompt=False))
+            text = self.render(self.adapt(hello))
         except (ConversationError, ChatTemplateError):
             return False
-        return _PROBE in text
+        return all(str(tool["function"]["name"]) in text for tool in tools)
 
     @cached_property
-    def _abilities(self) -> _Abilities:
-        """Found out by trying; a template that fails on the simplest conversation is taken to read everything."""
-        user = {"role": "user", "content": "Hello"}
-        parts = {"role": "user", "content": [{"type": "text", "text": _PROBE}]}
-        texts = self._shows([{"role": "user", "content": _PROBE}])
-        reads_parts = self._shows([parts])
-        return _Abilities(
-            system=self._shows([{"role": "system", "content": _PROBE}, user]) or not self._shows([user], "Hello"),
-            parts=reads_parts or not texts,
-            texts=texts or not reads_parts,
-        )
+    def thinking_switch(self) -> ThinkingSwitch:
+        """Found out by trying."""
 
-    def _shows(self, messages: Sequence[Message], words: str = _PROBE) -> bool:
-        try:
-            text = self.render(Conversation(messages))
-        except (ConversationError, ChatTemplateError):
-            return False
-        # In quotes behind its key it is Python's or JSON's idea of a list of parts.
-        return words in text and not re.search(f"text['\"]: *['\"]{words}", text)
+        def probe(variables: Mapping[str, Any], system: str) -> str | None:
+            conversation = Conversation(probe_messages(system), variables=variables)
+            try:
+                return self.render(self.adapt(conversation))
+            except (ConversationError, ChatTemplateError):
+                return None
 
+        return ThinkingSwitch.find(probe, self.names, self._template.constants)
 
-def _arguments(call: Any) -> Any:
-    """Those of one entry of ``tool_calls``; None where there are none."""
-    function: Any = cast(Any, call).get("function") if isinstance(call, Mapping) else None
-    return cast(Any, function).get("arguments") if isinstance(function, Mapping) else None
-
-
-def _fold_system(messages: Sequence[Message]) -> list[Message]:
-    """Each system message put before the next user message, on a line of its own; after the last, a user message."""
-    folded: list[Message] = []
-    waiting: list[str] = []
-    for message in messages:
-        if message["role"] == "system":
-            waiting.append(text_of(message.get("content")))
-        elif message["role"] == "user" and waiting:
-            folded.append({**message, "content": "\n".join([*waiting, text_of(message.get("content"))])})
-            waiting.clear()
-        else:
-            folded.append(message)
-    if waiting:
-        folded.append({"role": "user", "content": "\n".join(waiting)})
-    return folded
+    @cached_property
+    def _no_tools(self) -> list[Any] | None:
+        """What the template is given for no tools: None, or an empty list where it fails on None."""
+        hello = Conversation([{"role": "user", "content": "Hello"}])
+        for tools in (None, list[Any]()):
+            try:
+                self._render(hello, tools)
+            except (ConversationError, ChatTemplateError):
+                continue
+            return tools
+        return None
 
 
 def _left_open(message: Message) -> Message:
-    """The message with transformers' mark behind its last words."""
+    """The message with transformers' mark after its last words."""
     content = message.get("content")
-    if isinstance(content, str):
+    if isinstance(content, str) and content:
         return {**message, "content": content + _CONTINUED}
     if not content:
         raise ConversationError("continue_final_message is set, but the last message has no text to continue.")
@@ -365,8 +455,12 @@ def _settings(bundle: Bundle, name: str) -> dict[str, Any]:
     return cast(dict[str, Any], settings)
 
 
-def _templates(value: Any) -> dict[str, str]:
-    """``chat_template`` of ``tokenizer_config.json``: a text, or a list of names and texts."""
+def templates_by_name(value: Any) -> dict[str, str]:
+    """``chat_template`` of a file: a text, or a list of names and texts, or texts by name; empty if absent.
+
+    Raises:
+        ChatTemplateError: it is something else.
+    """
     if not value:
         return {}
     if isinstance(value, str):

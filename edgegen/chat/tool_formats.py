@@ -5,24 +5,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-BodyKind = Literal["object", "list", "named", "functions", "pairs"]
+BodyKind = Literal["object", "list", "keyed", "named", "functions", "pairs", "python", "braces"]
 """What stands between the markers of a call.
 
-``object``: JSON of name and arguments. ``list``: a JSON list of these. ``named``: the name, ``separator``, the
-arguments as JSON. ``functions``: ``<function=name><parameter=key>value</parameter></function>``. ``pairs``: the name,
-then ``<arg_key>key</arg_key><arg_value>value</arg_value>``.
+``object``: JSON of name and arguments. ``list``: a JSON list of these. ``keyed``: a JSON list of ``{"name": {…}}``.
+``named``: the name, ``separator``, the arguments as JSON. ``functions``:
+``<function=name><parameter=key>value</parameter></function>``. ``pairs``: the name, then
+``<arg_key>key</arg_key><arg_value>value</arg_value>``. ``python``: a list of Python's calls,
+``[name(key="text", n=1)]``. ``braces``: ``call:name{key:<|"|>text<|"|>,n:1}``.
 """
 
 
-_CONTROL = re.compile(r"<[|｜][^<>]*[|｜]>")
+QUOTE = '<|"|>'
+"""Stands around the strings of ``braces``."""
+
+_CONTROL = re.compile(r"<[|｜][^<>]*>|<[^<>|]*\|>|｜DSML｜|\[[A-Z_]+\]")
+
+
+def control_texts(*texts: str) -> tuple[str, ...]:
+    """``texts``, and what in them looks like a control token: those of them that may be tokens of the model."""
+    return tuple(dict.fromkeys(filter(None, (*texts, *_CONTROL.findall(" ".join(texts))))))
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """How ``functions`` are written: what stands before and behind a name and a value.
+    """How ``functions`` are written: what stands before and after a name and a value.
 
     Attributes:
-        pad: stands before a value and behind it, where it is no part of it.
+        typed: stands after the name of a value, and tells with ``true`` in place of ``{}`` that the value is a string.
+        pad: stands before a value and after it, where it is not part of it.
     """
 
     function: str = "<function="
@@ -30,6 +41,7 @@ class Tags:
     named: str = ">"
     parameter_end: str = "</parameter>"
     function_end: str = "</function>"
+    typed: str = ""
     pad: str = "\n"
 
 
@@ -39,15 +51,20 @@ class ToolFormat:
 
     Attributes:
         signs: texts that all stand in a template of the family.
-        opening: begins a call, or a list of calls; the empty one: an answer that begins with ``{`` is a call.
+        opening: begins a call, or a list of calls, whose ``[`` it may have; the empty one: an answer that begins like a
+            call is one.
         closing: ends it; the empty one: the end of the JSON does.
-        pad: stands around the JSON of an ``object``, and behind that of a ``named`` one.
+        pad: stands around the JSON of an ``object``, and after that of a ``named`` one.
         id_key: of a list's entries, the key of an id that stands first.
         id_last: it stands last, or is left out.
         name_text: how the name of a ``named`` call stands; ``{n}`` is a number, ``{id}`` any id.
         wrappers: texts around all calls, which say nothing.
         tags: of ``functions``.
-        several: behind one opening marker several ``functions`` may stand.
+        several: after one opening marker several ``functions`` may stand.
+        fence: stands between the opening marker and the JSON, among white space.
+        no_call: names that a model calls to say that it calls nothing.
+        turn_end: the token that ends what is said before a call, as well as a turn.
+        single: an answer ends with its first call.
     """
 
     name: str
@@ -65,20 +82,33 @@ class ToolFormat:
     wrappers: tuple[str, ...] = ()
     tags: Tags = Tags()
     several: bool = False
+    fence: str = ""
+    no_call: tuple[str, ...] = ()
+    turn_end: str = ""
+    single: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Texts that may be control tokens of the model."""
-        texts = (self.opening.strip(), self.closing, self.separator, *self.wrappers, *self.in_calls)
-        return tuple(filter(None, (*texts, *_CONTROL.findall(" ".join((*texts, self.name_text))))))
+        texts = (self.opening.strip(), self.closing, self.separator, self.turn_end, *self.wrappers, *self.in_calls)
+        name = _CONTROL.findall(self.name_text)
+        return tuple(dict.fromkeys((*control_texts(*texts), *name)))
 
     @property
     def in_calls(self) -> tuple[str, ...]:
         """Control tokens inside a call."""
+        tags = (self.tags.function, self.tags.parameter, self.tags.parameter_end, self.tags.function_end)
         return {
             "named": ("[CALL_ID]",),
+            "functions": tuple(tag for tag in tags if _CONTROL.search(tag)),
             "pairs": ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+            "braces": (QUOTE,),
         }.get(self.body, ())
+
+    @property
+    def body_start(self) -> int:
+        """Where in a text that begins with the opening marker the call begins."""
+        return len(self.opening) - self.opening.endswith("[")
 
 
 HERMES = ToolFormat("hermes", ("<tool_call>",), "<tool_call>", "</tool_call>", "object", pad="\n")
@@ -170,15 +200,69 @@ FORMATS = (
         several=True,
     ),
     ToolFormat("gigachat", ("<|function_call|>",), "<|function_call|>", "", "object"),
+    ToolFormat(
+        "gigachat-3",
+        ("'function call'", "<|role_sep|>", "<|message_sep|>"),
+        "function call<|role_sep|>\n",
+        "",
+        "object",
+        turn_end="<|message_sep|>",
+        single=True,
+    ),
+    ToolFormat(
+        "harmony",
+        ("<|channel|>", "<|message|>", "to="),
+        "<|channel|>commentary to=functions.",
+        "",
+        "named",
+        separator="<|message|>",
+        name_text="{name} <|constrain|>json",
+        single=True,
+    ),
+    ToolFormat("gemma", ("<|tool_call>", "<tool_call|>"), "<|tool_call>", "<tool_call|>", "braces"),
+    ToolFormat("apertus", ("<|tools_prefix|>",), "<|tools_prefix|>", "<|tools_suffix|>", "keyed"),
+    ToolFormat("lfm2", ("List of tools: ",), "<|tool_call_start|>", "<|tool_call_end|>", "python"),
+    ToolFormat(
+        "command-r-plus",
+        ("Action:", "tool_name", "```json"),
+        "Action:",
+        "```",
+        "list",
+        name_key="tool_name",
+        arguments_key="parameters",
+        fence="```json",
+        no_call=("directly-answer", "directly_answer"),
+    ),
+    ToolFormat("firefunction", ("functools[",), "functools[", "", "list"),
+    ToolFormat(
+        "deepseek-dsml",
+        ("DSML", "function_calls>"),
+        "<｜DSML｜function_calls>",
+        "</｜DSML｜function_calls>",
+        "functions",
+        tags=Tags(
+            '<｜DSML｜invoke name="',
+            '<｜DSML｜parameter name="',
+            '">',
+            "</｜DSML｜parameter>",
+            "</｜DSML｜invoke>",
+            typed='" string="{}">',
+            pad="",
+        ),
+        several=True,
+    ),
+    ToolFormat("functionary-v3.2", (">>>all",), ">>>", "", "named", separator="\n"),
+    ToolFormat("yandexgpt", ("[TOOL_CALL_START]",), "[TOOL_CALL_START]", "", "named", separator="\n"),
     ToolFormat("functionary", ("<function=", "</function>"), "<function=", "</function>", "named", separator=">"),
     ToolFormat("llama", ('"parameters"', "ipython"), "", "", "object", arguments_key="parameters"),
+    ToolFormat("chatglm4", ("[gMASK]", "# 可用工具"), "", "", "named", separator="\n", single=True),
 )
 """By family; the first whose signs a template has is its format."""
 
 PYTHON_TAG = "<|python_tag|>"
 """Stands before the calls of some Llama models."""
 
-_WRITES_TOOLS = re.compile(r"\btools\b")
+_WRITES_TOOLS = re.compile(r"\b(?:tools|functions)\b")
 
 
 def tool_format(template: str) -> ToolFormat | None:

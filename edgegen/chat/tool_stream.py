@@ -6,12 +6,15 @@ from collections.abc import Generator
 from functools import lru_cache
 from typing import Any, cast
 
+from edgegen.chat.literals import SYNTAXES, CallSyntax, MalformedError, UnfinishedError, read_value
 from edgegen.chat.tool_formats import ToolFormat
-from edgegen.chat.tool_sections import PAIR, JsonEnd, called_name, function_begin, parameter, typed_arguments
+from edgegen.chat.tool_sections import PAIR, JsonEnd, called_name, function_begin, parameter, typed_argument
 from edgegen.chat.tools import ToolCall, ToolCallDelta, Tools, argument_json, new_call_id
 
 _PAIRS_BEGIN = re.compile(r"\s*([^\s<]+)\s*(?=<)")
 _LIST_GOES_ON = re.compile(r"\s*([,\]])")
+_KEYED_BEGIN = re.compile(r'[\s\[]*\{\s*"([^"]*)"\s*:\s*(?=\{)')
+_KEYED_END = re.compile(r"\s*\}\s*([,\]])")
 
 
 class CallStream:
@@ -28,7 +31,7 @@ class CallStream:
         self._style, self._tools, self.index = style, tools, index
         self.end: int | None = None
         self._text = ""
-        self._at = len(style.opening)
+        self._at = style.body_start
         self._deltas: list[ToolCallDelta] = []
         self._calls: list[ToolCall] = []
         self._steps = self._section()
@@ -48,9 +51,23 @@ class CallStream:
             case "object":
                 yield from self._entry()
             case "list":
+                yield from self._next(_marker(style.fence))
                 yield from self._entry()
                 while (yield from self._next(_LIST_GOES_ON))[1] == ",":
                     yield from self._entry()
+            case "keyed":
+                goes_on = "["
+                while goes_on != "]":
+                    head = yield from self._next(_KEYED_BEGIN)
+                    yield from self._json_arguments(head[1])
+                    goes_on = (yield from self._next(_KEYED_END))[1]
+            case "python":
+                goes_on = "["
+                while goes_on != "]":
+                    yield from self._literal_call(SYNTAXES["python"])
+                    goes_on = (yield from self._next(_LIST_GOES_ON))[1]
+            case "braces":
+                yield from self._literal_call(SYNTAXES["braces"])
             case "named":
                 head = yield from self._next(_named(style.separator))
                 yield from self._json_arguments(called_name(head[1], style))
@@ -66,7 +83,7 @@ class CallStream:
         self.end = self._at
 
     def _next(self, pattern: re.Pattern[str]) -> Generator[None, None, re.Match[str]]:
-        """Goes on behind ``pattern``, once it is there."""
+        """Goes on after ``pattern``, once it is there."""
         while (match := pattern.match(self._text, self._at)) is None:
             yield
         self._at = match.end()
@@ -109,10 +126,32 @@ class CallStream:
         call_id, sent, arguments = self._begin(name), list[str](), dict[str, Any]()
         schema = self._tools.parameters.get(name, {})
         either = re.compile(f"{pattern.pattern}|{end}", re.DOTALL)
-        while (found := (yield from self._next(either)))[1] is not None:
-            entry = typed_arguments([(found[1], found[2])], schema)
+        while (found := (yield from self._next(either)))["key"] is not None:
+            entry = typed_argument(found, schema)
             arguments |= entry
             self._send((", " if sent else "{") + argument_json(entry)[1:-1], sent)
+        self._end(call_id, name, arguments, sent)
+
+    def _literal_call(self, syntax: CallSyntax) -> Generator[None]:
+        """A call whose arguments are literals: each is given out when it is whole."""
+        name = (yield from self._next(re.compile(rf"[\s\[]*{syntax.begin.pattern}")))[1]
+        call_id, sent, arguments, key = self._begin(name), list[str](), dict[str, Any](), syntax.key
+        while (found := (yield from self._next(key)))["key"] is not None:
+            while True:
+                try:
+                    value, self._at = read_value(self._text, self._at)
+                    break
+                except UnfinishedError:
+                    yield
+                except MalformedError:  # deeper than is read: it is no call
+                    while True:
+                        yield
+            entry = {found["key"]: value}
+            arguments |= entry
+            self._send((", " if sent else "{") + argument_json(entry)[1:-1], sent)
+        self._end(call_id, name, arguments, sent)
+
+    def _end(self, call_id: str, name: str, arguments: dict[str, Any], sent: list[str]) -> None:
         self._send("}" if sent else "{}", sent)
         self._calls.append(ToolCall(call_id, name, arguments, "".join(sent)))
         self.index += 1
@@ -129,7 +168,12 @@ class CallStream:
 
 
 def begins_with_name(text: str, style: ToolFormat, tools: Tools) -> bool | None:
-    """Whether a call without an opening marker begins: ``{"name": "…"``, with a tool's name; None: it still may."""
+    """Whether a call without an opening marker begins, with a tool's name; None: it still may."""
+    if style.separator:
+        begins = [name + style.separator for name in tools.parameters]
+        if any(map(text.startswith, begins)):
+            return True
+        return None if any(begin.startswith(text) for begin in begins) else False
     if begun := _name_begin(style.name_key).match(text):
         return begun[1] in tools.parameters
     compact = "".join(text.split())

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from reprlib import repr as shortened
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from edgegen.errors import ConversationError, did_you_mean, one_or_list
@@ -29,6 +30,11 @@ _SIMPLE: Mapping[Any, Mapping[str, Any]] = {
     type(None): {"type": "null"},
     Any: {},
 }
+_TOOL_KEYS = ("type", "function")
+_FUNCTION_KEYS = ("name", "description", "parameters", "strict", "return")
+"""``return`` describes what a function returns, in the definitions that transformers makes of functions."""
+_ASKS_NOTHING = ("cache_control",)
+"""Keys that some clients send; prefix caching needs none, and no template gets them to read."""
 _ARGUMENT_LINE = re.compile(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 _CHOICES_IN_TEXT = re.compile(r"\(choices:\s*(\[.*?\])\)\s*$", re.IGNORECASE)
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?):\s*")
@@ -75,6 +81,17 @@ class ToolCallDelta:
     arguments: str
 
 
+def joined_deltas(deltas: Sequence[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
+    """The deltas with one for each call: a step may yield several of one, and clients read one entry an index."""
+    joined: dict[int, ToolCallDelta] = {}
+    for delta in deltas:
+        before = joined.get(delta.index)
+        joined[delta.index] = (
+            ToolCallDelta(delta.index, before.id, before.name, before.arguments + delta.arguments) if before else delta
+        )
+    return tuple(joined.values())
+
+
 def new_call_id() -> str:
     """Nine letters and digits, which every template takes."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
@@ -111,7 +128,7 @@ class Tools:
         ``parallel``: an answer may have several calls, unless the choice is one tool.
 
         Raises:
-            ConversationError: a definition is malformed or given twice, or the choice is none.
+            ConversationError: a definition is malformed or given twice, or the choice is not a ``tool_choice``.
         """
         if not isinstance(cast(object, parallel), bool):
             raise ConversationError(f"parallel_tool_calls is True or False, not {parallel!r}.")
@@ -121,8 +138,10 @@ class Tools:
         for n, tool in enumerate(tools):
             try:
                 definitions.append(function_schema(cast(Any, tool)) if callable(tool) else _definition(tool))
+            except _DefinitionError as error:
+                problems += [f"tools[{n}]{problem}" for problem in error.problems]
             except ConversationError as error:
-                problems.append(f"tools[{n}]{'' if str(error).startswith('.') else ' '}{error}")
+                problems.append(f"tools[{n}] {error}")
         names = [definition["function"]["name"] for definition in definitions]
         problems += [f"tools has {name!r} twice" for name in sorted({name for name in names if names.count(name) > 1})]
         if problems:
@@ -199,8 +218,7 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if origin is dict and inner[0] is str:
         return {"type": "object", "additionalProperties": _schema_of(inner[1], where)}
     raise ConversationError(
-        f"{where} has the type hint {hint}, which is none of int, float, str, bool, list, tuple, dict, Optional and "
-        "Literal"
+        f"{where} has the type hint {hint}, which is not int, float, str, bool, list, tuple, dict, Optional and Literal"
     )
 
 
@@ -236,6 +254,14 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), texts
 
 
+class _DefinitionError(ConversationError):
+    """A tool's definition is malformed; each problem begins with the place in it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(one_or_list(problems))
+        self.problems = problems
+
+
 def _definition(tool: object) -> Mapping[str, Any]:
     if not isinstance(tool, Mapping):
         raise ConversationError(f"must be a dict or a function, not {type(tool).__name__}")
@@ -243,21 +269,39 @@ def _definition(tool: object) -> Mapping[str, Any]:
     if entry.get("type") != "function" or not isinstance(entry.get("function"), Mapping):
         raise ConversationError("must be a dict such as {'type': 'function', 'function': {'name': …}}")
     function = cast(Mapping[str, Any], entry["function"])
+    problems = _unknown_keys(": {} is not a key of a tool", entry, _TOOL_KEYS)
+    problems += _unknown_keys(".function: {} is not a key of a function", function, _FUNCTION_KEYS)
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConversationError(f".function.name must be 1 to 128 letters, digits, _, - and ., not {name!r}")
+        problems.append(f".function.name must be 1 to 128 letters, digits, _, - and ., not {name!r}")
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise ConversationError(f".function.parameters must be a JSON schema, not {type(parameters).__name__}")
-    kind = cast(Mapping[str, Any], parameters).get("type", "object") if parameters else "object"
-    if kind != "object":
-        raise ConversationError(f".function.parameters must be of type 'object', not {kind!r}")
-    return entry
+        problems.append(f".function.parameters must be a JSON schema, not {type(parameters).__name__}")
+    elif parameters and (kind := cast(Mapping[str, Any], parameters).get("type", "object")) != "object":
+        problems.append(f".function.parameters must be of type 'object', not {kind!r}")
+    for key, kind, expected in (("description", str, "a text"), ("strict", bool, "true or false")):
+        if not isinstance(value := function.get(key), kind | None):
+            problems.append(f".function.{key} must be {expected}, not {shortened(value)}")
+    if problems:
+        raise _DefinitionError(problems)
+    if entry.keys().isdisjoint(_ASKS_NOTHING) and function.keys().isdisjoint(_ASKS_NOTHING):
+        return entry
+    return {**_asking(entry), "function": _asking(function)}
+
+
+def _asking(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in _ASKS_NOTHING}
+
+
+def _unknown_keys(said: str, given: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+    keys = [key for key in given if key not in known and key not in _ASKS_NOTHING]
+    return [f"{said.format(repr(key))}{did_you_mean(str(key), known)}" for key in keys]
 
 
 def _chosen_name(choice: object, names: Sequence[str]) -> str | None:
-    """
+    """The tool that a ``tool_choice`` names, or None where it is a word such as ``auto``.
+
     Raises:
-        ConversationError: the choice is none, or names no tool.
+        ConversationError: the choice is not a ``tool_choice``, or names no tool.
     """
     if isinstance(choice, str):
         if choice in _CHOICES:
@@ -270,7 +314,8 @@ def _chosen_name(choice: object, names: Sequence[str]) -> str | None:
     entry: Mapping[str, Any] = cast(Mapping[str, Any], choice) if isinstance(choice, Mapping) else {}
     function: Any = entry.get("function")
     name: Any = cast(Mapping[str, Any], function).get("name") if isinstance(function, Mapping) else None
-    if entry.get("type") != "function" or not isinstance(name, str):
+    known = entry.keys() <= {"type", "function"} and isinstance(function, Mapping) and {*function} == {"name"}
+    if entry.get("type") != "function" or not isinstance(name, str) or not known:
         raise ConversationError("a tool_choice by name is {'type': 'function', 'function': {'name': …}}.")
     if name not in names:
         raise ConversationError(f"tool_choice names {name!r}, which is no tool{did_you_mean(name, names)}.")

@@ -93,7 +93,8 @@ class _Verbs(click.Group):
 
 
 def _refuse_tight_address_space() -> None:
-    """
+    """Stop at once where the limit on the address space is too low to load the libraries.
+
     Raises:
         EdgegenError: NumPy's and ONNX Runtime's libraries would end the process while they are loaded.
     """

@@ -14,12 +14,14 @@ import click
 from edgegen.batch.input import InputLine, read_lines
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.chat import ChatTemplate
 from edgegen.cli.check import Check
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import complete_file
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.max_memory import max_memory_flag, within_memory
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
+from edgegen.cli.thinking_flags import check_thinking, thinking_flag
 from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
@@ -91,6 +93,8 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool,
     bundle = check.attempt(lambda: Bundle.open(BundleStore().resolve(model)))
     if bundle is not None and engine is not None:
         check.attempt(lambda: bundle.variant_with(engine.kv))
+    if bundle is not None and thinking_flag(given):
+        check.attempt(lambda: check_thinking(ChatTemplate.from_bundle(bundle), given))
     check.finish()
     assert file
     assert bundle

@@ -12,7 +12,8 @@ _UNITS = {"": 1, "b": 1} | {
 
 
 def byte_count(text: str) -> int:
-    """
+    """Read a number of bytes with an optional unit, such as 4GB or 1.5GiB.
+
     Raises:
         BadParameter: ``text`` is no number of bytes.
     """

@@ -10,6 +10,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.option_flags import DEFAULTS, given_engine_options, given_options, option_flags
+from edgegen.cli.thinking_flags import check_thinking, thinking_flag
 from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
@@ -56,6 +57,10 @@ def command(model: str, system: str | None, completion: bool | None, stats: bool
     with LLM.load(model, options=engine_options) as llm:
         is_base = llm.chat_template.is_fallback
         completes = is_base if completion is None else completion
+        if not completes:
+            check_thinking(llm.chat_template, given)
+        elif asked := thinking_flag(given):
+            raise UsageError(f"{asked} is for conversations: {'add --chat' if is_base else 'leave out --completion'}.")
         if completes and system_is_given:
             raise UsageError("-s is for conversations, and this model has no chat template: add --chat to hold one.")
         _talk(llm, completes, system, given, name=model, stats=stats)
@@ -77,7 +82,14 @@ def _talk(
     set_here = {key: value for key, value in given.items() if value is not None}
     dialogue = Completion(llm) if completes else Chat(llm, system)
     repl = Repl(
-        llm, screen, dialogue, llm.generation_options.override(DEFAULTS["chat"]), set_here, about=about, stats=stats
+        llm,
+        screen,
+        dialogue,
+        llm.generation_options.override(DEFAULTS["chat"]),
+        set_here,
+        about=about,
+        stats=stats,
+        check=lambda given: check_thinking(llm.chat_template, given),
     )
     if not interactive:
         run_piped(repl, sys.stdin.buffer)

@@ -26,7 +26,8 @@ class Check:
         return None
 
     def finish(self) -> None:
-        """
+        """Raise everything that was found wrong, in one error.
+
         Raises:
             UsageError: the arguments are invalid.
             BundleError: they are valid, but a bundle is not there or unreadable.

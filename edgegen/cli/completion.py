@@ -14,7 +14,7 @@ def command(context: click.Context, shell: str) -> None:
 
     \b
     bash: eval "$(edgegen completion bash)" in ~/.bashrc
-    zsh: eval "$(edgegen completion zsh)" in ~/.zshrc, behind compinit
+    zsh: eval "$(edgegen completion zsh)" in ~/.zshrc, after compinit
     fish: edgegen completion fish > ~/.config/fish/completions/edgegen.fish
     """
     protocol = get_completion_class(shell)

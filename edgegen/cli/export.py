@@ -13,12 +13,12 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
+from edgegen.cli.remaining_time import RemainingTime
 from edgegen.system import share_freed_memory
 
 if TYPE_CHECKING:
     from edgegen_export.model_source import Via
     from edgegen_export.quantize.recipe import Scheme
-    from edgegen_export.remaining_time import RemainingTime
 
 
 def _only(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -65,7 +65,7 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "--parity-plot",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="PNG to plot the error behind each layer in; needs edgegen[plot].",
+    help="PNG to plot the error after each layer in; needs edgegen[plot].",
 )
 @click.option(
     "--via",
@@ -190,8 +190,6 @@ class _Terminal:
         self._bar.close()
 
     def expect(self, seconds: Mapping[str, float]) -> None:
-        from edgegen_export.remaining_time import RemainingTime
-
         with self._lock:
             self._remaining = RemainingTime(seconds)
 

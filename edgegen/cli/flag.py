@@ -17,6 +17,7 @@ WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
         *("--text", "--choices", "--pairs"),
     ),
     "what one request says, or what its answer must be": (
+        *("--think", "--reasoning-effort", "--max-think"),
         *("--chat", "--negative-prompt", "--continuation", "--json-schema", "--regex", "--grammar", "--choice"),
     ),
     "what is printed, which a script reads": ("--json", "--echo", "--print-options", "--logprobs", "--top-logprobs"),

@@ -20,6 +20,7 @@ from edgegen.cli.repl.screen import printable
 from edgegen.cli.session_file import SessionFile, dropped_note, spoken
 from edgegen.cli.stats_line import stats_line
 from edgegen.cli.text_source import read_text
+from edgegen.cli.thinking_flags import check_thinking, thinking_flag
 from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.generation.result_json import answer_record
@@ -107,6 +108,8 @@ def command(
     given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
     if GenerationOptions().override(given).logprobs and not as_json and not print_options:
         raise UsageError("log-probabilities are shown with --json only: add it, or leave them out.")
+    if not chat and (asked := thinking_flag(given)):
+        raise UsageError(f"{asked} is for conversations: add --chat.")
     engine_options = EngineOptions(**given_engine_options())
     engine_options = tuned_engine_options(model, engine_options, keep_kv=kept is not None)
     engine_options = within_memory(max_memory, model, engine_options, keep_kv=kept is not None)
@@ -117,6 +120,8 @@ def command(
     begin = perf_counter()
     llm = LLM.load(model, options=engine_options)
     load_seconds = perf_counter() - begin
+    if chat:
+        check_thinking(llm.chat_template, given)
     chosen = llm.generation_options.override(given)
     if print_options:
         click.echo(json.dumps(chosen.to_json(), indent=1))

@@ -13,14 +13,15 @@ from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.chat import ChatTemplate
 from edgegen.cli.flag import Flag, complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable, printable_lines
 from edgegen.errors import UsageError
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.kernels import describe_kernels
 from edgegen.options.engine import EngineOptions
 from edgegen.options.tuned import TunedOptions
-from edgegen.parity.report import ParityReport
 
 
 @click.command("info")
@@ -53,6 +54,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         "quantization": facts["quantization"],
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
+        "template": _template(facts["chat_template"]),
         "kernels": facts["kernels"],
         **({"tuned": _tuned(facts["tuned"])} if facts["tuned"] else {}),
         "memory": f"{_megabytes(memory['weights_bytes'])} weights{_tables(memory)} + "
@@ -80,6 +82,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
     wanted = model.max_context if context is None else context
     if not 1 <= wanted <= model.max_context:
         raise UsageError(f"--context {wanted}: this model takes 1 to {model.max_context} tokens.")
+    template = ChatTemplate.from_bundle(bundle)
     forecast = forecast_memory(bundle, EngineOptions(kv=kv), context=wanted, batch=batch)
     scheme = quantization.scheme
     if quantization.linear.block_size:
@@ -125,8 +128,28 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
             "process_bytes": forecast.total,
             "parts": describe_forecast(forecast),
         },
+        "chat_template": None if template.is_fallback else template.describe(),
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _template(described: Mapping[str, Any] | None) -> str:
+    """What the chat template takes of what not every one takes; all of it is in ``--json``."""
+    if described is None:
+        return "none: a base model, which continues texts"
+    one = described.get("default") or next(iter(described.values()))
+    if "error" in one:
+        return one["error"]
+    plain, with_tools = one["without_tools"], one["with_tools"]
+    takes = {
+        "system messages": plain["system"],
+        "system messages anywhere": plain["late_systems"],
+        "developer messages": plain["developer"],
+        "tools": with_tools["tools"],
+        "parallel tool calls": with_tools["calls"] and with_tools["parallel_calls"],
+        "reasoning": plain["reasoning_key"] is not None,
+    }
+    return "takes " + (", ".join(name for name, there in takes.items() if there) or "users and assistants only")
 
 
 def _times(batch: int) -> str:

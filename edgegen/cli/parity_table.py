@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from edgegen.parity.report import ParityReport, VariantParity
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
 
 
 def parity_table(report: ParityReport) -> str:

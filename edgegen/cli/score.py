@@ -108,7 +108,7 @@ def _problem(
     if context is None:
         return 'a continuation needs CONTEXT before it: give it, or "" for none.'
     if not continuations:
-        return "nothing to score behind CONTEXT: give continuations with -c, or a whole text with -f."
+        return "nothing to score after CONTEXT: give continuations with -c, or a whole text with -f."
     if window is not None or stride is not None:
         return "--window and --stride go with a file (-f): leave them out."
     if top_logprobs is not None and not as_json:

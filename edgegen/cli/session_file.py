@@ -51,7 +51,8 @@ class SessionFile:
         return cls(path, session)
 
     def save(self) -> None:
-        """
+        """Write the session to its file.
+
         Raises:
             SessionError: the file cannot be written.
         """

@@ -39,11 +39,12 @@ def command(bundle: str, parity: bool, expect_sha256: str | None) -> None:
 
 
 def _measure_again(bundle: Bundle) -> None:
-    """
+    """Measure the parity of a bundle on this machine, and print it beside the stored report.
+
     Raises:
         VerificationError: it is worse than its report says.
     """
-    from edgegen.parity.verify import recheck
+    from edgegen.evaluation.parity.verify import recheck
 
     with progress_bar() as bar:
         done = recheck(bundle, bar)

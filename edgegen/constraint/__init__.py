@@ -33,9 +33,11 @@ from edgegen.constraint.regex import Regex
 from edgegen.constraint.response_format import read_response_format
 from edgegen.constraint.row import ConstraintWatch, RowConstraint
 from edgegen.constraint.state import ConstraintState
+from edgegen.constraint.structured_output import STRUCTURED_OUTPUT, read_structured_output
 from edgegen.constraint.tool_calls import ToolCallConstraint
 
 __all__ = [
+    "STRUCTURED_OUTPUT",
     "AnyJson",
     "Choice",
     "CompiledConstraint",
@@ -50,4 +52,5 @@ __all__ = [
     "ToolCallConstraint",
     "Whitespace",
     "read_response_format",
+    "read_structured_output",
 ]

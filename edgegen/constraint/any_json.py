@@ -3,14 +3,14 @@
 import json
 from dataclasses import dataclass
 
-from edgegen.constraint.constraint import SPACE, Whitespace, check_whitespace
+from edgegen.constraint.constraint import COLON, COMMA, FREE_LEVELS, SPACE, Whitespace, check_whitespace, line_break
 
 _GRAMMAR = r"""
 start: {outside} {root} {outside}
 value: object | array | STRING | NUMBER | "true" | "false" | "null"
-object: "{{" {space} (member ({space} "," {space} member)*)? {space} "}}"
-member: STRING {space} ":" {space} value
-array: "[" {space} (value ({space} "," {space} value)*)? {space} "]"
+object: "{{" ({inside} member ({comma} member)* {inside} {blank})? "}}"
+member: STRING {colon} value
+array: "[" ({inside} value ({comma} value)* {inside} {blank})? "]"
 STRING: /"([^"\\\x00-\x1F]|\\(["\\\/bfnrt]|u([0-9a-ce-fA-CE-F][0-9a-fA-F]{{3}}|[dD][0-7][0-9a-fA-F]{{2}}|[dD][89abAB][0-9a-fA-F]{{2}}\\u[dD][c-fC-F][0-9a-fA-F]{{2}})))*"/
 NUMBER: /-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/
 """  # noqa: E501 (a terminal is one line)
@@ -34,13 +34,23 @@ class AnyJson:
         return "the JSON grammar"
 
     def source(self) -> str:
-        grammar = _GRAMMAR.format(
+        match self.whitespace:
+            case "compact":
+                inside, comma, colon, rules = "", '","', '":"', ""
+            case "flexible":
+                inside, comma, colon = "BREAK?", "COMMA BREAK?", "COLON"
+                rules = f"BREAK: /{line_break(FREE_LEVELS)}/\nCOMMA: /{COMMA}/\nCOLON: /{COLON}/\n"
+            case "any":
+                inside, comma, colon = "SPACE?", 'SPACE? "," SPACE?', 'SPACE? ":" SPACE?'
+                rules = f"SPACE: /{SPACE['any']}/\n"
+        grammar = rules + _GRAMMAR.format(
             root="value" if self.any_value else "object",
-            space="SPACE?" if SPACE[self.whitespace] else "",
             outside="SPACE?" if self.whitespace == "any" else "",
+            inside=inside,
+            comma=comma,
+            colon=colon,
+            blank="| SPACE" if self.whitespace == "any" else "",
         )
-        if SPACE[self.whitespace]:
-            grammar += f"SPACE: /{SPACE[self.whitespace]}/\n"
         return json.dumps({"grammars": [{"lark_grammar": grammar}]})
 
     def explain(self, complaint: str) -> str:

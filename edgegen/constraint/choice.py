@@ -20,16 +20,17 @@ class Choice:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        """
+        """Make a constraint of the texts that an answer may be, without repeated ones.
+
         Raises:
-            ConstraintError: there are none, one is empty, or one is no text.
+            ConstraintError: the list is empty, or has an empty text or something else than a text.
         """
         if isinstance(texts, str):
             raise ConstraintError(f"choices are a list of texts, not one text: [{texts!r}]")
         listed = tuple(dict.fromkeys(texts))
         wrong = [text for text in listed if not isinstance(text, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
         if wrong:
-            raise ConstraintError(f"choices are texts, and {wrong[0]!r} is none: write it in quotes")
+            raise ConstraintError(f"choices are texts, and {wrong[0]!r} is not a text: write it in quotes")
         return cls(listed)
 
     @property

@@ -56,7 +56,8 @@ class ConstraintCompiler:
         self._lock = Lock()
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
-        """
+        """Compile a constraint for this vocabulary, or return it from the cache.
+
         Raises:
             ConstraintError: the constraint is broken or cannot be enforced, or this vocabulary's tokens do not
                 spell bytes.

@@ -7,16 +7,27 @@ from edgegen.errors import ConstraintError, did_you_mean
 Whitespace = Literal["compact", "flexible", "any"]
 """Space between the tokens of JSON.
 
-``compact``: none. ``flexible``: one space, or a line break and at most 20 spaces or tabs of indentation, and
-nothing around the whole, so that a model cannot go on with space forever. ``any``: all that JSON allows,
-around the whole too.
+``compact``: none. ``flexible``: what models write. Nothing, or one space after commas and colons, as Python's
+``json.dumps`` has it, or line breaks with indentation; one break at most in one place, and nothing around the whole,
+so that a model cannot go on with space forever. ``any``: all that JSON allows, around the whole too.
 """
 
 _MOST_CHARACTERS = 1_000_000
 """Of a grammar, or of a JSON schema: compiling takes seconds for each million."""
 
+FREE_LEVELS = 5
+"""Objects and arrays in one another that four spaces may indent, where a schema does not say how many there are."""
+
+COMMA, COLON = ", ?", ": ?"
+"""Regular expressions of a comma and a colon, in ``flexible`` white space."""
+
 SPACE: dict[Whitespace, str] = {"compact": "", "flexible": r"( |\n[ \t]{0,20})", "any": r"[ \t\n\r]+"}
 """Regular expression of the space that may stand in one place; empty where none may."""
+
+
+def line_break(levels: int) -> str:
+    """The regular expression of a line break in ``levels`` objects and arrays, each with four spaces or two tabs."""
+    return rf"\n( {{0,{4 * levels}}}|\t{{0,{2 * levels}}})"
 
 
 class Constraint(Protocol):
@@ -41,7 +52,8 @@ class Constraint(Protocol):
 
 
 def check_whitespace(whitespace: Whitespace) -> None:
-    """
+    """Check the name of a way of spacing JSON.
+
     Raises:
         ConstraintError: there is no such way of spacing.
     """
@@ -53,7 +65,8 @@ def check_whitespace(whitespace: Whitespace) -> None:
 
 
 def check_size(name: str, text: str) -> None:
-    """
+    """Limit the length of a schema or grammar in characters.
+
     Raises:
         ConstraintError: ``text``, which messages call ``name``, is longer than is allowed.
     """

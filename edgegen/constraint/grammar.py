@@ -65,7 +65,8 @@ class Grammar:
 
 
 def _check_levels(lark: str) -> None:
-    """
+    """Limit how deep a Lark grammar is nested: its rules, and the brackets and schemas in them.
+
     Raises:
         ConstraintError: the rules and their brackets could overflow the stack of llguidance.
     """

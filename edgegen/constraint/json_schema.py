@@ -6,12 +6,26 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from edgegen.constraint.constraint import SPACE, Whitespace, check_size, check_whitespace
+from edgegen.constraint.closed_schema import closed
+from edgegen.constraint.constraint import (
+    COLON,
+    COMMA,
+    FREE_LEVELS,
+    SPACE,
+    Whitespace,
+    check_size,
+    check_whitespace,
+    line_break,
+)
+from edgegen.constraint.schema_levels import value_levels
 from edgegen.constraint.schema_rules import enforceable, places_of, places_where
 from edgegen.errors import ConstraintError, one_or_list
 
 _COMMON = ("not", "if", "contains", "uniqueItems", "propertyNames")
 """Unimplemented keywords of every draft: llguidance names those of one place, and all should be heard of at once."""
+
+_MOST_LEVELS = 10
+"""Levels that are indented by four spaces each; deeper ones have as much as these."""
 
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*\])")
 _BOUNDS, _NAMES = ("minLength", "maxLength"), "patternProperties"
@@ -29,23 +43,26 @@ class JsonSchema:
 
     Attributes:
         schema: its JSON text.
+        additional_properties: whether objects may have properties that the schema does not list, as the standard has
+            it. Otherwise those only may whose schema says ``additionalProperties``, so that an answer ends.
     """
 
     schema: str
     whitespace: Whitespace = "flexible"
+    additional_properties: bool = False
 
     def __post_init__(self) -> None:
         check_whitespace(self.whitespace)
 
     @classmethod
-    def of(cls, schema: object, whitespace: Whitespace = "flexible") -> Self:
+    def of(cls, schema: object, whitespace: Whitespace = "flexible", *, additional_properties: bool = False) -> Self:
         """From a schema as a text, as Python values, or as a class with ``model_json_schema`` (pydantic's models).
 
         Raises:
-            ConstraintError: it is none of these.
+            ConstraintError: it is something else.
         """
         if isinstance(schema, str):
-            return cls(schema, whitespace)
+            return cls(schema, whitespace, additional_properties)
         describe = getattr(schema, "model_json_schema", None)
         if callable(describe):
             schema = describe()
@@ -54,7 +71,7 @@ class JsonSchema:
                 f"a JSON schema is an object, its text, or a pydantic model, not {type(schema).__name__}"
             )
         try:
-            return cls(json.dumps(schema, ensure_ascii=False, allow_nan=False), whitespace)
+            return cls(json.dumps(schema, ensure_ascii=False, allow_nan=False), whitespace, additional_properties)
         except RecursionError:
             raise ConstraintError("the JSON schema is nested too deeply") from None
         except (TypeError, ValueError) as error:
@@ -72,8 +89,10 @@ class JsonSchema:
         grammar = f"start: SPACE? json SPACE?\njson: %json {json.dumps(schema)}\nSPACE: /{space}/\n"
         return json.dumps({"grammars": [{"lark_grammar": grammar}]})
 
-    def rule(self) -> dict[str, Any]:
+    def rule(self, within: int = 0) -> dict[str, Any]:
         """The schema as llguidance reads it, for ``%json`` in a grammar.
+
+        ``within``: how many objects and arrays it stands in there, which indent it further.
 
         Raises:
             ConstraintError: it is broken, or cannot be enforced.
@@ -81,18 +100,36 @@ class JsonSchema:
         parsed = self._parsed()
         check_size(self.name, self.schema)
         schema = enforceable(parsed)
-        space = SPACE[self.whitespace]
-        schema["x-guidance"] = {
+        if self.additional_properties:
+            return schema | {"x-guidance": self._options(schema, within)}
+        coerced = bool(places_of(schema, "oneOf"))
+        if coerced:
+            # Branches that only closing tells apart are not apart in the schema: what validates as one does as both.
+            self._check(schema | {"x-guidance": self._options(schema, within)})
+        schema = closed(schema)
+        return schema | {"x-guidance": self._options(schema, within) | {"coerce_one_of": coerced}}
+
+    def _options(self, schema: Mapping[str, Any], within: int) -> dict[str, Any]:
+        flexible = self.whitespace == "flexible"
+        levels = value_levels(schema, FREE_LEVELS, _MOST_LEVELS) + within if flexible else 0
+        space = SPACE["any"] if self.whitespace == "any" else line_break(levels) if levels else None
+        return {
             "whitespace_flexible": bool(space),
-            "whitespace_pattern": space or None,
-            "item_separator": ",",
-            "key_separator": ":",
+            "whitespace_pattern": space,
+            "item_separator": COMMA if flexible else ",",
+            "key_separator": COLON if flexible else ":",
             "json_allowed_escapes": 'nrbtf\\"',
             "json_allow_general_unicode_escapes": False,
             "coerce_one_of": False,
             "lenient": False,
         }
-        return schema
+
+    def _check(self, schema: Mapping[str, Any]) -> None:
+        from llguidance import LLMatcher
+
+        complaint = LLMatcher.validate_grammar(json.dumps({"grammars": [{"json_schema": schema}]}), None)
+        if complaint:
+            raise ConstraintError(f"{self.name} cannot be used: {self.explain(complaint).strip()}")
 
     def explain(self, complaint: str) -> str:
         unimplemented = _UNIMPLEMENTED.search(complaint)

@@ -18,7 +18,7 @@ _IN_NEGATED_CLASS = _IN_CLASS | {r"\s": r"\s\x{FEFF}"}
 
 
 def control_character(text: str) -> str | None:
-    """The first control character of ``text`` that JSON would spell ``\\u…``, as such; None where there is none."""
+    """The first control character of ``text`` that JSON would spell ``\\u…``, as such, or None."""
     for letter in text:
         if _is_control(ord(letter)):
             return f"U+{ord(letter):04X}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Regex:
     """The whole text matches ``pattern``, in the syntax of Rust's ``regex``: no look-around, no back-references.
 
-    Nothing may stand before or behind the match; a ``^`` in front and a ``$`` at the end change nothing.
+    Nothing may stand before or after the match; a ``^`` in front and a ``$`` at the end change nothing.
     """
 
     pattern: str

@@ -29,7 +29,7 @@ class RowConstraint:
         self._prompt_length = prompt_length
 
     def __call__(self, candidates: Candidates, context: LogitsContext) -> Candidates:
-        """Only what the grammar allows behind ``context.token_ids``.
+        """Only what the grammar allows after ``context.token_ids``.
 
         Raises:
             ConstraintError: nothing is left, or the grammar got too complex.
@@ -38,7 +38,7 @@ class RowConstraint:
         return self.state.apply(candidates)
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
-        """The forced tokens behind ``token_ids`` (prompt and answer)."""
+        """The forced tokens after ``token_ids`` (prompt and answer)."""
         self._follow(token_ids[self._prompt_length :])
         return self.state.forced()
 

@@ -4,15 +4,18 @@ Its stack overflows from some 1,100 nested arrays on, also where they lie in def
 would end the process.
 """
 
+import math
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from typing import cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 from edgegen.errors import ConstraintError
 
 MOST_LEVELS = 500
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_OBJECT = ("properties", "patternProperties", "additionalProperties")
+_ARRAY = ("items", "prefixItems", "additionalItems")
 _NAMES = ("$id", "$anchor", "$dynamicAnchor")
 
 
@@ -60,6 +63,79 @@ def schema_levels(schema: object) -> int:
         return sum(alone[target] for target in targets)
 
 
+def value_levels(schema: object, free: int, most: int) -> int:
+    """The most objects and arrays that lie in one another in what a schema describes, up to ``most``.
+
+    What it leaves free counts ``free``; where references lead back to themselves, there are ``most``.
+    """
+    return _ValueLevels(schema, free).of_value(schema, most)
+
+
+class _ValueLevels:
+    """Levels are infinite where a schema does not say them."""
+
+    def __init__(self, root: object, free: int) -> None:
+        self._root, self._free = root, free
+        self._known = dict[tuple[int, int], float]()
+
+    def of_value(self, schema: object, most: int) -> int:
+        levels = self._of(schema, most) if most else 0
+        return min(most, self._free if math.isinf(levels) else int(levels))
+
+    def _of(self, schema: object, most: int) -> float:
+        if not isinstance(schema, dict):
+            return 0 if schema is False else math.inf
+        known, key = self._known, (id(cast(object, schema)), most)
+        if key not in known:
+            known[key] = most
+            known[key] = self._of_keywords(cast(dict[str, Any], schema), most)
+        return known[key]
+
+    def _of_keywords(self, schema: dict[str, Any], most: int) -> float:
+        """The least of what keywords say, all of which hold."""
+        kinds: Any = schema.get("type")
+        kinds = cast(Any, kinds) if isinstance(kinds, str | list) else ("object", "array")
+        of_objects = self._object(schema, most) if "object" in kinds else 0
+        of_arrays = self._array(schema, most) if "array" in kinds else 0
+        said = [max(of_objects, of_arrays)]
+        said += [self._of(part, most) for part in _listed(schema, "allOf")]
+        for keyword in ("anyOf", "oneOf"):
+            said += [max(self._of(branch, most) for branch in found)] if (found := _listed(schema, keyword)) else []
+        references = [reference for reference in map(schema.get, _REFERENCES) if isinstance(reference, str)]
+        said += [self._of(target_of(self._root, reference), most) for reference in references]
+        values = [[schema["const"]]] if "const" in schema else []
+        values += [found] if (found := _listed(schema, "enum")) else []
+        return min(said + [max(map(_levels_of_value, each)) for each in values])
+
+    def _object(self, schema: dict[str, Any], most: int) -> float:
+        if schema.keys().isdisjoint(_OBJECT):
+            return math.inf
+        inside: list[object] = [schema.get("additionalProperties", True)]
+        for keyword in ("properties", "patternProperties"):
+            inside += cast(dict[str, Any], named).values() if isinstance(named := schema.get(keyword), dict) else ()
+        return 1 + max(self.of_value(value, most - 1) for value in inside)
+
+    def _array(self, schema: dict[str, Any], most: int) -> float:
+        if schema.keys().isdisjoint(_ARRAY):
+            return math.inf
+        items: Any = schema.get("items", True)
+        first = [*_listed(schema, "prefixItems"), *_listed(schema, "items")]
+        rest: object = schema.get("additionalItems", True) if isinstance(items, list) else items
+        return 1 + max(self.of_value(value, most - 1) for value in [*first, rest])
+
+
+def _levels_of_value(value: object) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    inside = cast(dict[str, object], value).values() if isinstance(value, dict) else cast(list[object], value)
+    return 1 + max(map(_levels_of_value, inside), default=0)
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> list[object]:
+    value: object = schema.get(keyword)
+    return cast(list[object], value) if isinstance(value, list) else []
+
+
 def _longest(edges: dict[int, list[int]]) -> dict[int, int]:
     """By node, how many there are on the longest way from it.
 
@@ -87,11 +163,12 @@ def _referred(node: object, root: object) -> Iterator[object]:
     if isinstance(node, dict):
         for reference in map(cast(dict[str, object], node).get, _REFERENCES):
             if isinstance(reference, str):
-                target = _at(root, reference)
+                target = target_of(root, reference)
                 yield target if isinstance(target, dict | list) else None
 
 
-def _at(root: object, reference: str) -> object:
+def target_of(root: object, reference: str) -> object:
+    """What a reference by a path (``#/…``) leads to; None where nothing is there, or it is told otherwise."""
     path = unquote(reference)
     if path == "#":
         return root

@@ -55,7 +55,7 @@ def enforceable(schema: object) -> Schema:
     plain = copy.deepcopy(root)
     for _, part in parts:
         if isinstance(branches := part.get("oneOf"), list):
-            # llguidance tells branches apart by what they say, and does not look behind references.
+            # llguidance tells branches apart by what they say, and does not follow references.
             part["oneOf"] = [_target(branch, plain) for branch in cast(list[object], branches)]
     return root
 

@@ -81,7 +81,7 @@ class ConstraintState:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)[:size].copy()
         self._check()
         if spare := self._size & 7:
-            bits[-1] &= (1 << spare) - 1  # llguidance's own end is behind the vocabulary
+            bits[-1] &= (1 << spare) - 1  # llguidance's own end is after the vocabulary
         may_stop = self.may_stop
         for token_id in self._eos:
             bit = 1 << (token_id & 7)
@@ -95,7 +95,7 @@ class ConstraintState:
         """Those of ``candidates`` that may come next.
 
         Raises:
-            ConstraintError: there are none, or the grammar got too complex here.
+            ConstraintError: no token is allowed, or the grammar got too complex here.
         """
         allowed = keep_allowed(candidates, self.mask())
         if not allowed.logits.size:

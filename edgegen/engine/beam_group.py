@@ -18,14 +18,14 @@ class BeamGroup(SequenceGroup):
     """A sequence for each beam. The answers are the best beams; they come all at once when the search is over."""
 
     def __init__(
-        self, rows: Ids[Sequence], search: BeamSearch, returned: int, emit: Callable[[Update], None] = ignore
+        self, sequences: Ids[Sequence], search: BeamSearch, returned: int, emit: Callable[[Update], None] = ignore
     ) -> None:
         """``returned``: how many of the beams are answers."""
-        super().__init__(rows, emit)
-        self.choices = tuple(Sequence(list(row.ids), row.params) for row in rows[:returned])
+        super().__init__(sequences, emit)
+        self.choices = tuple(Sequence(list(one.ids), one.params) for one in sequences[:returned])
         self._search = search
-        self._by_beam = list(rows)  # the sequence of each running beam
-        self._prompt = tuple(rows[0].ids)
+        self._by_beam = list(sequences)  # the sequence of each running beam
+        self._prompt = tuple(sequences[0].ids)
 
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
         try:
@@ -54,13 +54,14 @@ class BeamGroup(SequenceGroup):
             LogitsError, ConstraintError: no beam has an allowed token, and none has ended before.
         """
         found, dead_ends = list[Logits](), list[EdgegenError]()
-        for row, beam in zip(self._by_beam, self._search.running, strict=True):
+        for sequence, beam in zip(self._by_beam, self._search.running, strict=True):
+            nothing = np.full_like(logits[sequence], -np.inf)
             try:
-                found.append(_log_probs(row, logits[row]) if beam.is_there else np.full_like(logits[row], -np.inf))
+                found.append(_log_probs(sequence, logits[sequence]) if beam.is_there else nothing)
             except (LogitsError, ConstraintError) as error:
-                Candidates(logits[row]).best()  # NaN is an error, not a dead end
+                Candidates(logits[sequence]).best()  # NaN is an error, not a dead end
                 dead_ends.append(error)
-                found.append(np.full_like(logits[row], -np.inf))
+                found.append(nothing)
         alive = sum(beam.is_there for beam in self._search.running) - len(dead_ends)
         if not alive and not any(beam.ended for beam in self._search.finished):
             raise dead_ends[0]
@@ -69,24 +70,24 @@ class BeamGroup(SequenceGroup):
     def _follow(self, fork: Fork) -> None:
         """Give each running beam a sequence with its KV cache: its parent's, or a copy in a sequence that is free."""
         parents = [self._by_beam[beam.parent] for beam in self._search.running]
-        free = [row for row in self.sequences if row not in parents]
+        free = [one for one in self.sequences if one not in parents]
         taken = set[Sequence]()
         for k, parent in enumerate(parents):
-            row = parent
+            sequence = parent
             if parent in taken:
-                row = free.pop()
-                fork(parent, row)
-            taken.add(row)
-            self._by_beam[k] = row
-        for row, beam in zip(self._by_beam, self._search.running, strict=True):
-            row.ids = [*self._prompt, *beam.ids]
+                sequence = free.pop()
+                fork(parent, sequence)
+            taken.add(sequence)
+            self._by_beam[k] = sequence
+        for sequence, beam in zip(self._by_beam, self._search.running, strict=True):
+            sequence.ids = [*self._prompt, *beam.ids]
 
     def _end(self, otherwise: StopMatch) -> list[Update]:
         """The answers; those that did not end by themselves were ended by ``otherwise``."""
         beams = self._search.best()
         updates = [self._answer(*pair, otherwise) for pair in zip_longest(self.choices, beams[: len(self.choices)])]
-        for row in self.sequences:
-            row.finish = row.finish or otherwise
+        for sequence in self.sequences:
+            sequence.finish = sequence.finish or otherwise
         return updates
 
     def _answer(self, choice: Sequence, beam: Beam | None, otherwise: StopMatch) -> Update:
@@ -105,10 +106,10 @@ class BeamGroup(SequenceGroup):
         return Update(choice, beam.ids)
 
 
-def _log_probs(row: Sequence, logits: Logits) -> Logits:
+def _log_probs(sequence: Sequence, logits: Logits) -> Logits:
     """Processed log-probabilities [vocab]; minus infinity for tokens that a processor has removed."""
-    context = LogitsContext(row.ids, row.params.prompt_length)
-    candidates = row.params.pipeline(Candidates(log_softmax(logits)), context)
+    context = LogitsContext(sequence.ids, sequence.params.prompt_length)
+    candidates = sequence.params.pipeline(Candidates(log_softmax(logits)), context)
     candidates.best()
     if candidates.ids is None:
         return candidates.logits

@@ -25,7 +25,7 @@ class CacheSlots:
     """The slots of running sequences, and those of finished ones behind them.
 
     Attributes:
-        rows: the running sequences, by slot.
+        sequences: the running sequences, by slot.
     """
 
     def __init__(
@@ -40,74 +40,74 @@ class CacheSlots:
 
         ``budget``: bytes of KV cache.
         """
-        self.rows: list[Sequence] = []
+        self.sequences: list[Sequence] = []
         self._cache = cache
         self._prefixes = prefixes
         self._chunk_invariance = chunk_invariance
         self._reuse = reuse
         self._budget = budget
-        self._finished: dict[int, CachedPrefix] = {}  # by slot, behind those of ``rows``
+        self._finished: dict[int, CachedPrefix] = {}  # by slot, behind those of ``sequences``
 
-    def allocate(self, row: Sequence, rows: int, length: int) -> None:
-        """Give ``row`` the next slot, filled with the longest cached prefix of its prompt.
+    def allocate(self, sequence: Sequence, count: int, length: int) -> None:
+        """Give ``sequence`` the next slot, filled with the longest cached prefix of its prompt.
 
-        ``rows``, ``length``: how many sequences there will be, of how many positions; room is made for them.
+        ``count``, ``length``: how many sequences there will be, of how many positions; room is made for them.
         """
-        self._reserve(rows, length)
-        slot = len(self.rows)
-        reuse = row.params.use_cache and row.params.on_hidden is None
-        row.kv.cached = row.kv.reused = self._fill(slot, row) if reuse else self._empty(slot)
-        self._seat(row)
+        self._reserve(count, length)
+        slot = len(self.sequences)
+        reuse = sequence.params.use_cache and sequence.params.on_hidden is None
+        sequence.kv.cached = sequence.kv.reused = self._fill(slot, sequence) if reuse else self._empty(slot)
+        self._seat(sequence)
 
-    def allocate_empty(self, row: Sequence, rows: int, length: int) -> None:
-        """Give ``row`` the next slot, empty."""
-        self._reserve(rows, length)
-        self._empty(len(self.rows))
-        self._seat(row)
+    def allocate_empty(self, sequence: Sequence, count: int, length: int) -> None:
+        """Give ``sequence`` the next slot, empty."""
+        self._reserve(count, length)
+        self._empty(len(self.sequences))
+        self._seat(sequence)
 
     def fork(self, source: Sequence, target: Sequence) -> None:
         """Copy the KV cache of ``source`` to ``target``, which has a slot."""
         self._cache.fork(source.kv.slot, target.kv.slot)
-        target.kv.cached = source.kv.cached
+        target.kv.cached, target.kv.verified = source.kv.cached, dict(source.kv.verified)
 
-    def free(self, row: Sequence) -> None:
+    def free(self, sequence: Sequence) -> None:
         """Free the slot of a sequence that has ended; the last sequence moves there, so that they stay packed."""
-        slot, last = row.kv.slot, len(self.rows) - 1
-        length = self._cache.reach(slot, row.kv.cached)
-        reusable = row.error is None and row.params.on_hidden is None and length >= _LEAST
+        slot, last = sequence.kv.slot, len(self.sequences) - 1
+        length = self._cache.truncatable_length(slot, sequence.kv.cached)
+        reusable = sequence.error is None and sequence.params.on_hidden is None and length >= _LEAST
         if self._prefixes is not None and reusable:
             self._cache.truncate(slot, length)
             if slot != last:
                 self._cache.swap(slot, last)
-            self._finished[last] = self._reusable(row, length)
+            self._finished[last] = self._reusable(sequence, length)
         else:
             self._cache.compact(slot, last + 1)
-        moved = self.rows.pop()
-        if moved is not row:
-            self.rows[slot], moved.kv.slot = moved, slot
+        moved = self.sequences.pop()
+        if moved is not sequence:
+            self.sequences[slot], moved.kv.slot = moved, slot
 
-    def pack(self, rows: tuple[Sequence, ...]) -> None:
-        """Move ``rows`` to the first slots."""
-        outside = [row for row in rows if row.kv.slot >= len(rows)]
+    def pack(self, sequences: tuple[Sequence, ...]) -> None:
+        """Move ``sequences`` to the first slots."""
+        outside = [one for one in sequences if one.kv.slot >= len(sequences)]
         if outside:
-            inside = [row for row in self.rows[: len(rows)] if row not in rows]
+            inside = [one for one in self.sequences[: len(sequences)] if one not in sequences]
             for one, other in zip(outside, inside, strict=True):
                 self._cache.swap(one.kv.slot, other.kv.slot)
                 one.kv.slot, other.kv.slot = other.kv.slot, one.kv.slot
-                self.rows[one.kv.slot], self.rows[other.kv.slot] = one, other
+                self.sequences[one.kv.slot], self.sequences[other.kv.slot] = one, other
 
-    def _seat(self, row: Sequence) -> None:
-        row.kv.slot = len(self.rows)
-        self.rows.append(row)
+    def _seat(self, sequence: Sequence) -> None:
+        sequence.kv.slot = len(self.sequences)
+        self.sequences.append(sequence)
 
-    def _fill(self, slot: int, row: Sequence) -> int:
+    def _fill(self, slot: int, sequence: Sequence) -> int:
         """Fill ``slot`` with the longest cached prefix of the prompt; returns its length."""
-        prefix = row.params.prefix
-        if prefix is not None and (kept := self._cache.snapshot_reach(*prefix)):
+        prefix = sequence.params.prefix
+        if prefix is not None and (kept := self._cache.restorable_length(*prefix)):
             self._evict(slot)
             self._cache.restore(slot, prefix.snapshot, kept)
             return kept
-        length, source = self._longest(row)
+        length, source = self._longest(sequence)
         if source is None:
             return self._empty(slot)
         if self._prefixes is not None and isinstance(source, KVSnapshot):
@@ -129,34 +129,37 @@ class CacheSlots:
         self._cache.truncate(slot, length)
         return length
 
-    def _longest(self, row: Sequence) -> tuple[int, int | KVSnapshot | None]:
+    def _longest(self, sequence: Sequence) -> tuple[int, int | KVSnapshot | None]:
         """The length of the longest cached prefix of the prompt, and the slot or the snapshot that has it."""
         # At least two ids are left to run: a single one would be computed by other kernels than several.
-        ids = np.array(row.ids[: row.params.prompt_length - 2], np.int64)
+        ids = np.array(sequence.ids[: sequence.params.prompt_length - 2], np.int64)
         if self._prefixes is None or len(ids) < _LEAST:
             return 0, None
-        cached = self._finished | {other.kv.slot: self._reusable(other, other.kv.cached) for other in self.rows}
+        cached = self._finished | {other.kv.slot: self._reusable(other, other.kv.cached) for other in self.sequences}
         shared = {slot: prefix.shared_with(ids) for slot, prefix in cached.items()}
-        in_slots = [(self._cache.reach(slot, most), slot) for slot, most in shared.items()]
+        in_slots = [(self._cache.truncatable_length(slot, most), slot) for slot, most in shared.items()]
         length, slot = max(in_slots, default=(0, 0))
-        saved, snapshot = self._prefixes.find(ids, self._cache.snapshot_reach)
-        row.kv.parts_at = max([self._prefixes.longest(ids), *shared.values()])
+        saved, snapshot = self._prefixes.find(ids, self._cache.restorable_length)
+        sequence.kv.diverges_at = max([self._prefixes.longest(ids), *shared.values()])
         if max(length, saved) < _LEAST:
             return 0, None
         return (length, slot) if length >= saved else (saved, snapshot)
 
-    def _reusable(self, row: Sequence, cached: int) -> CachedPrefix:
-        """The first ``cached`` ids of ``row``, which are in its slot."""
-        bit_exact = {"any": cached, "chunks": min(cached, row.params.prompt_length), "none": 0}[self._chunk_invariance]
-        return CachedPrefix.of(row.ids[:cached], cached if self._reuse == "all" else bit_exact)
+    def _reusable(self, sequence: Sequence, cached: int) -> CachedPrefix:
+        """The first ``cached`` ids of ``sequence``, which are in its slot."""
+        prompt = min(cached, sequence.params.prompt_length)
+        bit_exact = {"any": cached, "chunks": prompt, "none": 0}[self._chunk_invariance]
+        return CachedPrefix.of(sequence.ids[:cached], cached if self._reuse == "all" else bit_exact)
 
-    def _reserve(self, rows: int, length: int) -> None:
+    def _reserve(self, count: int, length: int) -> None:
+        # The scheduler admits by what running sequences need alone: finished ones give way, or growth would be beyond
+        # the budget. They are moved to the prefix cache, if there is one.
         if self._budget is not None and self._finished:
             longest = max(length, *(len(prefix.ids) for prefix in self._finished.values()))
-            if self._cache.bytes_for(max(rows, 1 + max(self._finished)), longest) > self._budget:
+            if self._cache.bytes_for(max(count, 1 + max(self._finished)), longest) > self._budget:
                 for slot in tuple(self._finished):
                     self._empty(slot)
-        self._cache.reserve(max(rows, len(self.rows) + 1), length)
+        self._cache.reserve(max(count, len(self.sequences) + 1), length)
 
     def _empty(self, slot: int) -> int:
         """Evict and clear ``slot``; returns its length, 0."""

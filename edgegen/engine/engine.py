@@ -65,17 +65,18 @@ class Engine:
         return updates
 
     def add(self, group: SequenceGroup) -> None:
-        """
+        """Queue the sequences of a group.
+
         Raises:
             MemoryBudgetError: its KV cache can never fit.
         """
-        rows, length = len(group.sequences), group.longest
-        if not self._executor.fits(rows, length):
-            needed, budget = self._executor.bytes_for(rows, length), self._kv_budget or 0
+        count, length = len(group.sequences), group.longest
+        if not self._executor.fits(count, length):
+            needed, budget = self._executor.bytes_for(count, length), self._kv_budget or 0
             raise MemoryBudgetError(
-                f"the request may need {needed / 1e6:,.1f} MB of KV cache ({_count(rows, 'sequence')} of up to "
-                f"{_count(length, 'position')}), and kv_budget allows {budget / 1e6:,.1f} MB: ask for fewer new tokens "
-                "or answers, shorten the prompt, or raise kv_budget."
+                f"the request may need {needed / 1e6:,.1f} MB of KV cache ({_counted(count, 'sequence')} of up to "
+                f"{_counted(length, 'position')}), and kv_budget allows {budget / 1e6:,.1f} MB: ask for fewer new "
+                "tokens or answers, shorten the prompt, or raise kv_budget."
             )
         if not self._speculates:
             for sequence in group:
@@ -112,7 +113,7 @@ class Engine:
         output = self._output(work)
         if isinstance(work, Decode) and isinstance(output, BaseException) and len(work.groups) > 1:
             for group in work.groups:
-                yield from self._run(Decode((group,), tuple(row for row in work.rows if row in group)))
+                yield from self._run(Decode((group,), tuple(one for one in work.sequences if one in group)))
         else:
             for group in work.groups:
                 yield group, output
@@ -129,8 +130,8 @@ class Engine:
             return group.fail(output)
         try:
             if isinstance(work, Verify):
-                return self._accept(work, output[work.row])
-            own = {row: output[row] for row in group if row in output}
+                return self._accept(work, output[work.sequence])
+            own = {one: output[one] for one in group if one in output}
             return group.advance(own, self._executor.fork) if own else []
         except BaseException as error:
             return group.fail(error)
@@ -138,16 +139,16 @@ class Engine:
     def _accept(self, work: Verify, logits: Logits) -> list[Update]:
         """Speculative decoding: sample at each position [vocab] of ``logits``, until a sample differs from the
         proposal. The ids are the model's own, whatever was proposed."""
-        row, new_ids, taken = work.row, list[int](), 0
+        sequence, new_ids, taken = work.sequence, list[int](), 0
         for position, proposed in zip(logits, (*work.proposal, None), strict=True):
             taken += 1
-            for update in work.group.advance({row: position}, self._executor.fork):
+            for update in work.group.advance({sequence: position}, self._executor.fork):
                 new_ids += update.new_ids
-            if row.finish is not None or row.ids[-1] != proposed:
+            if sequence.finish is not None or sequence.ids[-1] != proposed:
                 break
         self._executor.accept(work, taken)
-        row.verified(work.proposal, new_ids)
-        return [Update(row, tuple(new_ids))]
+        sequence.verified(work.proposal, new_ids)
+        return [Update(sequence, tuple(new_ids))]
 
     def _emit(self, group: SequenceGroup, updates: list[Update]) -> list[Update]:
         """Report the updates; the KV cache of a sequence that has ended is saved before its end is reported."""
@@ -163,5 +164,5 @@ class Engine:
         return updates
 
 
-def _count(number: int, what: str) -> str:
+def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"

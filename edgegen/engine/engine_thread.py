@@ -75,7 +75,8 @@ class EngineThread:
         self._engine = self._started = None
 
     def refuse_own_calls(self, what: str) -> None:
-        """
+        """Refuse a call from the engine's own thread.
+
         Raises:
             UsageError: the caller is in the engine's thread, which would wait for itself.
         """
@@ -85,7 +86,8 @@ class EngineThread:
             )
 
     def refuse_forks(self) -> None:
-        """
+        """Refuse a call in a forked process, which has no such thread.
+
         Raises:
             UsageError: this process was forked from the one that this was made in.
         """

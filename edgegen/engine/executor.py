@@ -12,7 +12,6 @@ from edgegen.engine.cache_slots import CacheSlots
 from edgegen.engine.chunked_prefill import chunk_end
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.prefix_cache import PrefixCache
-from edgegen.engine.replay import Replay
 from edgegen.engine.scheduler import Decode, Prefill, Verify, Work
 from edgegen.engine.sequence import Logits, Sequence
 from edgegen.model.interfaces import Cache, Runner
@@ -50,18 +49,17 @@ class BatchExecutor:
         prefixes = None if prefix_budget == 0 else PrefixCache(prefix_budget or 0)
         reuse = "bit_exact" if bit_exact else "all"
         self._slots = CacheSlots(self._cache, prefixes, runner.chunk_invariance, reuse, kv_budget)
-        self._replay = Replay()
         self._running: Work | None = None
         # Reentrant: a finalizer may cancel at any moment in any thread, in this one too.
         self._guard = RLock()
 
-    def bytes_for(self, rows: int, length: int) -> int:
-        """Bytes of KV cache of ``rows`` sequences of ``length`` positions."""
-        return self._cache.bytes_for(rows, length)
+    def bytes_for(self, count: int, length: int) -> int:
+        """Bytes of KV cache of ``count`` sequences of ``length`` positions."""
+        return self._cache.bytes_for(count, length)
 
-    def fits(self, rows: int, length: int) -> bool:
-        """Whether ``rows`` sequences of ``length`` positions are within the budget."""
-        return self._kv_budget is None or self._cache.bytes_for(rows, length) <= self._kv_budget
+    def fits(self, count: int, length: int) -> bool:
+        """Whether ``count`` sequences of ``length`` positions are within the budget."""
+        return self._kv_budget is None or self._cache.bytes_for(count, length) <= self._kv_budget
 
     def run(self, work: Work, demand: Demand) -> Mapping[Sequence, Logits]:
         """Run ``work``; the logits of each of its sequences, valid until the next run.
@@ -71,142 +69,169 @@ class BatchExecutor:
         """
         with self._guard:
             self._running = work
-            self.interrupt_abandoned()
+            self.interrupt_abandoned()  # whoever cancelled before this line found no run to interrupt
         try:
-            if isinstance(work, Decode):
-                return self._decode(work)
-            return self._verify(work) if isinstance(work, Verify) else self._prefill(work, demand)
+            if isinstance(work, Prefill):
+                return self._run_prefill(work, demand)
+            for sequence in work.sequences:
+                if not sequence.params.use_cache:
+                    self._recompute(sequence)
+            return self._run_decode(work) if isinstance(work, Decode) else self._run_verify(work)
         finally:
-            with self._guard:
+            with self._guard:  # or an interrupt that is meant for this run would hit the next one
                 self._running = None
                 self._runner.switch.resume()
 
     def interrupt_abandoned(self) -> None:
         """Interrupt the current run, if all its sequences have been cancelled."""
         with self._guard:
-            if self._running is not None and all(row.finish is not None for row in self._running.rows):
+            if self._running is not None and all(one.finish is not None for one in self._running.sequences):
                 self._runner.switch.interrupt()
 
     def accept(self, work: Verify, taken: int) -> None:
         """Of the tokens of ``work``, keep the first ``taken`` in the KV cache."""
-        if not work.row.params.use_cache:
-            self._replay.note(work.row, work.proposal, taken)
-        work.row.kv.cached += taken
+        sequence = work.sequence
+        if not sequence.params.use_cache:
+            sequence.kv.verified[sequence.kv.cached] = (work.proposal, taken)
+        sequence.kv.cached += taken
 
     def fork(self, source: Sequence, target: Sequence) -> None:
         """Copy the KV cache of ``source`` to ``target``, which has a slot."""
         self._slots.fork(source, target)
-        if not target.params.use_cache:
-            self._replay.fork(source, target)
 
-    def save(self, row: Sequence) -> None:
+    def save(self, sequence: Sequence) -> None:
         """Save the KV cache of a sequence that has ended, unless it was cancelled or never ran."""
-        if row.finish not in (None, CANCELLED) and row.kv.slot >= 0:
-            self._settle(row)
-            row.kv.kept = self._cache.save(row.kv.slot)
+        if sequence.finish not in (None, CANCELLED) and sequence.kv.slot >= 0:
+            self._roll_back(sequence)
+            sequence.kv.kept = self._cache.save(sequence.kv.slot)
 
     def retire(self) -> None:
         """Free the slots of sequences that have ended."""
-        for row in [row for row in self._slots.rows if row.finish is not None]:
-            self._slots.free(row)
-            self._replay.forget(row)
+        for sequence in [one for one in self._slots.sequences if one.finish is not None]:
+            self._slots.free(sequence)
 
-    def prefill(self, row: Sequence) -> Logits:
-        """The next chunk of a prompt; logits [vocab]."""
-        self._settle(row)
-        parts = row.kv.parts_at if row.kv.parts_at > row.kv.cached + 1 else 0
-        stop = chunk_end(row.kv.cached, parts or row.params.prompt_length, self._prefill_chunk)
-        single = row.kv.cached == stop - 1 > 0  # an answer that is continued: a decode step like any other
-        if single and row.params.on_hidden is None:
-            return self.decode([row])[0]
-        ids = row.ids[row.kv.cached : stop]
-        self._cache.checkpoint(row.kv.slot)  # the end of the text before
-        logits = self._runner.prefill(self._cache, row.kv.slot, ids, row.params.on_hidden)
-        row.kv.cached = stop
-        self._cache.checkpoint(row.kv.slot, sought=stop == parts or row.prefilled)
-        return logits
-
-    def decode(self, rows: Ids[Sequence]) -> Logits:
-        """One token of each of ``rows``, which are in consecutive slots; logits [rows, vocab]."""
-        next_ids = [row.ids[row.kv.cached] for row in rows]
-        if len(rows) == 1:
-            logits = self.feed(rows[0], next_ids, checkpoint=False)
-        else:
-            for row in rows:
-                self._settle(row)
-            logits = self._runner.decode(self._cache, np.array(next_ids, np.int64)[:, None], rows[0].kv.slot)[:, -1]
-        for row in rows:
-            row.kv.cached += 1
-            if row.kv.cached % _CHECKPOINT_EVERY == 0:
-                self._cache.checkpoint(row.kv.slot)
-        return logits
-
-    def feed(self, row: Sequence, ids: Ids[int], *, checkpoint: bool = True) -> Logits:
-        """Several tokens of ``row``; logits [tokens, vocab]. How many of them stay, :meth:`accept` says.
-
-        ``checkpoint``: the row will have to come back if some do not stay.
-        """
-        again = tuple(self._go_back(row))
-        if len(again) > _MOST_CARRIED:
-            self._runner.prefill(self._cache, row.kv.slot, again)
-            again = ()
-        if checkpoint and not again:
-            self._cache.checkpoint(row.kv.slot)
-        return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), row.kv.slot)[0, len(again) :]
-
-    def _settle(self, row: Sequence) -> None:
-        """Let the slot of ``row`` hold what is cached of it and no more."""
-        if again := self._go_back(row):
-            self._runner.prefill(self._cache, row.kv.slot, again)
-
-    def _go_back(self, row: Sequence) -> Ids[int]:
-        """Forget what the slot of ``row`` holds beyond what is cached of it: rejected proposals, and what a run that
-        failed or was interrupted has left.
-
-        Where the cache cannot go back to just there, it goes back farther. The ids between are run again but for the
-        last ones, which are returned.
-        """
-        slot, cached = row.kv.slot, row.kv.cached
-        start = self._cache.reach(slot, cached)
-        self._cache.truncate(slot, start)
-        while cached - start > self._prefill_chunk:
-            self._runner.prefill(self._cache, slot, row.ids[start : start + self._prefill_chunk])
-            start += self._prefill_chunk
-            self._cache.checkpoint(slot)
-        return row.ids[start:cached]
-
-    def _prefill(self, work: Prefill, demand: Demand) -> Mapping[Sequence, Logits]:
-        row = work.row
-        if row.kv.slot < 0:
-            self._slots.allocate(row, *self._room(row, demand))
-            row.times.started = perf_counter()
-        logits = self.prefill(row)
-        if not row.prefilled:
+    def _run_prefill(self, work: Prefill, demand: Demand) -> Mapping[Sequence, Logits]:
+        sequence = work.sequence
+        if sequence.kv.slot < 0:
+            self._slots.allocate(sequence, *self._room(sequence, demand))
+            sequence.times.started = perf_counter()
+        logits = self._prefill(sequence)
+        if not sequence.prefilled:
             return {}
-        sharing = [one for one in work.group if one.prefill_source is row and one.finish is None and not one.prefilled]
+        sharing = [
+            one for one in work.group if one.prefill_source is sequence and one.finish is None and not one.prefilled
+        ]
         for one in sharing:
             self._slots.allocate_empty(one, *self._room(one, demand))
-            self.fork(row, one)
-            one.times.started, one.kv.reused = row.times.started, row.kv.reused
-        return dict.fromkeys((row, *sharing), logits)
+            self.fork(sequence, one)
+            one.times.started, one.kv.reused = sequence.times.started, sequence.kv.reused
+        return dict.fromkeys((sequence, *sharing), logits)
 
-    def _decode(self, work: Decode) -> Mapping[Sequence, Logits]:
-        self._slots.pack(work.rows)
-        for row in work.rows:
-            if not row.params.use_cache:
-                self._replay.rebuild(row, self)
-        rows = sorted(work.rows, key=lambda row: row.kv.slot)
-        return dict(zip(rows, self.decode(rows), strict=True))
+    def _run_decode(self, work: Decode) -> Mapping[Sequence, Logits]:
+        self._slots.pack(work.sequences)
+        sequences = sorted(work.sequences, key=lambda one: one.kv.slot)
+        return dict(zip(sequences, self._decode(sequences), strict=True))
 
-    def _verify(self, work: Verify) -> Mapping[Sequence, Logits]:
-        row = work.row
-        if not row.params.use_cache:
-            self._replay.rebuild(row, self)
-        return {row: self.feed(row, (row.ids[row.kv.cached], *work.proposal))}
+    def _run_verify(self, work: Verify) -> Mapping[Sequence, Logits]:
+        sequence = work.sequence
+        return {sequence: self._decode_many(sequence, (sequence.ids[sequence.kv.cached], *work.proposal))}
 
-    def _room(self, row: Sequence, demand: Demand) -> tuple[int, int]:
+    def _prefill(self, sequence: Sequence) -> Logits:
+        """The next chunk of a prompt; logits [vocab] after it.
+
+        Leaves in the slot the prompt up to the end of the chunk, and a checkpoint there.
+        """
+        kv, prompt_length = sequence.kv, sequence.params.prompt_length
+        # Where the prompt diverges from a cached text a chunk ends, so that the next prompt finds a checkpoint there.
+        diverges_at = kv.diverges_at if kv.diverges_at > kv.cached + 1 else 0
+        stop = chunk_end(kv.cached, diverges_at or prompt_length, self._prefill_chunk)
+        if kv.cached == stop - 1 > 0 and sequence.params.on_hidden is None:
+            # One token, of an answer that is continued: computed as it was when it was decoded.
+            return self._decode([sequence])[0]
+        self._roll_back(sequence)
+        self._cache.checkpoint(kv.slot)  # the end of the text before: the next prompt may diverge within this chunk
+        logits = self._runner.prefill(self._cache, kv.slot, sequence.ids[kv.cached : stop], sequence.params.on_hidden)
+        kv.cached = stop
+        self._cache.checkpoint(kv.slot, shared_prefix=stop == diverges_at or sequence.prefilled)
+        return logits
+
+    def _decode(self, sequences: Ids[Sequence]) -> Logits:
+        """One token of each of ``sequences``, which are in consecutive slots; logits [sequences, vocab].
+
+        Leaves in each slot what is cached, that token included.
+        """
+        next_ids = [one.ids[one.kv.cached] for one in sequences]
+        if len(sequences) == 1:
+            logits = self._decode_many(sequences[0], next_ids, checkpoint=False)
+        else:
+            for one in sequences:  # first all of them: a run in a batch appends one token to each slot
+                self._roll_back(one)
+            ids = np.array(next_ids, np.int64)[:, None]
+            logits = self._runner.decode(self._cache, ids, sequences[0].kv.slot)[:, -1]
+        for one in sequences:
+            one.kv.cached += 1
+            if one.kv.cached % _CHECKPOINT_EVERY == 0:
+                self._cache.checkpoint(one.kv.slot)
+        return logits
+
+    def _decode_many(self, sequence: Sequence, ids: Ids[int], *, checkpoint: bool = True) -> Logits:
+        """Several tokens of one sequence; logits [tokens, vocab].
+
+        Leaves all of them in the slot, behind what is cached: how many of them count, :meth:`accept` says later.
+
+        ``checkpoint``: leave one before them, to which the slot is rolled back if some are rejected.
+        """
+        slot = sequence.kv.slot
+        again = tuple(self._replay_rejected(sequence))
+        if len(again) > _MOST_CARRIED:
+            self._runner.prefill(self._cache, slot, again)
+            again = ()
+        if checkpoint and not again:
+            self._cache.checkpoint(slot)
+        return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), slot)[0, len(again) :]
+
+    def _roll_back(self, sequence: Sequence) -> None:
+        """Leaves in the slot what is cached of the sequence, and no more."""
+        if again := self._replay_rejected(sequence):
+            self._runner.prefill(self._cache, sequence.kv.slot, again)
+
+    def _replay_rejected(self, sequence: Sequence) -> Ids[int]:
+        """Drop what the slot holds beyond what is cached: rejected proposals, and what a run that failed or was
+        interrupted has left.
+
+        A slot with fixed states or windows may have to be truncated to less than that: to its last checkpoint. The ids
+        between run again, whole chunks of them here; leaves the slot before the last ones, which are returned.
+        """
+        slot, cached = sequence.kv.slot, sequence.kv.cached
+        start = self._cache.truncatable_length(slot, cached)
+        self._cache.truncate(slot, start)
+        while cached - start > self._prefill_chunk:
+            self._runner.prefill(self._cache, slot, sequence.ids[start : start + self._prefill_chunk])
+            start += self._prefill_chunk
+            self._cache.checkpoint(slot)
+        return sequence.ids[start:cached]
+
+    def _recompute(self, sequence: Sequence) -> None:
+        """For ``use_cache=False``: leaves in the slot what was there, computed from the ids again.
+
+        In the chunks of the first time, for others differ by rounding: a mode for debugging must not change the output.
+        """
+        kv = sequence.kv
+        kv.cached = 0
+        while kv.cached < len(sequence.ids) - 1:  # the last id is yet to run
+            if not sequence.prefilled:
+                self._prefill(sequence)
+            elif kv.cached in kv.verified:
+                proposal, taken = kv.verified[kv.cached]
+                self._decode_many(sequence, (sequence.ids[kv.cached], *proposal))
+                kv.cached += taken
+            else:
+                self._decode([sequence])
+
+    def _room(self, sequence: Sequence, demand: Demand) -> tuple[int, int]:
         """How many sequences to make room for, and of how many positions."""
-        rows, longest = demand()
+        count, longest = demand()
         if self._kv_budget is None:
-            longest = row.params.prompt_length + min(row.params.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
-        return rows, longest
+            params = sequence.params
+            longest = params.prompt_length + min(params.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
+        return count, longest

@@ -27,7 +27,7 @@ class GuidanceGroup(SequenceGroup):
         for choice, companion in self._companions.items():
             if choice.finish is None and choice in ready and companion in ready:
                 updates.append(self._extend(choice, companion, ready.pop(choice), ready.pop(companion)))
-        self._ready = {row: row_logits.copy() for row, row_logits in ready.items()}
+        self._ready = {sequence: found.copy() for sequence, found in ready.items()}
         return updates
 
     def expire(self, now: float) -> list[Update]:

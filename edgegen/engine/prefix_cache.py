@@ -53,14 +53,16 @@ class PrefixCache:
         while self.nbytes > self.budget:
             del self._entries[0]
 
-    def find(self, ids: NDArray[np.int64], reach: Callable[[KVSnapshot, int], int]) -> tuple[int, KVSnapshot | None]:
+    def find(
+        self, ids: NDArray[np.int64], restorable: Callable[[KVSnapshot, int], int]
+    ) -> tuple[int, KVSnapshot | None]:
         """The longest cached prefix of ``ids``: its length and its snapshot.
 
-        ``reach``: how much of a snapshot can be reused, at most so many positions.
+        ``restorable``: how much of a snapshot can be reused, at most so many positions.
         """
         longest, where = 0, None
         for prefix, snapshot in self._entries:
-            if (shared := prefix.shared_with(ids)) > longest and (length := reach(snapshot, shared)) > longest:
+            if (shared := prefix.shared_with(ids)) > longest and (length := restorable(snapshot, shared)) > longest:
                 longest, where = length, snapshot
         return longest, where
 

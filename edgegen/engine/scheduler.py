@@ -26,15 +26,15 @@ class MultiToken:
     """Several tokens of one sequence."""
 
     group: SequenceGroup
-    row: Sequence
+    sequence: Sequence
 
     @property
     def groups(self) -> tuple[SequenceGroup, ...]:
         return (self.group,)
 
     @property
-    def rows(self) -> tuple[Sequence, ...]:
-        return (self.row,)
+    def sequences(self) -> tuple[Sequence, ...]:
+        return (self.sequence,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Decode(NamedTuple):
     """One token of each sequence; ``groups`` are the requests they belong to."""
 
     groups: tuple[SequenceGroup, ...]
-    rows: tuple[Sequence, ...]
+    sequences: tuple[Sequence, ...]
 
 
 Work = Prefill | Verify | Decode
@@ -79,16 +79,16 @@ class Step(NamedTuple):
 
 
 Fits = Callable[[int, int], bool]
-"""``fits(rows, length)``: whether there is memory for ``rows`` sequences of ``length`` positions."""
+"""``fits(count, length)``: whether there is memory for ``count`` sequences of ``length`` positions."""
 
 
 class Scheduler:
     """Keeps the queue. Any thread may add at any moment; one at a time may schedule."""
 
-    def __init__(self, longest_proposal: int, most_rows: int, fits: Fits = lambda rows, length: True) -> None:
-        """``most_rows``: most sequences at once; a request of more runs by itself."""
+    def __init__(self, longest_proposal: int, most_sequences: int, fits: Fits = lambda _count, _length: True) -> None:
+        """``most_sequences``: most sequences at once; a request of more runs by itself."""
         self._longest_proposal = longest_proposal
-        self._most_rows = most_rows
+        self._most_sequences = most_sequences
         self._fits = fits
         self._lock = Lock()
         self._arrivals = count()
@@ -139,30 +139,30 @@ class Scheduler:
         for group in self._running:
             active = group.active
             # Sequences with the same prompt wait for the first of them.
-            row = next((row for row in active if not row.prefilled and not row.waits_for_prefill), None)
-            if row is not None:
-                prompts.append(Prefill(group, row))
+            sequence = next((one for one in active if not one.prefilled and not one.waits_for_prefill), None)
+            if sequence is not None:
+                prompts.append(Prefill(group, sequence))
             else:  # the sequences of a group decode together
-                ready += [(group, row) for row in active]
+                ready += [(group, one) for one in active]
         alone = len(ready) == 1 and not prompts
-        verifies, groups, rows = list[Verify](), dict[SequenceGroup, None](), list[Sequence]()
-        for group, row in ready:
+        verifies, groups, sequences = list[Verify](), dict[SequenceGroup, None](), list[Sequence]()
+        for group, sequence in ready:
             try:
-                proposal = row.propose(self._longest_proposal, alone=alone)
+                proposal = sequence.propose(self._longest_proposal, alone=alone)
             except BaseException as error:  # a library's panic is no Exception
                 return Step(failure=Failure(group, error))
             if proposal:
-                verifies.append(Verify(group, row, proposal))
+                verifies.append(Verify(group, sequence, proposal))
             else:
                 groups[group] = None
-                rows.append(row)
-        step = Step(Decode(tuple(groups), tuple(rows)) if rows else None, self._next_of(prompts, verifies))
-        self._steady = Step() if step.multi_token or any(row.proposers for row in rows) else step
+                sequences.append(sequence)
+        step = Step(Decode(tuple(groups), tuple(sequences)) if sequences else None, self._next_of(prompts, verifies))
+        self._steady = Step() if step.multi_token or any(one.proposers for one in sequences) else step
         return step
 
     def _is_unchanged(self, work: Decode) -> bool:
         """Whether no sequence has joined or ended since ``work``, which was the whole step."""
-        return not self._waiting and all(row.finish is None for row in work.rows)
+        return not self._waiting and all(one.finish is None for one in work.sequences)
 
     def _admit(self) -> None:
         """Admit waiting requests, in order, while the next one fits."""
@@ -179,15 +179,15 @@ class Scheduler:
     def _has_room(self, group: SequenceGroup) -> bool:
         if not self._running:
             return True
-        rows, longest = self.demand
-        rows += len(group.sequences)
-        return rows <= self._most_rows and self._fits(rows, max(longest, group.longest))
+        running, longest = self.demand
+        together = running + len(group.sequences)
+        return together <= self._most_sequences and self._fits(together, max(longest, group.longest))
 
     def _next_of(self, prompts: list[Prefill], verifies: list[Verify]) -> Prefill | Verify | None:
         if not (prompts or verifies):
             return None
         by_priority = sorted(prompts, key=lambda work: work.group.priority)  # stable: the first admitted stays first
         works = [*by_priority[:1], *verifies]
-        chosen = min(works, key=lambda work: (work.group.priority, work.row.last_served))
-        chosen.row.last_served = next(self._steps)
+        chosen = min(works, key=lambda work: (work.group.priority, work.sequence.last_served))
+        chosen.sequence.last_served = next(self._steps)
         return chosen

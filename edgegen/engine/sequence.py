@@ -66,16 +66,19 @@ class KVState:
         cached: how many of the sequence's ids are in the KV cache.
         slot: the slot of the cache while the sequence runs, else negative.
         reused: how many ids of the prompt were taken from a cached prefix.
-        parts_at: how many ids the prompt shares with a cached text, if more than it could reuse: a checkpoint is made
-            there, for the next prompt.
+        diverges_at: how many ids the prompt shares with a cached text, which may be more than it could reuse: a
+            checkpoint is made there, for the next prompt.
         kept: the KV cache saved at the end, if ``SequenceParams.keep``.
+        verified: without ``SequenceParams.use_cache``, the proposals that ran, by the position they started at, and how
+            many of their tokens were kept: they run again in the same chunks.
     """
 
     cached: int = 0
     slot: int = -1
     reused: int = 0
-    parts_at: int = 0
+    diverges_at: int = 0
     kept: KVSnapshot | None = None
+    verified: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict[int, tuple[tuple[int, ...], int]])
 
 
 @dataclass(slots=True, eq=False)

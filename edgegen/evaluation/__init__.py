@@ -1,1 +1,1 @@
-"""Evaluation tasks (perplexity, multiple choice, minimal pairs) and the adapter for lm-evaluation-harness."""
+"""Evaluation: perplexity, multiple choice, minimal pairs, the parity report; the adapter for lm-evaluation-harness."""

@@ -42,7 +42,8 @@ class HarnessModel:
     """
 
     def __init__(self, llm: LLM) -> None:
-        """
+        """Wrap a loaded model for lm-evaluation-harness.
+
         Raises:
             UsageError: the model has no tokenizer, or no token to begin a text with.
         """
@@ -65,7 +66,7 @@ class HarnessModel:
         return answers
 
     def loglikelihood_rolling(self, requests: Sequence[HarnessRequest]) -> list[float]:
-        """Of each ``(text,)``: its log-probability behind the beginning-of-sequence token.
+        """Of each ``(text,)``: its log-probability after the beginning-of-sequence token.
 
         A text longer than the model's context is cut into pieces of that length. Each sees the token before it, and the
         last as many as there is room for. That first token is itself never predicted; the harness's ``hf`` model does
@@ -121,7 +122,8 @@ class HarnessModel:
 
 
 def _options(settings: Mapping[str, Any]) -> GenerationOptions:
-    """
+    """Translate a task's generation settings to options of a request, greedy unless the task samples.
+
     Raises:
         OptionError: a setting is unknown or wrong.
     """

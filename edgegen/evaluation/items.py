@@ -150,7 +150,7 @@ class _Record:
         if isinstance(value, int) and not isinstance(value, bool):
             if 0 <= value < count or not count:
                 return value
-            self._problems.append(f"{name}: {value} is none of the {count} choices, which are counted from 0")
+            self._problems.append(f"{name}: {value} is not one of the {count} choices, which are counted from 0")
         elif value is not _MISSING:
             self._problems.append(f"{name}: the number of a choice expected, found {shortened(value)}")
         return 0

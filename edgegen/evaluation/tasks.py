@@ -17,7 +17,7 @@ from edgegen.scoring.perplexity import LARGEST_WINDOW, windows
 from edgegen.scoring.scores import Score, perplexity_of
 
 PASSAGE = 32
-"""Tokens of a text that are one item. Single ones are none: what surprises in one word surprises in the next."""
+"""Tokens of a text that are one item. Single tokens are not: what surprises in one word surprises in the next."""
 
 Progress = Callable[[int, int], object]
 """Told how much is done, and of how much."""
@@ -81,7 +81,8 @@ class Evaluation(Protocol):
     name: str
 
     def run(self, llm: LLM, on_progress: Progress | None = None) -> list[Figure]:
-        """
+        """Evaluate a model on this task.
+
         Raises:
             UsageError: what is tested does not fit the model.
             LogitsError: the model's logits are NaN or infinite.
@@ -143,7 +144,7 @@ class MultipleChoice:
 class MinimalPairs:
     """How often a model finds the good sentence of a pair likelier than the bad one, as on BLiMP (``acc``).
 
-    Both are read behind the model's beginning-of-sequence token and a space, as in lm-evaluation-harness.
+    Both are read after the model's beginning-of-sequence token and a space, as in lm-evaluation-harness.
     """
 
     name = "pairs"
@@ -171,7 +172,8 @@ def _nlls(llm: LLM, ids: tuple[int, ...], on_progress: Progress) -> list[float]:
 
 
 def _scores(llm: LLM, context: str, choices: Sequence[str], line: int) -> list[Score]:
-    """
+    """Score each choice as a continuation of the context, with a space before it where it has none.
+
     Raises:
         UsageError: the model cannot score them; the line is told.
     """

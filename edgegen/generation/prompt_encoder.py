@@ -26,7 +26,7 @@ class PromptEncoder:
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.bos_token_id = bos_token_id
-        self._spelled: dict[int, str] = {}
+        self._spelled: dict[int, tuple[str, bytes | None]] = {}
 
     def encode(self, prompt: Prompt, what: str = "the prompt") -> list[int]:
         """The ids of a prompt; those of an empty one are the model's beginning-of-sequence id.
@@ -72,7 +72,7 @@ class PromptEncoder:
             raise UsageError(f"{what} is empty, and this model has no token to begin a text with: give some text.")
         return [self.bos_token_id]
 
-    def encode_behind(self, session: "Session", prompt: Prompt) -> list[int]:
+    def encode_continuation(self, session: "Session", prompt: Prompt) -> list[int]:
         """The ids of all that a session holds, and of ``prompt`` behind it.
 
         Raises:
@@ -99,12 +99,21 @@ class PromptEncoder:
             raise UsageError("what is decoded must be a list of token ids.") from None
         return self.tokenizer.decode(known, skip_special_tokens=skip_special_tokens)
 
-    def spell(self, token_id: int) -> str:
-        """The text of a token by itself."""
+    def spell(self, token_id: int) -> tuple[str, bytes | None]:
+        """The text of a token by itself, and its bytes where the text does not tell them."""
         if token_id not in self._spelled:
-            tokenizer = self.tokenizer
-            self._spelled[token_id] = tokenizer.decode([token_id], skip_special_tokens=False) if tokenizer else ""
+            self._spelled[token_id] = self._spell(token_id)
         return self._spelled[token_id]
+
+    def _spell(self, token_id: int) -> tuple[str, bytes | None]:
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return "", None
+        spelled = tokenizer.token_bytes(token_id) if tokenizer.spells_bytes else None
+        if spelled is None:  # a special token, or one that depends on its neighbours
+            return tokenizer.decode([token_id], skip_special_tokens=False), None
+        text = spelled.decode("utf-8", "replace")
+        return text, None if text.encode() == spelled else spelled
 
     def control_ids(self, texts: Iterable[str]) -> dict[str, int]:
         """Those of ``texts`` that are special tokens, with their ids."""
@@ -121,7 +130,8 @@ class PromptEncoder:
 
 
 def _whole_numbers(ids: Iterable[int]) -> list[int]:
-    """
+    """``ids`` as Python integers.
+
     Raises:
         TypeError: they are none.
     """

@@ -38,7 +38,8 @@ class Answer:
         if self.parser is not None:
             reply = self.parser.push(text)
             if reason is not None:
-                reply += self.parser.finish()
+                reply += self.parser.finish(cut=reason != "stop")
+            reply = reply.with_joined_deltas()
         calls = reply is not None and (reply.tool_calls or any(chunk.tool_calls for chunk in self.chunks))
         ended: AnswerFinishReason | None = "tool_calls" if calls and reason == "stop" else reason
         return GenerationChunk(text, update.new_ids, ended, index, logprobs, reply=reply)
@@ -126,8 +127,9 @@ class Request:
         """The first answer, as far as it got, as the assistant's message."""
         from edgegen.chat.reply import Reply
 
-        reply = _joined(self._answers[0].chunks)
-        return (reply if reply.tool_calls else Reply(self.text)).to_message()
+        parser, reply = self._answers[0].parser, _joined(self._answers[0].chunks)
+        is_read = reply.tool_calls or (parser is not None and parser.reads_layout)
+        return (reply if is_read else Reply(self.text)).to_message()
 
     def result(self) -> GenerationResult:
         """The first answer, with the others: fewer than asked for, where a beam search has found no more.

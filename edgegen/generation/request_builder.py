@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
@@ -17,11 +17,11 @@ from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.options.generation import GenerationOptions
-from edgegen.options.table import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
+from edgegen.options.option import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.proposer import Proposer
-from edgegen.stopping.length_limit import LengthLimit, length_limit
+from edgegen.stopping.length_limit import length_limit
 from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:  # what only some requests need is imported where they ask for
     from edgegen.chat.reply import ReplyFormat
     from edgegen.constraint import Constraint, ConstraintCompiler, RowConstraint
     from edgegen.constraint.compiler import CompiledConstraint
-    from edgegen.engine.beam_search import BeamSearch, Stops
+    from edgegen.engine.beam_search import Stops
     from edgegen.generation.session import Session
+    from edgegen.sampling.processors.thinking_budget import ThinkingBudget
     from edgegen.speculation.draft_model import DraftModel
 
 
@@ -63,7 +64,7 @@ class RequestBuilder:
         self.bit_exact = bit_exact
         self._tokenizer = encoder.tokenizer
         self._vocab_size = encoder.vocab_size
-        self._max_context = max_context
+        self.max_context = max_context
         self._eos_token_ids = tuple(eos_token_ids)
         self._draft = draft
         self._model = model
@@ -71,13 +72,14 @@ class RequestBuilder:
         self._runs_again = runs_again
 
     def check(self, session: Session) -> None:
-        """
+        """Refuse a session of another model.
+
         Raises:
             SessionError: the session was begun with another model.
         """
         session.check(self._model, self._snapshot_problem)
 
-    def build_behind(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
+    def build_continuation(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
         """The request for ``prompt`` behind all that ``session`` holds.
 
         Raises:
@@ -86,15 +88,16 @@ class RequestBuilder:
         """
         session.check(self._model, self._snapshot_problem)
         self._refuse_longer(prompt)
-        return self.build(self.encoder.encode_behind(session, prompt), options, session)
+        return self.build(self.encoder.encode_continuation(session, prompt), options, session)
 
     def _refuse_longer(self, prompt: Prompt) -> None:
-        """
+        """Refuse a text that is too long before it is tokenized.
+
         Raises:
             PromptTooLongError: the prompt surely does not fit the model's context.
         """
         if isinstance(prompt, str) and self._tokenizer is not None:
-            self._tokenizer.refuse_longer(prompt, self._max_context)
+            self._tokenizer.refuse_longer(prompt, self.max_context)
 
     def build(
         self,
@@ -122,22 +125,14 @@ class RequestBuilder:
         ids = self.encoder.encode(prompt)
         negative = self._negative(ids, options)
         # The last token generated is never fed back, so it needs no room.
-        room = self._max_context - max(len(ids), len(negative)) + 1
+        room = self.max_context - max(len(ids), len(negative)) + 1
         if room < 1:
             longer = "prompt" if len(ids) >= len(negative) else "negative prompt"
             raise PromptTooLongError(
                 f"the {longer} has {max(len(ids), len(negative))} tokens, but this model's context is "
-                f"{self._max_context}: shorten it."
+                f"{self.max_context}: shorten it."
             )
-        for name in ("stop_strings", "stop_regex"):
-            if getattr(options, name) and self._tokenizer is None:
-                raise UsageError(f"{name} needs a tokenizer, and this bundle has none.")
-        if options.num_assistant_tokens is not None and self._draft is None:
-            raise UsageError(
-                "num_assistant_tokens is for a draft model, and there is none: load one with EngineOptions(draft=…), "
-                "or leave it out."
-            )
-        options.check_vocabulary(self._vocab_size)
+        self._refuse_unusable(options)
         limit = length_limit(
             len(ids),
             len(ids) + room - 1,
@@ -148,17 +143,52 @@ class RequestBuilder:
             raise OptionError(
                 "a session goes on with one answer: leave out num_beams, num_return_sequences and guidance"
             )
-        request = _Assembly(self, ids, negative, options, limit, session, form).request()
+        goes_on = session is not None and session.can_continue and session.ids == tuple(ids)
+        deadline = None if options.max_time is None else perf_counter() + options.max_time
+        calls = self._tool_constraint(options, form)
+        special = frozenset(self.encoder.control_ids(form.markers)) if form else frozenset[str]()
+        plan = _Plan(
+            ids=ids,
+            negative=negative,
+            options=options,
+            session=session,
+            form=replace(form, constrained=calls is not None, special=special) if form else None,
+            eos=self._end_of_text(options),
+            answer_start=session.answer_start if session is not None and goes_on else len(ids),
+            seed=_chosen_seed(options, session) if options.do_sample else None,
+            max_new_tokens=limit.new_tokens,
+            limit=StopMatch("length", None, limit.rule),
+            deadline=deadline,
+            constraint=calls or self._text_constraint(options),
+        )
+        request = self._request(plan)
         request.group.priority = options.priority
         if session is not None:
             self._remember(request, session, messages)
         return request
 
-    def end_of_text(self, options: GenerationOptions) -> tuple[int, ...]:
+    def _refuse_unusable(self, options: GenerationOptions) -> None:
+        """Refuse options that this model cannot honour.
+
+        Raises:
+            UsageError: an option needs a tokenizer or a draft model, and there is none.
+            OptionError: an option does not fit the vocabulary.
+        """
+        for name in ("stop_strings", "stop_regex"):
+            if getattr(options, name) and self._tokenizer is None:
+                raise UsageError(f"{name} needs a tokenizer, and this bundle has none.")
+        if options.num_assistant_tokens is not None and self._draft is None:
+            raise UsageError(
+                "num_assistant_tokens is for a draft model, and there is none: load one with EngineOptions(draft=…), "
+                "or leave it out."
+            )
+        options.check_vocabulary(self._vocab_size)
+
+    def _end_of_text(self, options: GenerationOptions) -> tuple[int, ...]:
         """The end-of-sequence ids under ``options``."""
         return self._eos_token_ids if options.eos_token_id is None else options.eos_token_id
 
-    def watcher(self, ids: Ids[int], options: GenerationOptions, form: ReplyFormat | None = None) -> TextWatcher:
+    def _watcher(self, ids: Ids[int], options: GenerationOptions, form: ReplyFormat | None = None) -> TextWatcher:
         """For an answer to the prompt ``ids``, whose text shows the control tokens that ``form`` reads."""
         shown = self.encoder.control_ids(form.markers) if form else {}
         return TextWatcher(
@@ -166,7 +196,7 @@ class RequestBuilder:
             if self._tokenizer
             else None,
             options.stop_strings,
-            self.end_of_text(options),
+            self._end_of_text(options),
             stop_token_ids=options.stop_token_ids,
             stop_regex=options.stop_regex,
             include_stop_str_in_output=options.include_stop_str_in_output,
@@ -174,7 +204,7 @@ class RequestBuilder:
             prompt_ids=ids,
         )
 
-    def tool_constraint(self, options: GenerationOptions, form: ReplyFormat | None) -> CompiledConstraint | None:
+    def _tool_constraint(self, options: GenerationOptions, form: ReplyFormat | None) -> CompiledConstraint | None:
         """The constraint on the answer's tool calls; None where it has none, or where they cannot be constrained.
 
         Raises:
@@ -197,7 +227,24 @@ class RequestBuilder:
                 raise
             return None
 
-    def constraint(self, options: GenerationOptions) -> CompiledConstraint | None:
+    def _thinking_budget(self, options: GenerationOptions, form: ReplyFormat | None) -> ThinkingBudget | None:
+        """What ends the thoughts of one answer at their limit; None where there is no limit, or are no thoughts."""
+        tokenizer = self._tokenizer
+        if options.max_thinking_tokens is None or form is None or form.reasoning is None or tokenizer is None:
+            return None
+        from edgegen.sampling.processors.thinking_budget import ThinkingBudget, ThoughtMarks
+
+        marks = ThoughtMarks(
+            form.reasoning.opening,
+            form.reasoning.closing,
+            form.in_reasoning,
+            tuple(tokenizer.encode(form.reasoning.forced_end, add_special_tokens=False)),
+            lambda token_id: self.encoder.spell(token_id)[0],
+            *([tokenizer.token_bytes] if tokenizer.spells_bytes else []),
+        )
+        return ThinkingBudget(options.max_thinking_tokens, marks)
+
+    def _text_constraint(self, options: GenerationOptions) -> CompiledConstraint | None:
         """The constraint on the answer that the options ask for, compiled once for each that is given.
 
         Raises:
@@ -221,11 +268,93 @@ class RequestBuilder:
             )
         return None if constraint is None else self._compiler.compile(constraint)
 
-    def proposers(
-        self, ids: Ids[int], options: GenerationOptions, pipeline: LogitsPipeline, sampler: Sampler
-    ) -> list[Proposer]:
-        """Speculative decoding for an answer to the prompt ``ids``: prompt lookup, a draft model, both or none."""
-        proposers = list[Proposer]()
+    def _request(self, plan: _Plan) -> Request:
+        options = plan.options
+        answers = [self._answer(plan, n) for n in range(max(options.num_beams, options.num_return_sequences))]
+        sequences = _sharing([answer.sequence for answer in answers])
+        if options.num_beams > 1:
+            from edgegen.engine.beam_group import BeamGroup
+            from edgegen.engine.beam_search import BeamSearch
+
+            search = BeamSearch(
+                options.num_beams,
+                plan.max_new_tokens,
+                self._stops(plan),
+                length_penalty=options.length_penalty,
+                early_stopping=options.early_stopping,
+                num_eos=len(plan.eos),
+            )
+            beams = BeamGroup(sequences, search, options.num_return_sequences)
+            best = [
+                Answer(choice, one.watcher, parser=one.parser)
+                for choice, one in zip(beams.choices, answers, strict=False)
+            ]
+            return Request(beams, best, plan.seed)
+        if plan.negative:
+            from edgegen.engine.guidance_group import GuidanceGroup
+
+            unconditional = _sharing([_unconditional(plan) for _ in answers])
+            return Request(GuidanceGroup(sequences, unconditional), answers, plan.seed)
+        return Request(SequenceGroup(sequences), answers, plan.seed)
+
+    def _answer(self, plan: _Plan, n: int) -> Answer:
+        """The ``n``-th answer, and the sequence that computes it."""
+        options = plan.options
+        watcher = self._watcher(plan.ids[: plan.answer_start], options, plan.form)
+        constraint, recorder, parser = plan.sequence_constraint(), None, None
+        if options.logprobs:
+            from edgegen.sampling.logprobs import LogprobRecorder
+
+            recorder = LogprobRecorder(self.encoder.spell, options.top_logprobs)
+        if plan.form is not None:
+            from edgegen.chat.reply import ReplyParser
+
+            parser = ReplyParser(plan.form)
+        seed = (plan.seed or 0) + (n << 64)  # an option's seed has 64 bits; those above tell the answers apart
+        budget = self._thinking_budget(options, plan.form)
+        pipeline = LogitsPipeline.from_settings(
+            options,
+            do_sample=bool(options.do_sample),
+            eos_token_ids=plan.eos,
+            max_new_tokens=plan.max_new_tokens,
+            seed=seed,
+            first=[constraint] if constraint else [],
+            last=[budget] if budget else [],
+        )
+        watch = _watch(watcher, constraint)
+        if plan.session is not None and plan.answer_start < len(plan.ids):
+            _catch_up(plan.session, plan.ids[plan.answer_start :], watch, pipeline)
+            watcher.take_text()
+        sampler = Sampler(seed=seed, do_sample=bool(options.do_sample))
+        params = SequenceParams(
+            prompt_length=len(plan.ids),
+            answer_start=plan.answer_start,
+            max_new_tokens=plan.max_new_tokens,
+            pipeline=pipeline,
+            sampler=sampler,
+            watch=watch,
+            prefix=plan.session.prefix_of(plan.ids, bit_exact=self.bit_exact) if plan.session else None,
+            keep=plan.session is not None,
+            use_cache=options.use_cache,
+            record=recorder.record if recorder else None,
+            deadline=plan.deadline,
+            limit=plan.limit,
+        )
+        sequence = Sequence(list(plan.ids), params, proposers=self._proposers(plan, constraint, pipeline, sampler))
+        return Answer(sequence, watcher, recorder, parser)
+
+    def _proposers(
+        self, plan: _Plan, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler
+    ) -> tuple[Proposer, ...]:
+        """Speculative decoding: tokens that a constraint forces come first, then prompt lookup and a draft model.
+
+        Beams and guided sequences advance together, and have no proposals.
+        """
+        options, proposers = plan.options, list[Proposer]()
+        if plan.negative or options.num_beams > 1 or pipeline.stateful:
+            return ()
+        if constraint is not None:
+            proposers.append(constraint)
         if options.prompt_lookup_num_tokens is not None:
             from edgegen.speculation.ngram_proposer import NGramProposer
 
@@ -238,23 +367,36 @@ class RequestBuilder:
                 self._draft,
                 pipeline,
                 sampler,
-                prompt_length=len(ids),
+                prompt_length=len(plan.ids),
                 vocab_size=self._vocab_size,
                 longest=options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS,
                 runs_again=self._runs_again,
             )
             proposers.append(draft)
-        return proposers
+        return tuple(proposers)
+
+    def _stops(self, plan: _Plan) -> Stops:
+        """Whether a beam ends: by its last id alone, or, where its text counts, by all of them."""
+        options, constraint = plan.options, plan.sequence_constraint()
+        if constraint is None and not (options.stop_strings or options.stop_regex or options.stopping_criteria):
+            ends = {*plan.eos, *options.stop_token_ids}
+            return lambda ids: ids[-1] in ends
+        from edgegen.generation.beam_stops import BeamStops
+
+        stops = BeamStops(self._watcher(plan.ids, options))
+        if constraint is None:
+            return stops
+        return lambda ids: stops(ids) or constraint.is_complete(ids)
 
     def _remember(self, request: Request, session: Session, messages: Ids[Message]) -> None:
         """Have ``session`` take over what ``request`` comes to, if it comes to its end."""
-        (row,) = request.group.sequences
+        (one,) = request.group.sequences
 
         def take() -> None:
-            if row.kv.kept is not None and row.finish is not None:
+            if one.kv.kept is not None and one.finish is not None:
                 said = (*messages, request.message) if messages else ()
-                begin, why, state = row.answer_start, row.finish.reason, row.params.pipeline.state(row.ids)
-                session.take(self._model, row.ids, begin, why, request.seed, state, row.kv.kept, said)
+                begin, why, state = one.answer_start, one.finish.reason, one.params.pipeline.state(one.ids)
+                session.take(self._model, one.ids, begin, why, request.seed, state, one.kv.kept, said)
 
         request.on_success = take
 
@@ -277,166 +419,67 @@ class RequestBuilder:
         )
 
 
-class _Assembly:
-    """Puts one request together."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Plan:
+    """What all sequences of one request have in common.
 
-    def __init__(
-        self,
-        builder: RequestBuilder,
-        ids: list[int],
-        negative: list[int],
-        options: GenerationOptions,
-        limit: LengthLimit,
-        session: Session | None,
-        form: ReplyFormat | None,
-    ) -> None:
-        self._builder, self._ids, self._negative, self._options = builder, ids, negative, options
-        self._eos = builder.end_of_text(options)
-        self._session = session
-        goes_on = session is not None and session.can_continue and session.ids == tuple(ids)
-        self._answer_start = session.answer_start if session is not None and goes_on else len(ids)
-        self._seed = self._chosen_seed() if options.do_sample else None
-        self._max_new_tokens = limit.new_tokens
-        self._limit = StopMatch("length", None, limit.rule)
-        self._deadline = None if options.max_time is None else perf_counter() + options.max_time
-        calls = builder.tool_constraint(options, form)
-        self._constraint = calls or builder.constraint(options)
-        self._form = replace(form, constrained=calls is not None) if form else None
+    Attributes:
+        negative: the ids of the negative prompt; empty without guidance.
+        eos: the end-of-sequence ids.
+        answer_start: where the answer starts in ``ids``: before their end if it goes on.
+        constraint: on the answer's tool calls, or on its text.
+    """
 
-    def request(self) -> Request:
-        options = self._options
-        rows = [self._answer(n) for n in range(max(options.num_beams, options.num_return_sequences))]
-        sequences = _sharing([row.sequence for row in rows])
-        if options.num_beams > 1:
-            from edgegen.engine.beam_group import BeamGroup
+    ids: list[int]
+    negative: list[int]
+    options: GenerationOptions
+    session: Session | None
+    form: ReplyFormat | None
+    eos: tuple[int, ...]
+    answer_start: int
+    seed: int | None
+    max_new_tokens: int
+    limit: StopMatch
+    deadline: float | None
+    constraint: CompiledConstraint | None
 
-            beams = BeamGroup(sequences, self._search(), options.num_return_sequences)
-            answers = [
-                Answer(choice, row.watcher, parser=row.parser) for choice, row in zip(beams.choices, rows, strict=False)
-            ]
-            return Request(beams, answers, self._seed)
-        if self._negative:
-            from edgegen.engine.guidance_group import GuidanceGroup
-
-            unconditional = _sharing([self._unconditional() for _ in rows])
-            return Request(GuidanceGroup(sequences, unconditional), rows, self._seed)
-        return Request(SequenceGroup(sequences), rows, self._seed)
-
-    def _answer(self, n: int) -> Answer:
-        """The ``n``-th answer, as a row."""
-        options, builder = self._options, self._builder
-        watcher = builder.watcher(self._ids[: self._answer_start], options, self._form)
-        constraint, recorder, parser = self._row_constraint(), None, None
-        if options.logprobs:
-            from edgegen.sampling.logprobs import LogprobRecorder
-
-            recorder = LogprobRecorder(builder.encoder.spell, options.top_logprobs)
-        if self._form is not None:
-            from edgegen.chat.reply import ReplyParser
-
-            parser = ReplyParser(self._form)
-        seed = (self._seed or 0) + (n << 64)  # an option's seed has 64 bits; those above tell the rows apart
-        pipeline = LogitsPipeline.from_settings(
-            options,
-            do_sample=bool(options.do_sample),
-            eos_token_ids=self._eos,
-            max_new_tokens=self._max_new_tokens,
-            seed=seed,
-            first=[constraint] if constraint else [],
-        )
-        watch = _watch(watcher, constraint)
-        if self._answer_start < len(self._ids):
-            self._catch_up(watch, pipeline)
-            watcher.take_text()
-        sampler = Sampler(seed=seed, do_sample=bool(options.do_sample))
-        params = SequenceParams(
-            prompt_length=len(self._ids),
-            answer_start=self._answer_start,
-            max_new_tokens=self._max_new_tokens,
-            pipeline=pipeline,
-            sampler=sampler,
-            watch=watch,
-            prefix=self._session.prefix_of(self._ids, bit_exact=builder.bit_exact) if self._session else None,
-            keep=self._session is not None,
-            use_cache=options.use_cache,
-            record=recorder.record if recorder else None,
-            deadline=self._deadline,
-            limit=self._limit,
-        )
-        sequence = Sequence(list(self._ids), params, proposers=self._proposers(constraint, pipeline, sampler))
-        return Answer(sequence, watcher, recorder, parser)
-
-    def _catch_up(self, watch: Watch, pipeline: LogitsPipeline) -> None:
-        """Show the stop conditions and the pipeline what an answer has so far, before it goes on.
-
-        Raises:
-            UsageError: with these options it has ended already.
-        """
-        assert self._session is not None
-        if match := watch(self._ids[self._answer_start :]):
-            raise UsageError(f"with these options ({match.rule}) the session's last answer has ended: give a prompt.")
-        pipeline.resume(self._session.sampler_state)
-
-    def _chosen_seed(self) -> int:
-        """The options' seed, or the session's, or a new one."""
-        if self._options.seed is not None:
-            return self._options.seed
-        known = self._session.seed if self._session else None
-        return int.from_bytes(os.urandom(8)) >> 1 if known is None else known
-
-    def _proposers(
-        self, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler
-    ) -> tuple[Proposer, ...]:
-        """Tokens that a constraint forces come first. Beams and guided rows advance together, and have no proposals."""
-        if self._negative or self._options.num_beams > 1 or pipeline.stateful:
-            return ()
-        proposers = self._builder.proposers(self._ids, self._options, pipeline, sampler)
-        return (*([constraint] if constraint else []), *proposers)
-
-    def _unconditional(self) -> Sequence:
-        """The unconditional sequence of guidance: the negative prompt, followed by the ids of the answer."""
-        params = SequenceParams(
-            prompt_length=len(self._negative),
-            max_new_tokens=self._max_new_tokens,
-            pipeline=LogitsPipeline(),
-            sampler=Sampler(seed=0, do_sample=False),
-            watch=lambda ids: None,
-            use_cache=self._options.use_cache,
-        )
-        return Sequence(list(self._negative), params)
-
-    def _search(self) -> BeamSearch:
-        from edgegen.engine.beam_search import BeamSearch
-
-        options = self._options
-        return BeamSearch(
-            options.num_beams,
-            self._max_new_tokens,
-            self._stops(),
-            length_penalty=options.length_penalty,
-            early_stopping=options.early_stopping,
-            num_eos=len(self._eos),
-        )
-
-    def _stops(self) -> Stops:
-        """Whether a beam ends: by its last id alone, or, where its text counts, by all of them."""
-        options, constraint = self._options, self._row_constraint()
-        if constraint is None and not (options.stop_strings or options.stop_regex or options.stopping_criteria):
-            ends = {*self._eos, *options.stop_token_ids}
-            return lambda ids: ids[-1] in ends
-        from edgegen.generation.beam_stops import BeamStops
-
-        stops = BeamStops(self._builder.watcher(self._ids, options))
-        if constraint is None:
-            return stops
-        return lambda ids: stops(ids) or constraint.is_complete(ids)
-
-    def _row_constraint(self) -> RowConstraint | None:
-        if self._constraint is None:
+    def sequence_constraint(self) -> RowConstraint | None:
+        """The constraint, followed along one sequence."""
+        if self.constraint is None:
             return None
         from edgegen.constraint import RowConstraint
 
-        return RowConstraint(self._constraint.start(self._eos), self._answer_start)
+        return RowConstraint(self.constraint.start(self.eos), self.answer_start)
+
+
+def _chosen_seed(options: GenerationOptions, session: Session | None) -> int:
+    """The options' seed, or the session's, or a new one."""
+    known = session.seed if options.seed is None and session is not None else options.seed
+    return int.from_bytes(os.urandom(8)) >> 1 if known is None else known
+
+
+def _catch_up(session: Session, answer: Ids[int], watch: Watch, pipeline: LogitsPipeline) -> None:
+    """Show the stop conditions and the pipeline what an answer has so far, before it goes on.
+
+    Raises:
+        UsageError: with these options it has ended already.
+    """
+    if match := watch(answer):
+        raise UsageError(f"with these options ({match.rule}) the session's last answer has ended: give a prompt.")
+    pipeline.resume(session.sampler_state)
+
+
+def _unconditional(plan: _Plan) -> Sequence:
+    """The unconditional sequence of guidance: the negative prompt, followed by the ids of the answer."""
+    params = SequenceParams(
+        prompt_length=len(plan.negative),
+        max_new_tokens=plan.max_new_tokens,
+        pipeline=LogitsPipeline(),
+        sampler=Sampler(seed=0, do_sample=False),
+        watch=lambda ids: None,
+        use_cache=plan.options.use_cache,
+    )
+    return Sequence(list(plan.negative), params)
 
 
 def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
@@ -447,8 +490,8 @@ def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
     return ConstraintWatch(watcher, constraint).watch
 
 
-def _sharing(rows: list[Sequence]) -> list[Sequence]:
+def _sharing(sequences: list[Sequence]) -> list[Sequence]:
     """Have sequences with the same prompt share the first one's prefill."""
-    for row in rows[1:]:
-        row.prefill_source = rows[0]
-    return rows
+    for one in sequences[1:]:
+        one.prefill_source = sequences[0]
+    return sequences

@@ -94,7 +94,7 @@ class GenerationChunk(GeneratedText):
 
     @property
     def tool_call_deltas(self) -> "tuple[ToolCallDelta, ...]":
-        """What this chunk adds to the tool calls; joined, the deltas of a call are its ``arguments_json``."""
+        """What this chunk adds to each tool call; joined, the deltas of a call are its ``arguments_json``."""
         return () if self.reply is None else self.reply.tool_call_deltas
 
 

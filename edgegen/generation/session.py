@@ -217,7 +217,8 @@ class _Record:
 
 
 def _record(text: str, ids: NDArray[Any]) -> _Record:
-    """
+    """The record of a session in ``text``, whose ids are ``ids``.
+
     Raises:
         ValueError: that is none, or not one of these ids.
     """
@@ -250,7 +251,8 @@ def _states(tensors: Mapping[str, NDArray[Any]]) -> dict[int, tuple[NDArray[Any]
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
-    """
+    """Metadata and arrays of a safetensors file.
+
     Raises:
         ValueError: that is no such file.
     """

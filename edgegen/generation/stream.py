@@ -101,7 +101,8 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
 
     @property
     def result(self) -> GenerationResult:
-        """
+        """The whole answer, after its last piece.
+
         Raises:
             UsageError: the answer has not ended yet.
         """

@@ -79,15 +79,15 @@ class ConcatCache:
         self.replace(slot, [Buffer(array[None]) for array in snapshot.arrays])
         self.truncate(slot, length)
 
-    def reach(self, slot: int, length: int) -> int:
+    def truncatable_length(self, slot: int, length: int) -> int:
         """``length``: every position is kept."""
         return length
 
-    def snapshot_reach(self, snapshot: KVSnapshot, length: int) -> int:
+    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
         """``length``: every position is kept."""
         return length
 
-    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
+    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
         """Nothing to do: every position is kept."""
 
     def compact(self, leaver: int, live: int) -> int:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.half_attention import copying_graph, with_half_attention
 from edgegen.errors import DeviceError, first_line
+from edgegen.graph.float16_attention import copying_graph, with_float16_attention
 from edgegen.model.ort_session import CUDA_PROVIDER, RunSwitch, ort, session_options
 
 HALF = np.dtype(np.float16)
@@ -145,13 +145,14 @@ class DeviceSession:
     """A graph with float32 KV cache, which runs on ``device`` with attention and KV cache in float16."""
 
     def __init__(self, graph: Path, device: Device, threads: int | None = None) -> None:
-        """
+        """Open a session of ``graph`` on ``device``.
+
         Raises:
             DeviceError: the device cannot be used.
         """
         self.device = device
         self.switch = RunSwitch()
-        self._session = _open(with_half_attention(graph.read_bytes()), device, threads, graph.parent)
+        self._session = _open(with_float16_attention(graph.read_bytes()), device, threads, graph.parent)
 
     def binding(self) -> DeviceBinding:
         """A new, empty binding."""

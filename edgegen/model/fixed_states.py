@@ -1,7 +1,8 @@
-"""FixedStates: states of a fixed size, which every run overwrites, and the positions that a slot can go back to.
+"""FixedStates: states of a fixed size, which every run overwrites, and the positions that a slot can be rolled back to.
 
-A run is a transaction. One that fails or is interrupted leaves the states void, and the slot goes back to a checkpoint:
-a copy of the states at a chosen position. A copy before every run would cost more: states may have megabytes.
+A run is a transaction. One that fails or is interrupted leaves the states invalid, and the slot is rolled back to a
+checkpoint: a copy of the states at a chosen position. A copy before every run would cost more: states may have
+megabytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +18,13 @@ from edgegen.model.state_checkpoints import most_checkpoints
 
 Arrays = tuple[NDArray[np.float32], ...]
 
-_VOID = -1
+_INVALID = -1
 """The position of a state that a run has left half written, or that is not there."""
 
 
 class _Checkpoint(NamedTuple):
     states: Arrays
-    sought: bool
+    shared_prefix: bool
 
 
 class FixedStates:
@@ -34,8 +35,8 @@ class FixedStates:
 
     def __init__(self, specs: tuple[FixedState, ...]) -> None:
         self._specs = specs
-        self._row_bytes = sum(spec.nbytes for spec in specs)
-        self._most = most_checkpoints(self._row_bytes)
+        self._slot_bytes = sum(spec.nbytes for spec in specs)
+        self._most = most_checkpoints(self._slot_bytes)
         self._live = self._new(0)
         self._at: list[int] = []
         self._kept: list[dict[int, _Checkpoint]] = []
@@ -49,7 +50,7 @@ class FixedStates:
     @property
     def bytes_per_slot(self) -> int:
         """The most that one slot takes: its states, and its checkpoints."""
-        return (1 + self._most) * self._row_bytes
+        return (1 + self._most) * self._slot_bytes
 
     def resize(self, slots: int) -> int:
         """Have so many slots; those that go are empty."""
@@ -62,16 +63,16 @@ class FixedStates:
         self._live = live
         self._at = [*self._at[:kept], *[0] * added]
         self._kept = [*self._kept[:kept], *({} for _ in range(added))]
-        return kept * self._row_bytes
+        return kept * self._slot_bytes
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
         """The states of ``count`` slots from ``first``, as bindable views."""
         return [Buffer(array[first : first + count]) for array in self._live]
 
-    def begin(self, first: int, rows: int) -> None:
-        """A run is about to overwrite the states of ``rows`` slots. Until :meth:`end`, they can only go back."""
+    def begin(self, first: int, count: int) -> None:
+        """A run is about to overwrite the states of ``count`` slots: until :meth:`end`, these can only roll back."""
         if self._specs:
-            self._at[first : first + rows] = [_VOID] * rows
+            self._at[first : first + count] = [_INVALID] * count
 
     def end(self, first: int, lengths: list[int]) -> None:
         """The run has ended well, and the slots from ``first`` have these lengths."""
@@ -79,11 +80,11 @@ class FixedStates:
             self._at[first : first + len(lengths)] = lengths
 
     def positions(self, slot: int) -> Iterator[int]:
-        """The positions that ``slot`` can go back to besides 0, the latest first."""
+        """The positions that ``slot`` can be rolled back to besides 0, the latest first."""
         there = {self._at[slot], *self._kept[slot]}
-        return iter(sorted(there - {_VOID, 0}, reverse=True))
+        return iter(sorted(there - {_INVALID, 0}, reverse=True))
 
-    def go_back(self, slot: int, length: int) -> int:
+    def roll_back(self, slot: int, length: int) -> int:
         """Let ``slot`` be at ``length``, one of its positions or 0."""
         if not self._specs or not length:
             self.clear(slot)
@@ -92,7 +93,7 @@ class FixedStates:
         if moves:
             self._write(slot, self._kept[slot][length].states, length)
         self._kept[slot] = {at: one for at, one in self._kept[slot].items() if at <= length}
-        return self._row_bytes if moves else 0
+        return self._slot_bytes if moves else 0
 
     def clear(self, slot: int) -> None:
         """Let ``slot`` be empty."""
@@ -101,38 +102,38 @@ class FixedStates:
             if self._at[slot]:
                 self._write(slot, tuple(np.zeros(spec.shape, np.float32) for spec in self._specs), 0)
 
-    def checkpoint(self, slot: int, *, sought: bool = False) -> int:
-        """Remember the states at the position ``slot`` is at.
+    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> int:
+        """Take a snapshot of the states at the position ``slot`` is at.
 
-        Of many, those stay that are dense near the end, and ever farther apart before; ``sought`` ones stay longest:
-        other texts are likely to go on from there.
+        Of many, those stay that are dense near the end, and ever farther apart before; those of a ``shared_prefix``
+        stay longest: other texts are likely to share it.
         """
         if not self._specs or self._at[slot] <= 0:
             return 0
         kept, at = self._kept[slot], self._at[slot]
         known = kept.get(at)
         if known is None:
-            new = _Checkpoint(self._copy(slot), sought)
+            new = _Checkpoint(self._copy(slot), shared_prefix)
         else:
-            new = _Checkpoint(known.states, sought or known.sought)
+            new = _Checkpoint(known.states, shared_prefix or known.shared_prefix)
         kept = {**kept, at: new}
         if len(kept) > self._most:
             *places, last = sorted(kept)
             around = zip([0, *places], places, [*places[1:], last], strict=False)
             gaps = {place: (later - earlier) / (last - place) for earlier, place, later in around}
-            del kept[min(gaps, key=lambda place: (kept[place].sought, gaps[place]))]
+            del kept[min(gaps, key=lambda place: (kept[place].shared_prefix, gaps[place]))]
         self._kept[slot] = kept
-        return 0 if known else self._row_bytes
+        return 0 if known else self._slot_bytes
 
     def fork(self, source: int, target: int) -> int:
         """Make slot ``target`` a copy of slot ``source``; they share the checkpoints."""
         if self._specs:
-            self._at[target] = _VOID
+            self._at[target] = _INVALID
             for array in self._live:
                 array[target] = array[source]
             self._at[target] = self._at[source]
             self._kept[target] = dict(self._kept[source])
-        return self._row_bytes
+        return self._slot_bytes
 
     def swap(self, a: int, b: int, spare: NDArray[np.uint8]) -> int:
         """Exchange two slots, by way of ``spare``, which has room for the largest state of a row."""
@@ -141,10 +142,10 @@ class FixedStates:
         if self._specs:
             self._at[a], self._at[b] = self._at[b], self._at[a]
             self._kept[a], self._kept[b] = self._kept[b], self._kept[a]
-        return 2 * self._row_bytes
+        return 2 * self._slot_bytes
 
     def save(self, slot: int) -> dict[int, Arrays]:
-        """Copies of the states at every position that the slot can go back to."""
+        """Copies of the states at every position that the slot can be rolled back to."""
         if not self._specs:
             return {}
         there = {self._at[slot]: self._copy(slot)} if self._at[slot] > 0 else {}
@@ -154,11 +155,13 @@ class FixedStates:
         """Let ``slot`` be at ``length``, one of the positions of ``saved``, with those before as checkpoints."""
         self.clear(slot)
         if self._specs:
-            self._kept[slot] = {at: _Checkpoint(arrays, sought=False) for at, arrays in saved.items() if at <= length}
-        return self.go_back(slot, length)
+            self._kept[slot] = {
+                at: _Checkpoint(arrays, shared_prefix=False) for at, arrays in saved.items() if at <= length
+            }
+        return self.roll_back(slot, length)
 
     def _write(self, slot: int, source: Arrays, length: int) -> None:
-        self._at[slot] = _VOID  # interrupted between, it is void
+        self._at[slot] = _INVALID  # until all are written: an interrupt may fall between
         for array, values in zip(self._live, source, strict=True):
             array[slot] = values
         self._at[slot] = length

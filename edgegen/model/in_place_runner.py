@@ -39,9 +39,11 @@ class InPlaceRunner:
         self._rotary = RotaryTables(variant.rotary)
 
     @property
-    def chunk_invariance(self) -> Literal["any", "chunks"]:
+    def chunk_invariance(self) -> Literal["any", "chunks", "none"]:
         """ONNX Runtime's attention computes a single token in other ways than several, with a float32 KV cache."""
-        return "any" if self._variant.kv.dtype == "int8" or self._graphs.runs_in_fixed_order else "chunks"
+        if self._graphs.order == "batch":
+            return "none"
+        return "any" if self._variant.kv.dtype == "int8" or self._graphs.order == "fixed" else "chunks"
 
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""

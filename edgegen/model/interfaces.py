@@ -55,21 +55,21 @@ class Cache(Protocol):
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
         """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this; a length
-        that :meth:`snapshot_reach` gives."""
+        that :meth:`restorable_length` gives."""
         ...
 
-    def reach(self, slot: int, length: int) -> int:
-        """How far back ``slot`` can go: the most positions, ``length`` of them or fewer, that can be gone on from."""
+    def truncatable_length(self, slot: int, length: int) -> int:
+        """The longest length, ``length`` or less, that ``slot`` can be truncated to."""
         ...
 
-    def snapshot_reach(self, snapshot: KVSnapshot, length: int) -> int:
-        """The most positions of ``snapshot``, ``length`` of them or fewer, that can be gone on from."""
+    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
+        """The longest length, ``length`` or less, of which ``snapshot`` can fill a slot."""
         ...
 
-    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
-        """Remember what cannot be told from positions, so that ``slot`` can come back to where it is now.
+    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
+        """Take a snapshot of the recurrent state, so that ``slot`` can be rolled back to here.
 
-        ``sought``: other texts are likely to go on from here; of many checkpoints, such stay longest.
+        ``shared_prefix``: other texts are likely to share this prefix; of many checkpoints, such stay longest.
         """
         ...
 
@@ -78,7 +78,7 @@ class Cache(Protocol):
         ...
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget the positions of ``slot`` from ``length`` on; a length that :meth:`reach` gives."""
+        """Forget the positions of ``slot`` from ``length`` on; a length that :meth:`truncatable_length` gives."""
         ...
 
 

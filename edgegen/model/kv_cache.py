@@ -95,8 +95,10 @@ class KVCache:
         slots, least, capacity = max(slots, self.slots), slots, self.capacity
         if length > capacity:
             wanted = _rounded(max(length, capacity * 3 // 2))
-            capacity = max(length, min(wanted, self._max_context))
+            capacity = max(length, min(wanted, self._max_context))  # nothing to spare beyond the context
         if self._budget is not None and self.bytes_for(slots, capacity, chunk) > self._budget:
+            # Room to spare goes first: empty slots at the end, then capacity, down to what the longest slot holds. What
+            # was asked for is granted even beyond the budget: admission has counted it, and a run cannot do with less.
             slots = max([least, *(slot + 1 for slot, held in enumerate(self.lengths.tolist()) if held)])
             length = max(length, int(self.lengths.max(initial=0)))
             sizes = range(length, capacity + 1)
@@ -120,8 +122,8 @@ class KVCache:
             held = self.lengths[first:last] - self.bases[name][first:last]
             room = self._room(name, self._capacity, self._chunk)
             if int(held.max()) + tokens > room:
-                for row in np.flatnonzero(held + tokens > room):
-                    self.slide(name, first + int(row), window)
+                for slot in first + np.flatnonzero(held + tokens > room):
+                    self.slide(name, int(slot), window)
 
     def grow(self, slots: int, capacity: int, chunk: int = 0) -> None:
         """Move to arrays of another size, layer by layer: the valid positions of every slot are copied.
@@ -224,23 +226,24 @@ class KVCache:
         self.copied_bytes += self._fixed.restore(slot, snapshot.states, length)
         self.lengths[slot] = length
 
-    def reach(self, slot: int, length: int) -> int:
-        """The most positions, ``length`` of them or fewer, that ``slot`` can go back to.
+    def truncatable_length(self, slot: int, length: int) -> int:
+        """The longest length, ``length`` or less, that ``slot`` can be truncated to.
 
-        Attention there must find every position that it reads, and the fixed states are those of few positions.
+        Attention must find every position there that it reads: a window keeps few behind it. And the fixed states must
+        be known there: they are at the end, and at checkpoints.
         """
         if not length:
             return 0
         bases = {name: int(bases[slot]) for name, bases in self.bases.items()}
-        return self._reach(bases, self._fixed.positions(slot) if self._spec.fixed else (), length)
+        return self._longest_prefix(bases, self._fixed.positions(slot) if self._spec.fixed else (), length)
 
-    def snapshot_reach(self, snapshot: KVSnapshot, length: int) -> int:
-        """The most positions of ``snapshot``, ``length`` of them or fewer, with which a slot can be filled."""
-        return self._reach(snapshot.bases, sorted(snapshot.states, reverse=True), length)
+    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
+        """The longest length, ``length`` or less, of which ``snapshot`` can fill a slot."""
+        return self._longest_prefix(snapshot.bases, sorted(snapshot.states, reverse=True), length)
 
-    def checkpoint(self, slot: int, *, sought: bool = False) -> None:
-        """Remember the fixed states of ``slot``, if there are any, so that it can come back to where it is."""
-        self.copied_bytes += self._fixed.checkpoint(slot, sought=sought)
+    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
+        """Take a snapshot of the fixed states of ``slot``, so that it can be rolled back to here."""
+        self.copied_bytes += self._fixed.checkpoint(slot, shared_prefix=shared_prefix)
 
     @contextmanager
     def running(self, first: int, rows: int, tokens: int) -> Generator[None]:
@@ -248,8 +251,8 @@ class KVCache:
         self._fixed.begin(first, rows)
         yield
         held = [length + tokens for length in self.lengths[first : first + rows].tolist()]
-        for row, length in enumerate(held, first):
-            self.lengths[row] = length
+        for slot, length in enumerate(held, first):
+            self.lengths[slot] = length
         self._fixed.end(first, held)
 
     def truncate(self, slot: int, length: int) -> None:
@@ -257,20 +260,20 @@ class KVCache:
 
         Raises:
             UsageError: positions in the window before ``length`` are no longer kept, or the fixed states there
-                (:meth:`reach`). Truncating to 0 always works, and without fixed states so does forgetting the last
-                ``edgegen.model.sliding_window.BEHIND``.
+                (:meth:`truncatable_length`). Truncating to 0 always works, and without fixed states so does forgetting
+                the last ``edgegen.model.sliding_window.BEHIND``.
         """
         if not length:
             self._clear(slot)
         length = min(length, int(self.lengths[slot]))
         if length == self.lengths[slot] and not self._spec.fixed:
             return
-        if (reach := self.reach(slot, length)) != length:
+        if (possible := self.truncatable_length(slot, length)) != length:
             raise UsageError(
-                f"slot {slot} of the cache cannot go back to {length} of its {self.lengths[slot]} positions: layers "
-                f"with a window or a fixed state no longer keep what is needed there; go back to {reach}."
+                f"slot {slot} of the cache cannot be truncated to {length} of its {self.lengths[slot]} positions: "
+                f"layers with a window or a fixed state no longer keep what is needed there; truncate to {possible}."
             )
-        self.copied_bytes += self._fixed.go_back(slot, length)
+        self.copied_bytes += self._fixed.roll_back(slot, length)
         self.lengths[slot] = length
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
@@ -282,8 +285,9 @@ class KVCache:
             self._views[key] = views + self._fixed.buffers(first, count)
         return self._views[key]
 
-    def _reach(self, bases: Mapping[str, int], places: Iterable[int], length: int) -> int:
-        """``places``: where the fixed states are known, the latest first."""
+    def _longest_prefix(self, bases: Mapping[str, int], places: Iterable[int], length: int) -> int:
+        """The longest length with all that attention needs; ``places``: where the fixed states are known, the latest
+        first."""
         fitting = (place for place in places if place <= length) if self._spec.fixed else (length,)
         windows = self._windows.items()
         return next(

@@ -12,7 +12,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.graph_tensors import tensor_problems
 from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
-from edgegen.errors import DeviceError, ManifestError, one_or_list
+from edgegen.errors import DeviceError, ManifestError, OptionError, one_or_list
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.ort_session import CUDA_PROVIDER, GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions
@@ -101,6 +101,12 @@ class Background(Generic[_T]):
             self._error = error
 
 
+_NOT_DETERMINISTIC = (
+    "deterministic: {} runs experts or 4-bit matrices on ONNX Runtime's operators, whose bits depend on the "
+    "rest of the batch: run it on edgegen's kernels (kernels='auto'), or leave deterministic out."
+)
+
+
 def open_bundle(model: str | Path, options: EngineOptions, on_progress: OnProgress = ignore_progress) -> Bundle:
     """The bundle of that name or path, its files verified as ``options`` say."""
     bundle = Bundle.open(BundleStore().resolve(model))
@@ -147,6 +153,7 @@ def open_runner(
 
     Raises:
         DeviceError: a GPU was asked for, and it or the bundle cannot be used so.
+        OptionError: output is to be deterministic, which operators that this bundle is run by are not.
     """
     if wants_gpu(options):
         from edgegen.model.device import CUDA
@@ -160,6 +167,8 @@ def open_runner(
     variant = bundle.variant_with(options.kv)
     model = bundle.manifest.model
     graphs = open_graphs(bundle, variant, options, on_handed_over)
+    if options.deterministic and graphs.order == "batch":
+        raise OptionError(_NOT_DETERMINISTIC.format(bundle.manifest.name))
     return make_runner(graphs, variant, model.vocab_size, model.max_context)
 
 
@@ -176,7 +185,7 @@ def open_on_device(
     Raises:
         DeviceError: the device cannot be used, or not for this model.
     """
-    from edgegen.bundle.half_attention import obstacles
+    from edgegen.graph.float16_attention import obstacles
     from edgegen.model.device import DeviceSession
     from edgegen.model.device_runner import LARGEST_HEAD, DeviceRunner
 

@@ -20,9 +20,9 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 
-from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
+from edgegen.graph.kernel_operators import SummingOrder, summing_order, with_kernels
 from edgegen.model.kernels import cannot_load, describe_kernels, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
@@ -98,8 +98,8 @@ class GraphPair(Protocol):
     def switch(self) -> RunSwitch: ...
 
     @property
-    def runs_in_fixed_order(self) -> bool:
-        """Whether every operator adds in an order that depends on nothing, so that any chunks give the same bits."""
+    def order(self) -> SummingOrder:
+        """In which its operators add; where that is ``fixed``, any chunks give the same bits."""
         ...
 
     def binding(self, phase: Phase) -> Binding:
@@ -122,6 +122,8 @@ class OneSession:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`; ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
+        self._graph = graph
+        self._order: SummingOrder | None = None
         self._session, self._rewritten = _open(
             graph, threads, keep_spinning=keep_spinning, kernels=kernels, on_handed_over=on_handed_over
         )
@@ -137,8 +139,11 @@ class OneSession:
         return {tensor.name: (tensor.type, tensor.shape) for tensor in self._session.get_outputs()}
 
     @property
-    def runs_in_fixed_order(self) -> bool:
-        return self._rewritten is not None and not inexact_operators(self._rewritten)
+    def order(self) -> SummingOrder:
+        if self._order is None:
+            graph, kernels = self._rewritten or self._graph.read_bytes(), self._rewritten is not None
+            self._order = summing_order(graph, kernels=kernels, vnni=has_vnni())
+        return self._order
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)
@@ -155,7 +160,8 @@ def runtime_providers() -> list[str]:
 
 
 def require_version(minimum: str, what: str = "this bundle") -> None:
-    """
+    """Refuse an ONNX Runtime older than ``minimum``.
+
     Raises:
         BundleError: the installed ONNX Runtime is older than ``what`` needs.
     """

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from edgegen.bundle.manifest import KVDtype
+from edgegen.options.kinds import BundleName, Number, OneOf, Sha256, Switch
+from edgegen.options.option import ANSWERING, MOST_SEQUENCES, OPENING, RUNNING, option
 from edgegen.options.option_set import OptionSet, documented
 
 
@@ -13,15 +15,117 @@ from edgegen.options.option_set import OptionSet, documented
 class EngineOptions(OptionSet):
     """How a bundle is run: every option of the engine, which holds for all requests."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = None
-    prefill_chunk: int = 128
-    kernels: Literal["auto", "stock"] = "auto"
-    kv: KVDtype | None = None
-    max_batch_size: int = 8
-    kv_budget: int | None = None
-    prefix_cache: int | None = None
-    deterministic: bool = False
-    draft: str | Path | None = None
-    verify: Literal["once", "always", "never"] = "once"
-    expect_sha256: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto",
+        "Speed and memory",
+        OneOf(("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda', not"),
+        "Run on the CPU, or on a GPU with CUDA.",
+        OPENING,
+        note="`auto` takes a GPU where ONNX Runtime was built for one, and says why where it cannot. On a GPU the KV "
+        "cache is float16: `--kv` and `--kernels` are the CPU's. See [GPUs](gpus.md).",
+    )
+    threads: int | None = option(
+        None,
+        "Speed and memory",
+        Number(int, 1, 1024),
+        "Threads to compute with.",
+        RUNNING,
+        note="One per physical core is the fastest.",
+        default="physical cores",
+        common=True,
+    )
+    prefill_chunk: int = option(
+        128,
+        "Speed and memory",
+        Number(int, 2),
+        "Chunked prefill: most prompt tokens per step.",
+        ("generate", "chat", "bench", "serve"),
+        note="Smaller chunks need less memory, and others wait less for the next step.",
+    )
+    kernels: Literal["auto", "stock"] = option(
+        "auto",
+        "Speed and memory",
+        OneOf(("auto", "stock"), "'auto' or 'stock', not"),
+        "Use edgegen's own kernels, or 'stock': ONNX Runtime's.",
+        RUNNING,
+        note="`auto` uses them where there is a library for this platform, also for a draft model. "
+        "See [Kernels](kernels.md).",
+    )
+    draft: str | Path | None = option(
+        None,
+        "Speed and memory",
+        BundleName(),
+        "Draft model for speculative decoding.",
+        ("generate", "chat", "serve"),
+        note="A smaller model with the same tokenizer; its proposals are verified, and the text stays the model's own.",
+        metavar="BUNDLE",
+        common=True,
+    )
+    kv: KVDtype | None = option(
+        None,
+        "Speed and memory",
+        OneOf(("float32", "int8"), "'float32' or 'int8', not"),
+        "KV cache type; int8 is 4x smaller.",
+        RUNNING,
+        note="With int8, a text does not depend on how its prompt was chunked.",
+        default="the bundle's",
+        common=True,
+    )
+    max_batch_size: int = option(
+        8,
+        "Speed and memory",
+        Number(int, 1, MOST_SEQUENCES),
+        "Continuous batching: most sequences that run together.",
+        ("batch", "serve"),
+        note="Beams and several answers count each; a request of more runs by itself.",
+        common=True,
+    )
+    kv_budget: int | None = option(
+        None,
+        "Speed and memory",
+        Number(int, 1),
+        "Most bytes of KV cache of all running requests.",
+        (),
+        note="A request that does not fit waits.",
+        default="half the memory that is free when the model is loaded",
+    )
+    prefix_cache: int | None = option(
+        None,
+        "Speed and memory",
+        Number(int, 0),
+        "Prefix caching: bytes of KV cache to keep of finished requests.",
+        ("serve",),
+        note="0 is off. Left out, a finished request's KV cache serves new prompts that share a prefix with it for as "
+        "long as its slot is not needed; a number keeps so many bytes beyond that. `edgegen serve` keeps half as many "
+        "bytes as the KV cache has.",
+    )
+    deterministic: bool = option(
+        False,
+        "Speed and memory",
+        Switch(),
+        "Bit-reproducible output whatever else is in the batch.",
+        (*ANSWERING, "serve"),
+        note="Always on with edgegen's kernels or an int8 KV cache, where it costs nothing. With ONNX Runtime's "
+        "operators and float32, proposals are not used, and of an answer that goes on only the prompt's KV cache is "
+        "used again. Refused where ONNX Runtime's operators would compute experts, or 4 bits without VNNI.",
+        default="off",
+        flag="--deterministic/--no-deterministic",
+    )
+    verify: Literal["once", "always", "never"] = option(
+        "once",
+        "Prompt",
+        OneOf(("once", "always", "never"), "'once', 'always' or 'never', not"),
+        "Compare the bundle's files with their hashes.",
+        OPENING,
+        note="`once` does not read files again that have passed before and have not changed since.",
+    )
+    expect_sha256: str | None = option(
+        None,
+        "Prompt",
+        Sha256(),
+        "Run no bundle but the one with this hash.",
+        OPENING,
+        note="`edgegen info` and `edgegen list --json` show it. A draft model is not compared; a server "
+        "serves that bundle alone. See [Security](security.md).",
+        metavar="HASH",
+    )

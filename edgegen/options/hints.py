@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable
 
 from edgegen.errors import OptionError, did_you_mean, one_or_list
-from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS
 
 _HINTS = {
     "num_beam_groups": "diverse beam search is not supported: use num_beams, or num_return_sequences with sampling",
@@ -20,6 +19,8 @@ _HINTS = {
     "choices": "texts to choose from go into grammar, as edgegen.constraint.Choice.of([…])",
     "stream": "an answer in pieces comes from llm.stream(…), or llm.stream_chat(…)",
     "streamer": "an answer in pieces comes from llm.stream(…), or llm.stream_chat(…)",
+    "enable_thinking": "whether the model thinks is thinking=True or thinking=False here",
+    "thinking_budget": "the most tokens of thinking are max_thinking_tokens here",
     "messages": "a conversation goes to llm.chat(messages)",
     "tools": "tools belong to the conversation: llm.chat(Conversation(messages, tools=…))",
     "n_threads": "the number of threads is EngineOptions(threads=…)",
@@ -27,12 +28,13 @@ _HINTS = {
 }
 """What other libraries have and edgegen does not, or not by that name or in that place, with what to use instead."""
 
-_ENGINE = frozenset(option.name for option in ENGINE_OPTIONS)
-_GENERATION = frozenset(option.name for option in GENERATION_OPTIONS)
+PLACES: dict[str, str] = {}
+"""Where each option belongs; the table of options fills it in."""
 
 
 def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
-    """
+    """Refuse names of options that do not exist.
+
     Raises:
         OptionError: some of ``names`` are not ``known``; it says what to use in place of each.
     """
@@ -43,8 +45,6 @@ def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
 def _hint(name: str, known: Collection[str]) -> str:
     if name in _HINTS:
         return f"{name}: {_HINTS[name]}"
-    if name in _ENGINE:
-        return f"{name}: an option of the engine: load the model with options=EngineOptions({name}=…)"
-    if name in _GENERATION:
-        return f"{name}: an option of a request: give it to llm.generate(…, {name}=…)"
+    if name in PLACES:
+        return f"{name}: {PLACES[name]}"
     return f"{name!r} is not an option{did_you_mean(name, known)}"

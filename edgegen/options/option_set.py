@@ -1,20 +1,20 @@
-"""OptionSet: a frozen dataclass of options that the table of options checks."""
+"""OptionSet: a frozen dataclass of options, which checks them."""
 
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, Self, TypeVar
 
 from edgegen.errors import OptionError, one_or_list
 from edgegen.options.hints import refuse_unknown
-from edgegen.options.table import OPTIONS, Option
+from edgegen.options.option import Option
 
 Class = TypeVar("Class", bound=type[Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSet:
-    """Its fields are options of the table; None for any of them is its default.
+    """Its fields are made by :func:`~edgegen.options.option.option`; None for any of them is its default.
 
     Raises:
         OptionError: a name is unknown, or values are out of range or contradict each other; all of them are listed.
@@ -25,10 +25,11 @@ class OptionSet:
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
+        kinds = {option.name: option.kind for option in options_of(type(self))}
         for f in fields(self):
             value = getattr(self, f.name)
             if value is not None:
-                object.__setattr__(self, f.name, OPTIONS[f.name].kind.normalized(value))
+                object.__setattr__(self, f.name, kinds[f.name].normalized(value))
             elif f.default_factory is not MISSING:
                 object.__setattr__(self, f.name, f.default_factory())
             elif f.default is not None:
@@ -56,9 +57,12 @@ class OptionSet:
 
 @cache
 def options_of(options: type[OptionSet]) -> tuple[Option, ...]:
-    """The rows of the table that are fields of a class, in the table's order."""
-    names = {f.name for f in fields(options)}
-    return tuple(option for name, option in OPTIONS.items() if name in names)
+    """The options of a class: its own, then those that it inherits, even where it gives them another default."""
+    base = options.__base__
+    inherited = options_of(base) if base is not None and issubclass(base, OptionSet) else ()
+    known = {option.name for option in inherited}
+    own = (replace(f.metadata["option"], name=f.name) for f in fields(options) if f.name not in known)
+    return (*own, *inherited)
 
 
 def documented(options: Class) -> Class:

@@ -1,10 +1,22 @@
 """LogitsSettings: the options that shape the choice of the next token, as a frozen dataclass."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from edgegen.errors import OptionError, one_or_list
+from edgegen.options.kinds import (
+    Biases,
+    Functions,
+    Number,
+    OneOf,
+    StartAndFactor,
+    Switch,
+    TokenId,
+    TokenIds,
+    TokenSequences,
+)
+from edgegen.options.option import option
 from edgegen.options.option_set import OptionSet, documented
 
 TokenSequence = tuple[int, ...]
@@ -34,46 +46,175 @@ class LogitsSettings(OptionSet):
     Lists may stand for tuples, one token id for a list of one, and ``[[ids, bias], …]`` for ``sequence_bias``.
     """
 
-    guidance_scale: float = 1.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
-    sequence_bias: Mapping[TokenSequence, float] = field(default_factory=dict[TokenSequence, float])
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    penalty_last_n: int | None = None
-    dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: tuple[int, ...] = ()
-    no_repeat_ngram_size: int = 0
-    bad_words_ids: tuple[TokenSequence, ...] = ()
-    min_length: int = 0
-    min_new_tokens: int = 0
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: tuple[int, ...] = ()
-    remove_invalid_values: bool = False
-    exponential_decay_length_penalty: tuple[int, float] | None = None
-    suppress_tokens: tuple[int, ...] = ()
-    begin_suppress_tokens: tuple[int, ...] = ()
-    logits_processor: tuple[LogitsFunction, ...] = ()
-    top_n_sigma: float = 0.0
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    epsilon_cutoff: float = 0.0
-    eta_cutoff: float = 0.0
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    mirostat: int = 0
-    mirostat_tau: float = 5.0
-    mirostat_eta: float = 0.1
-    renormalize_logits: bool = False
+    repetition_penalty: float = option(
+        1.0,
+        "Penalties",
+        Number(float, 0, above=True),
+        "Above 1: repeat less.",
+        note="Applies to the tokens of prompt and answer; 1 is off.",
+        common=True,
+    )
+    frequency_penalty: float = option(
+        0.0, "Penalties", Number(float, -2, 2), "Subtract this for each time a token was generated."
+    )
+    presence_penalty: float = option(
+        0.0, "Penalties", Number(float, -2, 2), "Subtract this once if a token was generated."
+    )
+    penalty_last_n: int | None = option(
+        None,
+        "Penalties",
+        Number(int, 0),
+        "The three penalties look at the last n tokens only.",
+        note="Of prompt and answer; left out, each looks at what it is defined over.",
+    )
+    dry_multiplier: float = option(
+        0.0, "Penalties", Number(float, 0), "DRY: penalty on continuing a repetition; 0 is off."
+    )
+    dry_base: float = option(1.75, "Penalties", Number(float, 1), "DRY: how fast it grows with the repetition.")
+    dry_allowed_length: int = option(2, "Penalties", Number(int, 1), "DRY: the shortest repetition that is penalized.")
+    dry_penalty_last_n: int | None = option(
+        None,
+        "Penalties",
+        Number(int, 0),
+        "DRY looks at the last n tokens only.",
+        note="Of prompt and answer; left out, at all of them.",
+    )
+    no_repeat_ngram_size: int = option(0, "Penalties", Number(int, 0), "No n tokens in a row twice; 0 is off.")
+    forced_bos_token_id: int | None = option(
+        None, "Penalties", TokenId(), "The first token behind a prompt of one token.", ()
+    )
+    remove_invalid_values: bool = option(
+        False, "Sampling", Switch(), "Make NaN and infinite logits finite: no error.", ()
+    )
+    temperature: float = option(
+        1.0, "Sampling", Number(float, 0, 1e30), "Divide the logits by this; 0 is greedy.", common=True, draws=True
+    )
+    top_k: int = option(
+        0, "Sampling", Number(int, 0), "Keep the k most likely tokens; 0 keeps all.", common=True, draws=True
+    )
+    top_p: float = option(
+        1.0,
+        "Sampling",
+        Number(float, 0, 1),
+        "Nucleus sampling up to this probability.",
+        note="Keep the most likely tokens up to this total probability; 1 is off.",
+        common=True,
+        draws=True,
+    )
+    min_p: float = option(
+        0.0,
+        "Sampling",
+        Number(float, 0, 1),
+        "Drop tokens below this share of the best.",
+        note="That is, tokens less likely than this times the most likely one; 0 is off.",
+        common=True,
+        draws=True,
+    )
+    typical_p: float = option(
+        1.0,
+        "Sampling",
+        Number(float, 0, 1, above=True),
+        "Locally typical sampling: keep the most typical tokens up to this total probability.",
+        note="1 is off.",
+        draws=True,
+    )
+    epsilon_cutoff: float = option(
+        0.0, "Sampling", Number(float, 0, 1, below=True), "Keep tokens at least this likely; 0 is off.", draws=True
+    )
+    eta_cutoff: float = option(
+        0.0,
+        "Sampling",
+        Number(float, 0, 1, below=True),
+        "Eta sampling: an epsilon cutoff that is lower where the distribution is flat.",
+        note="0 is off.",
+        draws=True,
+    )
+    top_n_sigma: float = option(
+        0.0,
+        "Sampling",
+        Number(float, 0),
+        "Keep logits within n standard deviations of the highest; 0 is off.",
+        draws=True,
+    )
+    xtc_probability: float = option(
+        0.0,
+        "Sampling",
+        Number(float, 0, 1),
+        "XTC: how often the top choices but the last are left out; 0 is off.",
+        draws=True,
+    )
+    xtc_threshold: float = option(
+        0.1, "Sampling", Number(float, 0, 0.5), "XTC: the probability from which a token is a top choice.", draws=True
+    )
+    mirostat: int = option(
+        0,
+        "Sampling",
+        OneOf((0, 2), "0 (off) or 2, not"),
+        "2: mirostat version 2 in place of all cutoffs; 0 is off.",
+        note="It switches off the cutoffs that are not given beside it; a cutoff that is given contradicts it.",
+        draws=True,
+    )
+    mirostat_tau: float = option(
+        5.0, "Sampling", Number(float, 0, above=True), "Mirostat: target surprise, in bits.", draws=True
+    )
+    mirostat_eta: float = option(
+        0.1, "Sampling", Number(float, 0, 1, above=True), "Mirostat: learning rate.", draws=True
+    )
+    guidance_scale: float = option(
+        1.0,
+        "Sampling",
+        Number(float, 0),
+        "Classifier-free guidance: above 1 moves away from the negative prompt.",
+        ("generate",),
+        note="Below 1 moves towards it; 1 is off.",
+    )
+    renormalize_logits: bool = option(False, "Sampling", Switch(), "Turn logits into log-probabilities in the end.", ())
+    logit_bias: Mapping[int, float] = option(
+        dict[int, float](),
+        "Penalties",
+        Biases(),
+        "Add BIAS to the logit of token ID; may be repeated.",
+        metavar="ID=BIAS",
+    )
+    sequence_bias: Mapping[TokenSequence, float] = option(
+        dict[TokenSequence, float](),
+        "Penalties",
+        Biases(sequences=True),
+        "Add to the logit of a sequence's last token, behind its other tokens.",
+        (),
+        note="`[[ids, bias], …]` may stand for the mapping.",
+    )
+    dry_sequence_breakers: tuple[int, ...] = option(
+        (), "Penalties", TokenIds(), "DRY: token ids that no repetition reaches across.", ()
+    )
+    bad_words_ids: tuple[TokenSequence, ...] = option(
+        (), "Penalties", TokenSequences(), "Token sequences that are never generated.", ()
+    )
+    forced_eos_token_id: tuple[int, ...] = option(
+        (), "Stopping", TokenIds(), "The token, or one of several, that must be the last within max_new_tokens.", ()
+    )
+    exponential_decay_length_penalty: tuple[int, float] | None = option(
+        None,
+        "Stopping",
+        StartAndFactor(),
+        "(start, factor): after start tokens, the end becomes likelier by the factor.",
+        (),
+    )
+    suppress_tokens: tuple[int, ...] = option(
+        (), "Penalties", TokenIds(), "Never generate this token id; may be repeated.", metavar="ID"
+    )
+    begin_suppress_tokens: tuple[int, ...] = option(
+        (), "Penalties", TokenIds(), "Token ids that are never generated first.", ()
+    )
+    logits_processor: tuple[LogitsFunction, ...] = option(
+        (), "Penalties", Functions(), "Your own functions: function(ids, logits) -> logits.", (), caller_only=True
+    )
+    min_length: int = option(0, "Stopping", Number(int, 0), "Least tokens of prompt and answer together.", ())
+    min_new_tokens: int = option(0, "Stopping", Number(int, 0), "Least tokens to generate.")
 
     def check_vocabulary(self, size: int) -> None:
-        """
+        """Refuse token ids that the vocabulary has not.
+
         Raises:
             OptionError: token ids of these settings are not below ``size``; all of them are listed.
         """

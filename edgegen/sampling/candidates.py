@@ -98,7 +98,8 @@ class Candidates:
         return index
 
     def check(self) -> None:
-        """
+        """Refuse logits that cannot be sampled from.
+
         Raises:
             LogitsError: as ``best``.
         """

@@ -14,9 +14,10 @@ class TokenLogprob:
     """The natural logarithm of a token's probability at its position.
 
     Attributes:
-        token: its text, by itself.
+        token: its text, by itself; part of a character is U+FFFD in it.
         is_best: whether no token is likelier.
         top_logprobs: the likeliest tokens at the position, the best first, if they were asked for.
+        token_bytes: what it adds to a text, as UTF-8; it may be part of a character. None: what ``token`` says.
     """
 
     token_id: int
@@ -24,10 +25,16 @@ class TokenLogprob:
     logprob: float
     is_best: bool
     top_logprobs: tuple["TokenLogprob", ...] = ()
+    token_bytes: bytes | None = None
+
+    @property
+    def utf8(self) -> bytes:
+        """The token's bytes."""
+        return self.token.encode() if self.token_bytes is None else self.token_bytes
 
 
-Spell = Callable[[int], str]
-"""The text of a token by itself."""
+Spell = Callable[[int], tuple[str, bytes | None]]
+"""The text of a token by itself, and its bytes where the text does not tell them."""
 
 
 class LogprobRecorder:
@@ -45,7 +52,8 @@ class LogprobRecorder:
 
         def entry(token: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
             logprob = float(logprobs[token])
-            return TokenLogprob(token, self._spell(token), logprob, logprob >= best, top)
+            text, spelled = self._spell(token)
+            return TokenLogprob(token, text, logprob, logprob >= best, top, spelled)
 
         self._untaken.append(entry(token_id, tuple(entry(token) for token in _likeliest(logprobs, self._top))))
 

@@ -5,7 +5,7 @@ placed next to the others as in llama.cpp's chain:
 
 1. at every step: guidance, logit bias, sequence bias, repetition penalty, frequency and presence penalties, DRY,
    no-repeat n-gram, bad words, least lengths, forced tokens, invalid values, exponential decay, suppressed tokens, then
-   the caller's own;
+   the caller's own, and the limit of thoughts;
 2. when sampling: top-n-sigma, temperature, then truncation: top-k, top-p, min-p, typical-p, epsilon, eta and XTC,
    or mirostat in place of all these;
 3. renormalization.
@@ -22,30 +22,32 @@ from edgegen.errors import LogitsError, OptionLogitsError
 from edgegen.options.sampling import LogitsSettings
 from edgegen.sampling.candidates import NOT_FINITE, Candidates
 from edgegen.sampling.processor import LogitsContext, LogitsProcessor
-from edgegen.sampling.processors.bad_words import BadWords
-from edgegen.sampling.processors.custom import CustomProcessor
-from edgegen.sampling.processors.dry import Dry
-from edgegen.sampling.processors.epsilon_cutoff import EpsilonCutoff
-from edgegen.sampling.processors.eta_cutoff import EtaCutoff
-from edgegen.sampling.processors.forced_tokens import ForcedBos, ForcedEos
-from edgegen.sampling.processors.frequency_penalty import FrequencyPenalty
-from edgegen.sampling.processors.guidance import Guidance
-from edgegen.sampling.processors.length_penalty import ExponentialDecayLengthPenalty
-from edgegen.sampling.processors.min_length import MinLength, MinNewTokens
-from edgegen.sampling.processors.min_p import MinP
+from edgegen.sampling.processors.distribution import (
+    CustomProcessor,
+    Guidance,
+    RemoveInvalidValues,
+    Renormalization,
+    Temperature,
+)
+from edgegen.sampling.processors.masks import (
+    BadWords,
+    ForcedBos,
+    ForcedEos,
+    MinLength,
+    MinNewTokens,
+    SequenceBias,
+    SuppressTokens,
+    SuppressTokensAtBegin,
+)
 from edgegen.sampling.processors.mirostat import Mirostat
-from edgegen.sampling.processors.no_repeat_ngram import NoRepeatNGram
-from edgegen.sampling.processors.normalization import Renormalization
-from edgegen.sampling.processors.remove_invalid_values import RemoveInvalidValues
-from edgegen.sampling.processors.repetition_penalty import RepetitionPenalty
-from edgegen.sampling.processors.sequence_bias import SequenceBias
-from edgegen.sampling.processors.suppress_tokens import SuppressTokens, SuppressTokensAtBegin
-from edgegen.sampling.processors.temperature import Temperature
-from edgegen.sampling.processors.top_k import TopK
-from edgegen.sampling.processors.top_n_sigma import TopNSigma
-from edgegen.sampling.processors.top_p import TopP
-from edgegen.sampling.processors.typical_p import TypicalP
-from edgegen.sampling.processors.xtc import Xtc
+from edgegen.sampling.processors.penalties import (
+    Dry,
+    ExponentialDecayLengthPenalty,
+    FrequencyPenalty,
+    NoRepeatNGram,
+    RepetitionPenalty,
+)
+from edgegen.sampling.processors.truncation import EpsilonCutoff, EtaCutoff, MinP, TopK, TopNSigma, TopP, TypicalP, Xtc
 
 
 class LogitsPipeline:
@@ -70,10 +72,11 @@ class LogitsPipeline:
         max_new_tokens: int | None = None,
         seed: int = 0,
         first: Sequence[LogitsProcessor] = (),
+        last: Sequence[LogitsProcessor] = (),
     ) -> Self:
         """``first``, and then the processors these settings ask for, in order; the defaults ask for none.
 
-        Only guidance, which compares whole rows, goes before ``first``.
+        Only guidance, which compares whole rows, goes before ``first``, and only those of sampling go after ``last``.
 
         ``do_sample=False`` leaves out those of sampling. ``eos_token_ids`` are what least lengths mask and the decay
         makes likelier, ``max_new_tokens`` is where the end is forced, ``seed`` decides XTC.
@@ -82,7 +85,7 @@ class LogitsPipeline:
             OptionError: a value is out of its range.
         """
         guidance = [Guidance(settings.guidance_scale)] if settings.guidance_scale != 1.0 else []
-        processors = [*guidance, *first, *_at_every_step(settings, eos_token_ids, max_new_tokens)]
+        processors = [*guidance, *first, *_at_every_step(settings, eos_token_ids, max_new_tokens), *last]
         if do_sample:
             processors += _when_sampling(settings, seed)
         if settings.renormalize_logits:

@@ -30,7 +30,7 @@ _AT_ONCE = 8
 
 
 class EmbeddedSequence(Sequence):
-    """A prompt that is run for its hidden states: the token behind it ends it, whatever the logits are."""
+    """A prompt that is run for its hidden states: the token after it ends it, whatever the logits are."""
 
     __slots__ = ()
 
@@ -100,7 +100,8 @@ class Embedder:
     """Encodes prompts, and checks that they fit the model. ``size``: that of its hidden states."""
 
     def __init__(self, encoder: PromptEncoder, max_context: int, size: int | None) -> None:
-        """
+        """Make embeddings of ``size`` numbers of prompts of at most ``max_context`` tokens.
+
         Raises:
             UsageError: there is no ``size``, for the bundle was exported without hidden states.
         """
@@ -116,9 +117,10 @@ class Embedder:
     def build(
         self, prompts: Prompt | Ids[Prompt], pooling: Pooling, *, normalize: bool, dimensions: int | None
     ) -> Embedding:
-        """
+        """Make the requests of one prompt or of several, whose hidden states are pooled as they are computed.
+
         Raises:
-            OptionError: ``pooling`` is none, ``normalize`` no bool, or there are not so many ``dimensions``.
+            OptionError: ``pooling`` is unknown, ``normalize`` not a bool, or ``dimensions`` too large.
             UsageError: a prompt cannot be encoded; all such prompts are told.
             PromptTooLongError: what is wrong is that they do not fit the model's context.
         """

@@ -1,6 +1,6 @@
 """Perplexity of a text of any length: sliding windows, scored one after another.
 
-Each window is a context and a continuation. Every token but the text's first is scored once, and behind the first
+Each window is a context and a continuation. Every token but the text's first is scored once, and after the first
 window with at least ``window - stride`` tokens before it: "Perplexity of fixed-length models" in transformers'
 documentation.
 """
@@ -56,7 +56,8 @@ class PerplexityMeter:
     """Measures the perplexity of one text. ``total``: how many of its tokens are scored."""
 
     def __init__(self, ids: Ids[int], max_context: int, window: int | None, stride: int | None) -> None:
-        """
+        """Divide ``ids`` into windows of ``window`` tokens, each ``stride`` tokens after the one before.
+
         Raises:
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             UsageError: there is nothing to score.

@@ -67,7 +67,8 @@ class Scorer:
         self._max_context = max_context
 
     def build(self, context: Prompt, continuations: Ids[Prompt], top_logprobs: int) -> Scoring:
-        """
+        """Make the requests that score each continuation of a context; shared prefixes are computed once.
+
         Raises:
             UsageError: the context or a continuation cannot be scored; all such continuations are told.
             PromptTooLongError: what is wrong is that they do not fit the model's context.
@@ -142,7 +143,7 @@ class _Tokens:
 
     def before(self, continuation: Prompt, what: str) -> Continued:
         if isinstance(continuation, str):
-            raise UsageError(f"{what} is a text, but the context is none: give texts, or token ids, for both.")
+            raise UsageError(f"{what} is a text, but the context is not: give texts, or token ids, for both.")
         return Continued([*self._ids, *self._encoder.read(continuation, what)], len(self._ids))
 
 

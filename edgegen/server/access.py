@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgegen.server.api_error import ApiError
-from edgegen.server.messages_error import error_response
+from edgegen.server.error_format import error_response
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions, is_loopback
 
 _OPEN = ("/", "/health")

@@ -49,7 +49,8 @@ class ApiError(Exception):
         if isinstance(error, ApiError):
             return error
         if isinstance(error, PromptTooLongError):
-            return cls(400, str(error), code="context_length_exceeded")
+            # "prompt is too long" is what langchain and litellm know a full context by.
+            return cls(400, f"prompt is too long: {error}", code="context_length_exceeded")
         if isinstance(error, ConversationError):
             return cls(400, str(error), param=_about(error) or "messages")
         if isinstance(error, ConstraintError):
@@ -88,6 +89,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def _about(error: Exception) -> str | None:
-    """Which of the parameters about tools an error of the conversation speaks of first."""
-    found = re.match(r"(?:a )?(tool_choice|tools)\b", str(error))
+    """Which of the parameters beside the messages an error of the conversation speaks of first."""
+    found = re.match(r"(?:a )?(tool_choice|tools|thinking|reasoning_effort|variables)\b", str(error))
     return found[1] if found else None

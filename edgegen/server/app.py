@@ -15,9 +15,9 @@ from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
 from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
 from edgegen.server.endpoint import GenerationEndpoint
+from edgegen.server.error_format import error_response
 from edgegen.server.information import Information
 from edgegen.server.messages.api import Messages, MessageTokens
-from edgegen.server.messages_error import error_response
 from edgegen.server.metrics import Metrics
 from edgegen.server.model_routes import ModelRoutes
 from edgegen.server.models import ModelSource, ServedModels

@@ -6,17 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from edgegen.errors import UsageError, did_you_mean
+from edgegen.errors import UsageError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.llm import LLM
-from edgegen.options.validation import number
 from edgegen.scoring.embeddings import Embeddings
 from edgegen.server.api_error import ApiError
 from edgegen.server.endpoint import while_connected
@@ -24,12 +23,30 @@ from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, ServerOptions
-from edgegen.server.parameters import are_token_ids, given_parameters, switch
+from edgegen.server.parameters import Parameters, several
+from edgegen.server.schemas import NOTHING, PROMPT_IDS
+from edgegen.strict_json.schema import BOOLEAN, Schema, any_of, array_of, enum, expecting, object_of, parameters, ref
 
 EMBEDDINGS = "/v1/embeddings"
 
-KNOWN = ("model", "input", "encoding_format", "dimensions", "user", "pooling", "normalize")
-_FORMATS = ("float", "base64")
+_TEXT: Schema = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
+_SEVERAL = array_of(any_of(_TEXT, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS)
+REQUEST: Schema = object_of(
+    {"input": expecting(any_of(_TEXT, PROMPT_IDS, _SEVERAL), "a text, a list of token ids, or a list of such inputs")},
+    parameters(
+        {
+            "model": ref("ModelName"),
+            "encoding_format": enum("float", "base64"),
+            "dimensions": {"type": "integer", "minimum": 1},
+            "user": NOTHING,
+            "pooling": enum("mean", "last"),
+            "normalize": BOOLEAN,
+        }
+    ),
+)
+"""What a body may be, here and in the OpenAPI document."""
+
+_PARAMETERS = Parameters(EMBEDDINGS, REQUEST)
 
 _THREADS = 8
 """Requests that wait for a model at once, each in a thread of the pool that all requests share; others wait for one."""
@@ -52,22 +69,19 @@ class EmbeddingsRequest:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "EmbeddingsRequest":
-        """
+        """The request that a body is.
+
         Raises:
             ApiError: a parameter is unknown, of another type or beyond its limit.
         """
-        given = given_parameters(body, EMBEDDINGS, KNOWN)
-        form = given.get("encoding_format", "float")
-        if form not in _FORMATS:
-            near = did_you_mean(str(form), _FORMATS)
-            raise ApiError(400, f"encoding_format: 'float' or 'base64' expected{near}.", param="encoding_format")
-        problems = number("dimensions", given["dimensions"], int, 1) if "dimensions" in given else []
-        if problems:
-            raise ApiError(400, problems[0], param="dimensions")
-        return cls(_inputs(given), form == "base64", switch(given, "normalize", default=True), given)
+        given = _PARAMETERS.read(body)
+        return cls(
+            several(given["input"]), given.get("encoding_format") == "base64", given.get("normalize", True), given
+        )
 
     def embed(self, llm: LLM, token: CancelToken) -> Embeddings:
-        """
+        """Compute the embeddings of all inputs.
+
         Raises:
             ApiError: the model has no hidden states; an input is empty or too long, or all are together; ``pooling`` or
                 ``dimensions`` are wrong; or the embedding was cancelled.
@@ -145,18 +159,3 @@ class EmbeddingsEndpoint:
             found = await run_in_threadpool(asked.embed, llm, token)
             self._metrics.embedded(name, found.prompt_tokens)
         answers.append(await run_in_threadpool(asked.response, name, found))
-
-
-def _inputs(given: Mapping[str, Any]) -> tuple[str | list[int], ...]:
-    found: object = given.get("input")
-    is_one = isinstance(found, str) or are_token_ids(found)
-    several: list[object] = cast(list[object], found) if isinstance(found, list) and not is_one else [found]
-    if len(several) > MOST_EMBEDDING_INPUTS:
-        said = f"input: at most {MOST_EMBEDDING_INPUTS} inputs, found {len(several)}: send several requests."
-        raise ApiError(400, said, param="input")
-    if not several or not all(isinstance(one, str) or are_token_ids(one) for one in several):
-        said = "input: a text, a list of token ids, or a list of such inputs expected, and none of them empty."
-        raise ApiError(400, said, param="input")
-    if "" in several:
-        raise ApiError(400, "input: a text is empty: give some text.", param="input")
-    return tuple(cast(list[str | list[int]], several))

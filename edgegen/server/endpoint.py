@@ -20,7 +20,7 @@ from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
-from edgegen.server.wire import ChatPrompt, Event, PromptFacts, ResponseWriter, Wire, WireRequest
+from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
 
 DROPPED_HEADER = "Edgegen-Dropped-Messages"
 """How many of a chat's oldest messages the model has not read, where that is not none."""
@@ -67,7 +67,7 @@ class GenerationEndpoint:
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
             if asked.stream:
-                facts = PromptFacts(sum(stream.prompt_tokens for stream in streams), dropped)
+                facts = PromptInfo(sum(stream.prompt_tokens for stream in streams), dropped)
                 await reply.begin_stream(headers)
                 await reply.events(writer.begin(facts))
             first = True

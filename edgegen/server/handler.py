@@ -1,14 +1,11 @@
-"""Handlers of routes that generate nothing: errors as OpenAI's API has them, and bodies of known parameters."""
+"""Handlers of routes that generate nothing: errors as OpenAI's API has them."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from edgegen.server.api_error import ApiError
-from edgegen.server.json_body import read_json
-from edgegen.server.parameters import given_parameters
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -23,12 +20,3 @@ def answering(handler: Handler) -> Handler:
             return ApiError.of(error).response()
 
     return answer
-
-
-async def known_body(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
-    """The parameters of the body that are not null.
-
-    Raises:
-        ApiError: it is no JSON object, or has a parameter that is not ``known``.
-    """
-    return given_parameters(await read_json(request), request.url.path, known)

@@ -1,7 +1,6 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
-from reprlib import repr as shortened
-from typing import Any, cast
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -10,14 +9,25 @@ from starlette.routing import Route
 
 import edgegen
 from edgegen.errors import UsageError
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
-from edgegen.parity.report import ParityReport
 from edgegen.server.api_error import ApiError
-from edgegen.server.handler import Handler, answering, known_body
+from edgegen.server.handler import Handler, answering
+from edgegen.server.json_body import read_json
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
-from edgegen.server.parameters import given_parameters
+from edgegen.server.parameters import Parameters
+from edgegen.server.schemas import TOKEN_ID
+from edgegen.strict_json.schema import BOOLEAN, STRING, Schema, array_of, expecting, object_of, parameters, ref
+
+_MODEL = {"model": ref("ModelName")}
+TOKENIZE: Schema = object_of(
+    {}, parameters({**_MODEL, "add_special_tokens": BOOLEAN, "content": STRING, "prompt": STRING})
+)
+DETOKENIZE: Schema = object_of({"tokens": expecting(array_of(TOKEN_ID), "a list of token ids")}, parameters(_MODEL))
+_TOKENIZE, _DETOKENIZE = Parameters("/tokenize", TOKENIZE), Parameters("/detokenize", DETOKENIZE)
+_PROPS = Parameters("/props", object_of({}, _MODEL))
 
 
 class Information:
@@ -55,37 +65,29 @@ class Information:
 
         It loads none: a page of another site can make a browser send a GET, though it cannot read the answer.
         """
-        given_parameters(request.query_params, request.url.path, ("model",))
+        _PROPS.read(request.query_params)
         names = [model.name for model in await self._models.listed()]
         async with self._models.lease(request.query_params.get("model"), load=False) as (name, llm):
             return JSONResponse(await run_in_threadpool(self._props, name, llm, names))
 
     async def tokenize(self, request: Request) -> Response:
         """The ids of ``content``; ``prompt`` is another name for it."""
-        body = await known_body(request, ("model", "content", "prompt", "add_special_tokens"))
+        body = _TOKENIZE.read(await read_json(request))
         if "prompt" in body and "content" in body:
             raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
-        name = "prompt" if "prompt" in body else "content"
-        text, special = body.get(name), body.get("add_special_tokens", True)
-        if not isinstance(text, str):
-            raise ApiError(400, f"{name}: text expected, found {shortened(text)}", param=name)
-        if not isinstance(special, bool):
-            raise ApiError(400, "add_special_tokens: true or false expected.", param="add_special_tokens")
+        text, special = body.get("content", body.get("prompt")), body.get("add_special_tokens", True)
+        if text is None:
+            raise ApiError(400, "content is missing: text expected.", param="content")
         async with self._models.lease(body.get("model")) as (_, llm):
             ids = await run_in_threadpool(_tokenized, llm, text, special=special)
             return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": llm.max_context})
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
-        body = await known_body(request, ("model", "tokens"))
-        ids: object = body.get("tokens")
-        if not isinstance(ids, list) or any(type(token) is not int for token in cast(list[object], ids)):
-            raise ApiError(
-                400, f"tokens: a list of token ids expected, found {shortened(body.get('tokens'))}", param="tokens"
-            )
+        body = _DETOKENIZE.read(await read_json(request))
         async with self._models.lease(body.get("model")) as (_, llm):
             try:
-                text = await run_in_threadpool(llm.decode, cast(list[int], ids), skip_special_tokens=False)
+                text = await run_in_threadpool(llm.decode, body["tokens"], skip_special_tokens=False)
             except UsageError as error:
                 raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
@@ -115,6 +117,8 @@ class Information:
             "context": llm.max_context,
             "max_tokens": min(self._options.max_tokens or llm.max_context, llm.max_context),
             "chat_template": not llm.chat_template.is_fallback,
+            "thinking": _thinking(llm),
+            "template_capabilities": llm.chat_template.describe(),
             "capabilities": {
                 "chat": llm.tokenizer is not None,
                 "completions": True,
@@ -136,6 +140,13 @@ def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
         raise ApiError(400, "this model has no tokenizer: it takes token ids only.")
     llm.encode(text or "a")  # refuses what is no Unicode text
     return tokenizer.encode(text, add_special_tokens=False)
+
+
+def _thinking(llm: LLM) -> dict[str, Any]:
+    """What a chat may ask for: whether thoughts can be switched, the levels of effort, whether there are any."""
+    template = llm.chat_template
+    switch, thinks = template.thinking_switch(), template.reasoning() is not None
+    return {"switch": switch.can_switch, "efforts": [*switch.efforts], "thinks": thinks or switch.is_there}
 
 
 def _parity(llm: LLM) -> dict[str, Any]:

@@ -33,7 +33,8 @@ async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """
+    """The JSON object that ``data`` is.
+
     Raises:
         ApiError: ``data`` is no JSON object, is nested too deeply, or has a number that JSON has not.
     """

@@ -6,9 +6,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from edgegen.server.api_error import ApiError
-from edgegen.server.handler import answering, known_body
+from edgegen.server.handler import answering
+from edgegen.server.json_body import read_json
 from edgegen.server.models import ServedModel, ServedModels
+from edgegen.server.parameters import Parameters
+from edgegen.strict_json.schema import Schema, object_of, ref
+
+REQUEST: Schema = object_of({"model": ref("ModelName")})
+"""What a body that names a model may be."""
 
 
 class ModelRoutes:
@@ -72,7 +77,4 @@ async def _named(request: Request) -> str:
     Raises:
         ApiError: it names none.
     """
-    body = await known_body(request, ("model",))
-    if not isinstance(body.get("model"), str):
-        raise ApiError(400, "model: the name of a model expected.", param="model")
-    return body["model"]
+    return Parameters(request.url.path, REQUEST).read(await read_json(request))["model"]

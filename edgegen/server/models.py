@@ -40,7 +40,8 @@ class ModelSource(Protocol):
         ...
 
     def load(self, name: str) -> LLM:
-        """
+        """Load the model of this name.
+
         Raises:
             ModelLoadError: it cannot be loaded.
         """
@@ -257,7 +258,8 @@ class ServedModels:
         return model.llm
 
     async def _load(self, model: ServedModel) -> None:
-        """
+        """Load ``model``, after others were unloaded where there is no room.
+
         Raises:
             ApiError: it cannot be loaded, or its users have left while there was no room.
         """

@@ -1,38 +1,50 @@
-"""Parameters of requests: known by name, left out where they are null, and switches that are true or false."""
+"""Parameters of requests, checked against the schema of their API, and left out where they are null."""
 
-from collections.abc import Collection, Mapping
-from reprlib import repr as shortened
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from edgegen.errors import did_you_mean
+from edgegen.errors import one_or_list
 from edgegen.server.api_error import ApiError
+from edgegen.server.schemas import COMPONENTS
+from edgegen.strict_json.check import SchemaCheck
+from edgegen.strict_json.schema import Schema
 
 
-def given_parameters(body: Mapping[str, Any], url: str, known: Collection[str]) -> dict[str, Any]:
-    """The parameters of ``body`` that are not null.
+class Parameters:
+    """What the body of a request to ``url`` may be: an object of ``schema``, whose references name ``components``."""
+
+    def __init__(self, url: str, schema: Schema, components: Mapping[str, Schema] | None = None) -> None:
+        self._check = SchemaCheck(schema, {**COMPONENTS, **(components or {})}, url)
+
+    def read(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of ``body`` that are not null.
+
+        Raises:
+            ApiError: lists everything that does not fit the schema; its parameter is the first of them.
+        """
+        found = self._check.problems({**body})
+        if found:
+            first = found[0]
+            param, code = str(first.path[0]) if first.path else None, "unknown_parameter" if first.unknown else None
+            raise refusal([one.text for one in found], param, code)
+        return {name: value for name, value in body.items() if value is not None}
+
+
+def refusal(problems: Sequence[str], param: str | None = None, code: str | None = None) -> ApiError:
+    """The error of a request with these problems."""
+    return ApiError(400, one_or_list(problems) + ("." if len(problems) == 1 else ""), param=param, code=code)
+
+
+def check_stream_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of a stream where no stream is asked for.
 
     Raises:
-        ApiError: there is one that is not ``known``.
+        ApiError: there are options of a stream, and none is asked for.
     """
-    for name in body:
-        if name not in known:
-            said = f"{name!r} is not a parameter of {url}{did_you_mean(name, known)}."
-            raise ApiError(400, said, param=name, code="unknown_parameter")
-    return {name: value for name, value in body.items() if value is not None}
+    if "stream_options" in given and not given.get("stream"):
+        raise refusal(["stream_options is for streams: add 'stream': true"], "stream_options")
 
 
-def switch(given: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """
-    Raises:
-        ApiError: the parameter is neither true nor false.
-    """
-    value = given.get(name, default)
-    if not isinstance(value, bool):
-        raise ApiError(400, f"{name}: true or false expected, found {shortened(value)}", param=name)
-    return value
-
-
-def are_token_ids(value: object) -> bool:
-    """Whether it is a list of token ids, and not an empty one."""
-    ids = cast(list[object], value) if isinstance(value, list) else []
-    return bool(ids) and all(type(token) is int for token in ids)
+def several(given: str | list[Any]) -> tuple[str | list[int], ...]:
+    """A text, token ids, or a list of such, as a request has them, as the texts and ids that these are."""
+    return (given,) if isinstance(given, str) or isinstance(given[0], int) else tuple(given)

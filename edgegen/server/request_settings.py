@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from edgegen.errors import OptionError
 from edgegen.llm import LLM
+from edgegen.openai.request import UNLIMITED
 from edgegen.options.generation import SAMPLING_OPTIONS, GenerationOptions
 from edgegen.options.kinds import Functions
 from edgegen.options.table import GENERATION_OPTIONS
@@ -28,15 +29,18 @@ class RequestSettings:
         body: as the client sent it; errors speak of its names.
         renamed: names of the body, and the option that each is, where that has another name.
         default_tokens: most tokens of an answer where the body says nothing; None is the context.
+        wishes: of the options of thinking, those that give way where the model cannot be told so.
     """
 
     values: Mapping[str, Any]
     body: Mapping[str, Any]
     renamed: Mapping[str, str]
     default_tokens: int | None = None
+    wishes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def check_limits(self) -> None:
-        """
+        """Hold the request to the limits of the server.
+
         Raises:
             ApiError: more stops or biases than may be.
         """
@@ -61,10 +65,17 @@ class RequestSettings:
         Raises:
             ApiError: a value is wrong or contradicts another.
         """
-        settings, most = dict(self.values), most or llm.max_context
+        settings, most = {**self._possible_wishes(llm), **self.values}, most or llm.max_context
         asked = settings.get("max_new_tokens")
         if asked is None and "max_length" not in settings:
-            settings["max_new_tokens"] = most if self.default_tokens is None else min(most, self.default_tokens)
+            if self.default_tokens is not None:
+                settings["max_new_tokens"] = min(most, self.default_tokens)
+            elif llm.generation_options.max_length is None:
+                settings["max_new_tokens"] = most
+            else:
+                settings["max_length"] = llm.generation_options.max_length  # the model's own, and the only limit
+        elif asked == UNLIMITED:
+            settings["max_new_tokens"] = most
         elif type(asked) is int and asked > most and most < llm.max_context:
             raise self.error(f"max_new_tokens: this server gives at most {most} tokens, found {asked}")
         if settings.get("num_return_sequences", 1) != 1 and not settings.keys() & {
@@ -78,6 +89,14 @@ class RequestSettings:
         except OptionError as error:
             raise self.error(str(error)) from None
         return replace(options, max_new_tokens=min(options.max_new_tokens, most))
+
+    def _possible_wishes(self, llm: LLM) -> dict[str, Any]:
+        """Of ``wishes``, those that the model's chat template can be told."""
+        if not self.wishes:
+            return {}
+        switch = llm.chat_template.thinking_switch()
+        possible = {"thinking": switch.can_switch, "reasoning_effort": bool(switch.efforts)}
+        return {name: value for name, value in self.wishes.items() if possible[name]}
 
     def error(self, message: str) -> ApiError:
         """The error of a message that begins with an option's name, under the name that the body has for it."""

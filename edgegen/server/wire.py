@@ -20,6 +20,8 @@ from edgegen.server.request_settings import RequestSettings
 class ChatPrompt:
     """A conversation, and the tools that the model may call in its answer.
 
+    ``parallel_tool_calls``: whether it may have several calls; None leaves it to the model's chat template.
+
     Raises:
         ApiError: the definition of a tool is too large.
     """
@@ -27,7 +29,7 @@ class ChatPrompt:
     conversation: Conversation
     tools: Sequence[Mapping[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None
 
     def __post_init__(self) -> None:
         tools = cast(object, self.tools)
@@ -61,7 +63,7 @@ class WireRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptFacts:
+class PromptInfo:
     """What is known when the prompts are tokenized.
 
     Attributes:
@@ -91,7 +93,7 @@ class ResponseWriter(Protocol):
         """Work out what the answer needs beside what is generated; runs in a thread."""
         ...
 
-    def begin(self, facts: PromptFacts) -> Iterable[Event]: ...
+    def begin(self, facts: PromptInfo) -> Iterable[Event]: ...
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> Iterable[Event]:
         """The events of a piece of an answer to the prompt of that number."""

@@ -45,7 +45,7 @@ class DraftModel:
         """
         if reader is not self._reader:
             self._reader, self._history, self._cached = reader, History(), 0
-        self._cached = self._cache.reach(0, min(self._cached, self._history.follow(ids), len(ids) - 1))
+        self._cached = self._cache.truncatable_length(0, min(self._cached, self._history.follow(ids), len(ids) - 1))
         return len(ids) - self._cached
 
     def read(self, ids: Sequence[int], reader: object) -> Logits | None:
@@ -87,7 +87,8 @@ def open_draft(draft: Bundle, bundle: Bundle, options: EngineOptions) -> DraftMo
 
 
 def _require_same_vocabulary(draft: Bundle, bundle: Bundle) -> None:
-    """
+    """Compare the draft model's tokens with the bundle's.
+
     Raises:
         UsageError: an id is not the same token in both.
     """

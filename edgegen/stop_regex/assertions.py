@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Place = tuple[str, str, bool]
-"""The characters before and behind, empty where the text begins and ends; whether the one behind is the last."""
+"""The characters before and after, empty where the text begins and ends; whether the one after is the last."""
 
 Assertion = Callable[[Place], bool]
 

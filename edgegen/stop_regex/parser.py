@@ -81,7 +81,7 @@ class _TooLargeError(Exception):
 
 
 class _Builder:
-    """Builds from the end: each part is given the state behind it, and returns the one it begins with."""
+    """Builds from the end: each part is given the state after it, and returns the one it begins with."""
 
     def __init__(self, unlimited: int) -> None:
         self.automaton = Automaton()
@@ -89,39 +89,39 @@ class _Builder:
         self._unlimited = unlimited
         self._parts = 0
 
-    def sequence(self, items: Any, flags: int, behind: int) -> int:
+    def sequence(self, items: Any, flags: int, after: int) -> int:
         for item in reversed(list(items)):
-            behind = self._item(str(item[0]), item[1], flags, behind)
-        return behind
+            after = self._item(str(item[0]), item[1], flags, after)
+        return after
 
-    def _item(self, kind: str, value: Any, flags: int, behind: int) -> int:
+    def _item(self, kind: str, value: Any, flags: int, after: int) -> int:
         match kind:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
-                return self._add(State((behind,), reads=self._character_set(_one_character(kind, value), flags)))
+                return self._add(State((after,), reads=self._character_set(_one_character(kind, value), flags)))
             case "AT":
-                return self._add(State((behind,), assertion=self._assertion(str(value), flags)))
+                return self._add(State((after,), assertion=self._assertion(str(value), flags)))
             case "SUBPATTERN":
                 _, added, removed, items = value
                 if added & (re.ASCII | re.UNICODE):  # ASCII and UNICODE exclude each other
                     flags &= ~(re.ASCII | re.UNICODE)
-                return self.sequence(items, (flags | added) & ~removed, behind)
+                return self.sequence(items, (flags | added) & ~removed, after)
             case "BRANCH":
-                return self._add(State(tuple(self.sequence(items, flags, behind) for items in value[1])))
+                return self._add(State(tuple(self.sequence(items, flags, after) for items in value[1])))
             case "MAX_REPEAT" | "MIN_REPEAT":
                 least, most, items = value
-                return self._repeat(least, most, items, flags, behind)
+                return self._repeat(least, most, items, flags, after)
             case _:
                 self.refused.append(_REFUSED.get(kind, f"{kind.lower()!r}"))
-                return behind
+                return after
 
-    def _repeat(self, least: int, most: int, items: Any, flags: int, behind: int) -> int:
-        begin = behind
+    def _repeat(self, least: int, most: int, items: Any, flags: int, after: int) -> int:
+        begin = after
         if most == self._unlimited:
             begin = self._add(State())
-            self.automaton.states[begin].successors = (self.sequence(items, flags, begin), behind)
+            self.automaton.states[begin].successors = (self.sequence(items, flags, begin), after)
         else:
             for _ in range(most - least):
-                begin = self._add(State((self.sequence(items, flags, begin), behind)))
+                begin = self._add(State((self.sequence(items, flags, begin), after)))
         for _ in range(least):
             self._count()  # what is repeated may itself be nothing
             begin = self.sequence(items, flags, begin)

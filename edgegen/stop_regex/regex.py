@@ -21,11 +21,12 @@ class StopRegex:
         reads: the character set that each state reads, as a bit; 0 where it reads none.
         looks_beyond_newline: whether it matters of a newline if it is the last character of all.
         sets_of: the sets that a character is in, as bits.
-        first_steps: the states behind a match's first character; None where that depends on its place.
+        first_steps: the states after a match's first character; None where that depends on its place.
     """
 
     def __init__(self, pattern: str) -> None:
-        """
+        """Compile a pattern to an automaton.
+
         Raises:
             OptionError: see :func:`~edgegen.stop_regex.parser.read_pattern`.
         """

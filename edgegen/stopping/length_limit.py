@@ -16,15 +16,15 @@ class LengthLimit(NamedTuple):
 def length_limit(
     prompt_length: int, max_context: int, *, max_new_tokens: int, max_length: int | None = None
 ) -> LengthLimit:
-    """The smallest of the limits behind a prompt that fits the context; of equal ones, the caller's.
+    """The smallest of the limits after a prompt that fits the context; of equal ones, the caller's.
 
     Raises:
-        OptionError: ``max_length``, which counts the prompt's tokens too, leaves no room behind them.
+        OptionError: ``max_length``, which counts the prompt's tokens too, leaves no room after them.
     """
     if max_length is not None and max_length <= prompt_length:
         raise OptionError(
-            f"max_length: {max_length} leaves no room behind a prompt of {prompt_length} tokens: "
-            "raise it, or limit the new ones alone with max_new_tokens"
+            f"max_length: {max_length} leaves no room after a prompt of {prompt_length} tokens: "
+            "raise it, or limit the new ones alone with max_new_tokens (max_tokens over HTTP)"
         )
     limits: list[LengthLimit] = [LengthLimit(max_new_tokens, "max_new_tokens")]
     if max_length is not None:

@@ -18,7 +18,8 @@ class StopStringMatcher:
     """
 
     def __init__(self, stop_strings: Sequence[str], *, wait_for_longest: bool = False) -> None:
-        """
+        """Prepare the stop strings that a text is searched for.
+
         Raises:
             OptionError: a stop string is empty.
         """

@@ -43,7 +43,7 @@ class TextStops:
         may_be_shown = undecided = self._strings.undecided
         if self._regex is not None:
             undecided = min(undecided, self._regex.undecided)
-            # A match that is shown has nothing to hide but what comes behind it.
+            # A match that is shown has nothing to hide but what comes after it.
             may_be_shown = min(may_be_shown, self._regex.earliest_end) if self._include else undecided
         shown = self._show(may_be_shown)
         self._text, self._begin = self._text[undecided - self._begin :], undecided

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TextWatcher:
     """One sequence's text: ids in, text and stop matches out (:mod:`edgegen.stopping` has the order).
 
-    Ids that end a text never show in it. Without a detokenizer there is none, and only ids are watched.
+    Ids that end a text never show in it. Without a detokenizer there is no text, and only ids are watched.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TextWatcher:
     def watch(self, new_ids: Sequence[int]) -> StopMatch | None:
         """Take the ids generated since the last call, and say what ends the sequence if something does.
 
-        Ids behind the one that ends it are not looked at. Nothing may be watched after a match.
+        Ids after the one that ends it are not looked at. Nothing may be watched after a match.
 
         Raises:
             Exception: whatever one of the stopping criteria raised.

@@ -2,7 +2,7 @@
 
 Memory and disk follow from the shapes of the tensors. Time is a cost per parameter for each stage of a scheme, measured
 with ``python -m bench.exports`` on GPT-2 small and scaled by a matrix product that is timed on this machine. That is an
-order of magnitude; what the stages really take corrects it (:mod:`edgegen_export.remaining_time`).
+order of magnitude; what the stages really take corrects it (:mod:`edgegen.cli.remaining_time`).
 """
 
 import math
@@ -14,8 +14,8 @@ import numpy as np
 
 from edgegen.bundle.manifest import Quantization
 from edgegen.system import physical_cores
-from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import components_of, decoder_tensors
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
 from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
@@ -119,7 +119,7 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
-    kv = 8 * sum(config.kv_heads_of(i) * config.head_dim_of(i) for i in config.cached_layers)
+    kv = 8 * sum(config.attentions[i].kv_width for i in config.cached_layers)
     parity = kv * WINDOW * OF_SMALL.windows + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity
@@ -132,9 +132,10 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
     states = 4 * Carried(config).size * (tokens + tried * min(length, probe_tokens(config.vocab_size)))
     store = _stored_blocks(config) if gptq else 0
-    widest = max((config.head_dim_of(i) for i in config.attention_layers), default=0)
-    inner = max(map(config.mlp_width_of, range(config.num_layers)))
-    hessians = 4 * (3 * d * d + (config.num_heads * widest) ** 2 + inner**2) if gptq else 0
+    widest = max((one.width for one in config.attentions.values()), default=0)
+    shapes = ((one.matrices(d), one.products) for _, one in components_of(config))
+    inner = max(found[name][1] for found, products in shapes for modules in products for name in modules)
+    hessians = 4 * (3 * d * d + widest**2 + inner**2) if gptq else 0
     return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
 
 

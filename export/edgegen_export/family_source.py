@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.ort_session import require_version
-from edgegen_export.architecture.architecture import Architecture, bind, find_architecture, matrices_around
+from edgegen_export.architecture.architecture import Architecture, find_architecture
+from edgegen_export.architecture.binding import bind
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import final_multiplier, folded
+from edgegen_export.architecture.tensors import expert_matrices, least_onnxruntime, matrices_around
 from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.calibration.prequantized import repacking
-from edgegen_export.checkpoint import Adapter, Checkpoint, LazyTensor, merge_adapter, unpacked
+from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
 from edgegen_export.disk import refuse_download
 from edgegen_export.families.refused import why_not
+from edgegen_export.families.wrapped import towers
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import (
     HIDDEN_SCALE,
@@ -36,15 +39,10 @@ from edgegen_export.graph.decoder import (
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.requirements import (
-    MINIMUM_FOR_EXPERTS,
-    MINIMUM_FOR_LINEAR_ATTENTION,
-    MINIMUM_FOR_WINDOWS,
-    MINIMUM_ONNXRUNTIME,
-)
 from edgegen_export.model_source import HiddenGraphs, ModelFacts, Plan
 from edgegen_export.progress import KV_SCALES, ExportProgress
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
+from edgegen_export.tensors.lazy import LazyTensor
 
 Ids = NDArray[np.int64]
 
@@ -93,7 +91,10 @@ class FamilySource:
             around = (fused_name(modules) for modules in matrices_around(self.config))
             recipe = replace(recipe, exceptions={**recipe.exceptions, **dict.fromkeys(around, EIGHT_BITS)})
         repacked = repacking(self.tensors, self.config, experts, recipe)
-        measure = partial(calibrate, self.tensors, self.config, self.reference) if calibrates else None
+        measure = None
+        if calibrates:
+            plain = self.plan(scheme, fast=True).recipe
+            measure = partial(calibrate, self.tensors, self.config, self.reference, plain=plain)
         return Plan(repacked.recipe, measure, repacked.warnings)
 
     def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
@@ -106,9 +107,7 @@ class FamilySource:
 
     def _experts(self) -> tuple[str, ...]:
         """The modules of matrices of experts, whose operator takes no zeros."""
-        layers = [i for i in range(self.config.num_layers) if self.config.experts_of(i)]
-        names = ("gate+up" if self.config.gated else "up", "down")
-        return tuple(f"layers.{i}.mlp.{name}" for i in layers for name in names)
+        return tuple(map(fused_name, expert_matrices(self.config)))
 
 
 class FamilyLoader:
@@ -121,7 +120,8 @@ class FamilyLoader:
         adapter: str | None,
         progress: ExportProgress,
     ) -> None:
-        """
+        """Open the adapter, where there is one.
+
         Raises:
             CheckpointError: the adapter cannot be read.
             ExportError: the disk has no room for its download.
@@ -135,7 +135,8 @@ class FamilyLoader:
             self._adapter = Adapter.open(adapter, progress=progress.stage, check_download=refuse_download)
 
     def check(self, config: Mapping[str, Any]) -> tuple[Architecture, DecoderConfig]:
-        """
+        """The family of ``config``, and the decoder that it describes.
+
         Raises:
             UnsupportedModelError: no family has this architecture, or not these settings.
             UsageError: the model cannot be exported for so many positions.
@@ -144,7 +145,7 @@ class FamilyLoader:
         architecture = find_architecture(config, self._families, why_not)
         read = architecture.read_config(config)
         read = read.for_context(_context(read, self._max_context))
-        require_version(_minimum_onnxruntime(read))
+        require_version(least_onnxruntime(read))
         return architecture, read
 
     def decoder(self, config: Mapping[str, Any]) -> DecoderConfig:
@@ -155,14 +156,15 @@ class FamilyLoader:
         """Unpacked, where it is quantized already, and merged."""
         architecture, config = self.check(checkpoint.config)
         names = architecture.base_names(config)
-        checkpoint = unpacked(checkpoint, names)
+        checkpoint = unpacked(checkpoint, names, self._progress.warn)
         if self._adapter is None:
             return checkpoint
         self._progress.stage(self._merging)
         return merge_adapter(checkpoint, self._adapter, names, tied_head=config.tied_head, warn=self._progress.warn)
 
     def load(self, checkpoint: Checkpoint, scratch: Path) -> FamilySource:
-        """
+        """Bind the checkpoint's tensors, and fold them.
+
         Raises:
             TensorError: the checkpoint's tensors do not fit its config.
         """
@@ -184,20 +186,15 @@ class FamilyLoader:
             "with the frequencies or distances for so many"
         )
         return FamilySource(
-            ModelFacts(model, kv, _minimum_onnxruntime(config), rotary),
+            ModelFacts(model, kv, least_onnxruntime(config), rotary),
             config,
             tensors,
             LayerwiseModel(tensors, config, kv),
-            (longer,) if self._max_context is None and config.longest_context > config.max_positions else (),
+            (
+                *((longer,) if self._max_context is None and config.longest_context > config.max_positions else ()),
+                *((f"its {left_out} is left out: text only",) if (left_out := towers(checkpoint.config)) else ()),
+            ),
         )
-
-
-def _minimum_onnxruntime(config: DecoderConfig) -> str:
-    if config.experts:
-        return MINIMUM_FOR_EXPERTS
-    if any(layer.mamba or layer.delta for layer in config.layers):
-        return MINIMUM_FOR_LINEAR_ATTENTION
-    return MINIMUM_FOR_WINDOWS if any(layer.window for layer in config.layers) else MINIMUM_ONNXRUNTIME
 
 
 def _hidden_scale(
@@ -223,7 +220,8 @@ def _hidden_scale(
 
 
 def _context(config: DecoderConfig, wanted: int | None) -> int:
-    """
+    """The context to export for: the one wanted, or the default.
+
     Raises:
         UsageError: the model cannot be exported for so many positions.
     """

@@ -37,15 +37,19 @@ _WITHOUT_EFFECT = frozenset(
 
 
 def generation_config(
-    from_file: Mapping[str, Any], config: Mapping[str, Any], max_context: int
+    from_file: Mapping[str, Any], config: Mapping[str, Any], max_context: int, eos_token_id: int | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """The completed configuration, and the settings in it that edgegen does not honour, as ``key = value``.
+
+    ``eos_token_id``: what the tokenizer's files say; it counts where the other files say nothing.
 
     Raises:
         CheckpointError: a value is of the wrong type or out of range.
     """
     completed = {key: config[key] for key in _TOKEN_IDS if config.get(key) is not None}
     completed |= {key: value for key, value in from_file.items() if value is not None}
+    if eos_token_id is not None:
+        completed.setdefault("eos_token_id", eos_token_id)
     try:
         GenerationOptions.from_config(completed, max_context)
     except OptionError as error:

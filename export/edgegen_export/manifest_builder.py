@@ -15,8 +15,8 @@ from edgegen.bundle.manifest import (
     Quantization,
 )
 from edgegen.model.ort_session import version_numbers
+from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
 from edgegen_export.model_source import ModelFacts
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.quantization import Prepared
@@ -74,9 +74,7 @@ def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: Hidden
         linear="matmul_nbits" if recipe.linear.block_size else "matmul",
         activation_dtype="float32",
         device="cpu",
-        minimum_onnxruntime=(
-            minimum if kv.dtype == "float32" else max(minimum, MINIMUM_FOR_INT8_KV, key=version_numbers)
-        ),
+        minimum_onnxruntime=(minimum if kv.dtype == "float32" else max(minimum, INT8_KV, key=version_numbers)),
         kv=kv,
         contract=GraphContract(),
         rotary=facts.rotary,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase, Quantization, RotaryTable
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import Calibrated
-from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.parity.compare import UnquantizedModel
@@ -19,6 +19,7 @@ from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.recipe import Scheme
 from edgegen_export.scratch import Scratch
+from edgegen_export.tensors.lazy import LazyTensor
 
 Via = Literal["edgegen", "optimum"]
 """Where graphs come from: edgegen builds them of a family's blocks, or optimum traces the model."""
@@ -48,6 +49,8 @@ class Calibrate(Protocol):
         budget: float | None,
         on_layer: Callable[[int, int], None],
         scratch: Scratch,
+        *,
+        held_out: Ids,
     ) -> Calibrated: ...
 
 

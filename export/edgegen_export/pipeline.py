@@ -15,14 +15,14 @@ from onnx import ModelProto
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization, is_safe_path
 from edgegen.errors import UsageError, one_or_list
+from edgegen.evaluation.parity.measure import graph_of
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
-from edgegen.parity.measure import graph_of
-from edgegen.parity.report import ParityReport
 from edgegen.system import trim_memory
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.checkpoint.companions import is_paper
+from edgegen_export.checkpoint.companions import is_license_file
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
@@ -51,7 +51,9 @@ from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
 from edgegen_export.scratch_runner import scratch_runner
+from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
+from edgegen_export.tokenizer.special_tokens import check_special_tokens
 from edgegen_export.tokenizer.tokenizer_json import quick_to_read
 
 
@@ -112,8 +114,12 @@ def export(
         check_download=preflight.check_download,
     )
     checkpoint = loader.ready(opened)
-    tokenizer = tokenizer_files(checkpoint)  # refused, if at all, before the long part
+    if checkpoint.ignored_weights:
+        progress.warn(checkpoint.ignored_weights)
+    tokenizer = tokenizer_files(checkpoint, progress.warn)  # refused, if at all, before the long part
     if TOKENIZER in tokenizer:
+        for warning in check_special_tokens(tokenizer):
+            progress.warn(warning)
         tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
     preflight.check_target()
 
@@ -123,10 +129,10 @@ def export(
     ):
         model = loader.load(checkpoint, writer.scratch())
         vocab_size, context = model.facts.model.vocab_size, model.facts.model.max_context
-        settings = _generation_settings(checkpoint, context, progress)
+        settings = _generation_settings(checkpoint, tokenizer, context, progress)
         for warning in model.warnings:
             progress.warn(warning)
-        for name, data in {**tokenizer, **_papers(checkpoint)}.items():
+        for name, data in {**tokenizer, **_license_files(checkpoint)}.items():
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
@@ -161,7 +167,8 @@ def _loader(
     *,
     with_hidden: bool,
 ) -> SourceLoader:
-    """
+    """The loader of families, or of traces.
+
     Raises:
         UsageError: there is an adapter, or hidden states are asked for, and the model is to be traced.
         CheckpointError: the adapter cannot be read.
@@ -178,10 +185,16 @@ def _loader(
     return TraceLoader(ROUNDED[scheme], max_context, progress)
 
 
-def _generation_settings(checkpoint: Checkpoint, max_context: int, progress: ExportProgress) -> dict[str, Any]:
+def _generation_settings(
+    checkpoint: Checkpoint, tokenizer: Mapping[str, bytes], max_context: int, progress: ExportProgress
+) -> dict[str, Any]:
     path = checkpoint.file(GENERATION_CONFIG)
     given = read_json_object(path) if path else {}
-    settings, ignored = generation_config(given, checkpoint.config, max_context)
+    known = any(settings.get("eos_token_id") is not None for settings in (given, checkpoint.config))
+    eos = None if known else end_of_sequence(tokenizer)
+    settings, ignored = generation_config(given, checkpoint.config, max_context, eos[1] if eos else None)
+    if eos:
+        progress.warn(f"only the tokenizer's files name an end-of-sequence token: texts end at {eos[0]!r} ({eos[1]})")
     if ignored:
         progress.warn(f"{GENERATION_CONFIG} asks for what is not honoured: {', '.join(ignored)}")
     return settings
@@ -259,9 +272,9 @@ def _compare(
     return report
 
 
-def _papers(checkpoint: Checkpoint) -> dict[str, bytes]:
+def _license_files(checkpoint: Checkpoint) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights."""
-    names = sorted(name for name in checkpoint.listing.files if is_paper(name) and is_safe_path(name))
+    names = sorted(name for name in checkpoint.listing.files if is_license_file(name) and is_safe_path(name))
     return {name: (checkpoint.path / name).read_bytes() for name in names}
 
 

@@ -23,7 +23,7 @@ from edgegen_export.calibration.text import (
     read_text,
     sample_text,
 )
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.calibration.trial import none_known
 from edgegen_export.model_source import ModelSource, Via
 from edgegen_export.output.resume import ResumeFolder, fingerprint
 from edgegen_export.parity.sample_text import read_tokenizer
@@ -33,6 +33,7 @@ from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
 from edgegen_export.scratch import Scratch
 from edgegen_export.self_sampling import sampling_runner
+from edgegen_export.tensors.lazy import LazyTensor
 
 LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
 """Bits per weight that can be asked for; what 4 bits take at least is said when it is known."""
@@ -52,7 +53,8 @@ class QuantizationOptions:
     bits_budget: float | None = None
 
     def refuse_contradictions(self, via: Via) -> None:
-        """
+        """Refuse options that contradict each other.
+
         Raises:
             UsageError: options that cannot go together; all of them are listed.
         """
@@ -102,7 +104,7 @@ def prepare(
         TensorError: weights are not finite.
     """
     plan = source.plan(options.scheme, fast=options.fast)
-    recipe, tensors, blocks = plan.recipe, source.tensors, _nothing
+    recipe, tensors, blocks = plan.recipe, source.tensors, none_known
     if options.bits_budget is not None and recipe.method == "repacked":
         raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
     for warning in plan.warnings:
@@ -120,10 +122,13 @@ def prepare(
         recipe = replace(recipe, calibration=text.source, calibration_tokens=text.ids.size)
         store = BlockStore(folder)
         progress.stage({"gptq": QUANTIZING, "repacked": "looking at activations"}.get(recipe.method, SMOOTHING))
-        calibrated = plan.calibrate(text.ids, recipe, store, options.bits_budget, progress.advance, Scratch(scratch))
+        calibrated = plan.calibrate(
+            text.ids, recipe, store, options.bits_budget, progress.advance, Scratch(scratch), held_out=sample
+        )
         for warning in calibrated.warnings:
             progress.warn(warning)
-        tensors, recipe, blocks = calibrated.tensors, calibrated.recipe, store.get
+        tensors, recipe = calibrated.tensors, calibrated.recipe
+        blocks = none_known if recipe.method == "rounding" else store.get
         sample = _for_scales(text.ids, source)
         trim_memory()  # of what calibration took
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
@@ -150,12 +155,9 @@ def _continues(folder: Path, layers: int) -> str:
     return "continues where an earlier export ended: the text to calibrate on is sampled"
 
 
-def _nothing(module: str, form: MatrixFormat) -> Blocks | None:
-    """No matrix is quantized beforehand."""
-
-
 def _text_of(file: Path, source: ModelSource, vocabulary: Path | None, tokens: int) -> CalibrationText:
-    """
+    """The calibration text in a file.
+
     Raises:
         UsageError: the file cannot be used.
     """

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.external_data import bytes_read
 from edgegen.cli import run
 from edgegen.cli.bench_plot import check_plot, plot_decode
 from edgegen.cli.bench_table import bench_table
 from edgegen.errors import EdgegenError
+from edgegen.graph.external_data import bytes_read
 from tests.cli.conftest import COMMAND, Edgegen
 from tests.runtime.benchmark.rounds import BENCHMARK, ROUND
 from tests.runtime.models import write_fake_bundle

@@ -150,14 +150,14 @@ class TestRefusals:
             (["--pairs", "broken"], ["broken, line 2: not JSON: Expecting value at character 1."]),
             (
                 ["--choices", "outside"],
-                ["outside, line 1: label or gold: 2 is none of the 2 choices, which are counted from 0."],
+                ["outside, line 1: label or gold: 2 is not one of the 2 choices, which are counted from 0."],
             ),
             (
                 ["storys", "--threads", "0", "--text", "nowhere", "--choices", "outside", "--limit", "0"],
                 [
                     "threads: must be between 1 and 1024, found 0",
                     "cannot read the text file nowhere: No such file or directory.",
-                    "outside, line 1: label or gold: 2 is none of the 2 choices, which are counted from 0.",
+                    "outside, line 1: label or gold: 2 is not one of the 2 choices, which are counted from 0.",
                     "limit: must be at least 1, found 0",
                     "no bundle named or at 'storys' (did you mean 'stories'?)",
                 ],

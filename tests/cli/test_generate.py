@@ -418,6 +418,24 @@ class TestChat:
         plain = edgegen("generate", "-m", model, "-n", "8", "--temperature", "0", "Be brief.\n\nUser: Hi\nAssistant:")
         assert plain.stdout.strip() == done.stdout.strip()
 
+    @pytest.mark.parametrize(
+        ("flags", "said"),
+        [
+            (("--think",), "--think is for conversations: add --chat."),
+            (("--no-think",), "--no-think is for conversations: add --chat."),
+            (("--max-think", "9"), "--max-think is for conversations: add --chat."),
+            (("--chat", "--think"), "thinking: True cannot be had, as this model does not think aloud: leave it out."),
+            (("--chat", "--reasoning-effort", "low"), "reasoning_effort: 'low' cannot be had, as this model does not"),
+            (("--chat", "--max-think", "9"), "max_thinking_tokens: 9 limits nothing, as this model does not think"),
+        ],
+    )
+    def test_thinking_needs_a_conversation_and_a_model_that_thinks(
+        self, edgegen: Edgegen, model: str, flags: tuple[str, ...], said: str
+    ) -> None:
+        done = edgegen("generate", "-m", model, *flags, "-n", "2", "Hi")
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert said in done.stderr.decode()
+
     def test_a_system_message_needs_a_conversation(self, edgegen: Edgegen, model: str) -> None:
         done = edgegen("generate", "-m", model, "-s", "Be brief.", "Hi")
         assert (done.returncode, done.stdout) == (2, b"")

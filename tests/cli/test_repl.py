@@ -2,7 +2,7 @@
 
 import json
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -162,7 +162,7 @@ class TestCommands:
             ("/regn", "no such command '/regn' (did you mean '/regen'?): /? lists them"),
             ("/xyzzy", "no such command '/xyzzy': /? lists them, and a blank before the / makes it a text."),
             ("/save", "/save needs a FILE: /save FILE."),
-            ("/undo 3", "/undo takes nothing behind it, and '3' is there."),
+            ("/undo 3", "/undo takes no argument, and '3' was given."),
         ],
     )
     def test_what_is_no_command_is_told(self, line: str, message: str) -> None:
@@ -532,3 +532,43 @@ def test_the_history_is_private_and_chats_without_a_home_have_one_too(tmp_path: 
 def test_a_terminal_gets_no_escape_sequence() -> None:
     assert printable("a\x1b[2J\x9b31m\r\n\tb\x07\x7f é🙂") == "a␛[2J\ufffd31m␍\n\tb␇␡ é🙂"
     assert json.dumps(printable("".join(map(chr, range(0xA0))))).count("\\u00") == 0
+
+
+class TestThinking:
+    @pytest.mark.parametrize(
+        ("typed", "told"),
+        [
+            ("off", "thinking = false"),
+            ("on", "thinking = true"),
+            ("low", 'reasoning_effort = "low"'),
+            ("100", "thinking = true, max_thinking_tokens = 100"),
+            ("default", "(thinking is left to the model)"),
+        ],
+    )
+    def test_think_sets_one_thing(self, typed: str, told: str) -> None:
+        repl = chat(FakeModel("A."), thinking=True)
+        say(repl, f"/think {typed}")
+        assert screen_of(repl).notes[-1] == told
+        say(repl, "/think")
+        assert screen_of(repl).notes[-1] == told
+
+    def test_a_word_that_is_none(self) -> None:
+        with pytest.raises(UsageError, match=r"/think takes on, off, .* not 'hihg' \(did you mean 'high'\?\)"):
+            chat(FakeModel("A.")).handle("/think hihg")
+
+    def test_a_text_that_is_continued_has_no_thoughts(self) -> None:
+        with pytest.raises(UsageError, match="no thoughts"):
+            completion(FakeModel("A.")).handle("/think on")
+
+    @pytest.mark.parametrize("line", ["/think off", "/set thinking off"])
+    def test_what_the_model_cannot_do_changes_nothing(self, line: str) -> None:
+        def check(given: Mapping[str, Any]) -> None:
+            if "thinking" in given:
+                raise UsageError("it always thinks aloud")
+
+        model = FakeModel("A.")
+        repl = Repl(model, FakeScreen(), Chat(model), GenerationOptions(), {}, about="fake", check=check)
+        with pytest.raises(UsageError, match="always thinks"):
+            repl.handle(line)
+        say(repl, "/think")
+        assert screen_of(repl).notes[-1] == "(thinking is left to the model)"

@@ -133,7 +133,7 @@ class TestRefusals:
         ("arguments", "message"),
         [
             ([], "nothing to score: give CONTEXT with continuations (-c), or a file (-f)."),
-            (["a"], "nothing to score behind CONTEXT: give continuations with -c, or a whole text with -f."),
+            (["a"], "nothing to score after CONTEXT: give continuations with -c, or a whole text with -f."),
             (["-c", "a"], 'a continuation needs CONTEXT before it: give it, or "" for none.'),
             (["a", "-f", "b"], "give a file (-f), or CONTEXT with continuations (-c), not both."),
             (["-c", "a", "-f", "b"], "give a file (-f), or CONTEXT with continuations (-c), not both."),

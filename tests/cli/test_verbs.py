@@ -14,7 +14,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry
 from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, main, run
-from edgegen.parity.report import ParityReport, VariantParity
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from tests.cli.conftest import Edgegen
 from tests.runtime.models import raw_manifest
 

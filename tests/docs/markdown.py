@@ -18,7 +18,7 @@ _SPAN = re.compile(r"(`+)(.+?)\1")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced code block: ``language kind`` stand behind its fence, ``line`` is that of its first line of code."""
+    """A fenced code block: ``language kind`` stand after its fence, ``line`` is that of its first line of code."""
 
     path: Path
     line: int

@@ -40,8 +40,8 @@ PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"openai-client.md": "openai", "coding-agent.md": "openai", "anthropic-client.md": "anthropic"}
-"""Pages whose Python talks to a server, and the module that they use for it."""
+CLIENTS = {"clients.md": ("openai", "anthropic")}
+"""Pages whose Python talks to a server, and the modules that they use for it."""
 
 RUN = {"edgegen", "echo"}
 """Commands that are run."""
@@ -118,7 +118,8 @@ def served(path: Path) -> Iterator[str]:
     if path.name not in CLIENTS:
         yield SERVER
         return
-    pytest.importorskip(CLIENTS[path.name], reason="the page is about this client, and it is not installed")
+    for client in CLIENTS[path.name]:
+        pytest.importorskip(client, reason="the page is about this client, and it is not installed")
     command = [sys.executable, "-m", "edgegen", "serve", "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -150,13 +151,16 @@ SLOW = {
 def test_page(path: Path, reader: Run, served: str) -> None:
     """The blocks of a page in order, Python with one namespace, commands in one folder."""
     namespace: dict[str, Any] = {"__name__": "__page__"}
+    clients: dict[int, Any] = {}
     for block in blocks(path):
         try:
             _execute(replace(block, code=block.code.replace(SERVER, served)), namespace, reader)
         except Exception as error:
             raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
-    if "client" in namespace:
-        namespace["client"].close()  # or its connection would be closed during another test, with a warning
+        if "client" in namespace:
+            clients[id(namespace["client"])] = namespace["client"]
+    for client in clients.values():
+        client.close()  # or its connection would be closed during another test, with a warning
 
 
 def _execute(block: Block, namespace: dict[str, Any], reader: Run) -> None:

@@ -10,8 +10,8 @@ import pytest
 from edgegen.bundle import manifest
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.parity.reference import ParityReference
-from edgegen.parity.report import ParityReport, VariantParity
+from edgegen.evaluation.parity.reference import ParityReference
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen_export.optimum.traced_graph import TracedGraph
 from edgegen_export.pipeline import export
 from tests.docs.markdown import ROOT, blocks, code_spans

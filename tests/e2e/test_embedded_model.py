@@ -7,7 +7,7 @@ import pytest
 
 from edgegen import LLM, Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
-from edgegen.parity.report import ParityReport
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen_export.pipeline import export
 from tests.root import ROOT
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype, Phase
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import Binding, OneSession, RunSwitch
@@ -30,7 +31,8 @@ class TwoSessions:
             "decode": OneSession(decode, threads, keep_spinning=False),
         }
         self.switch = RunSwitch()
-        self.runs_in_fixed_order = all(graph.runs_in_fixed_order for graph in self._graphs.values())
+        orders = {graph.order for graph in self._graphs.values()}
+        self.order: SummingOrder = "batch" if "batch" in orders else "rows" if "rows" in orders else "fixed"
 
     def binding(self, phase: Phase) -> Binding:
         return self._graphs[phase].binding(phase)

@@ -1,6 +1,6 @@
 """A case's random checkpoint, its bundle, and the difference of their logits."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,21 @@ def continuation(subject: Subject) -> Continuation:
     ids = [int(logits.argmax()) for logits in found]
     expected = subject.oracle.logits(np.array([prompt + ids[:-1]]))[0, len(prompt) - 1 :]
     return Continuation(ids, np.array(found), expected)
+
+
+def assert_computes(runner: Runner[Any], judge: Callable[[Ids], Logits], ids: Ids) -> None:
+    """That the runner's logits are the judge's, [t, vocab] for ids [t], at once and in chunks; and its greedy ids after
+    the first 8."""
+    expected = judge(ids)
+    np.testing.assert_allclose(decoded(runner, runner.new_cache(), ids), expected, rtol=0, atol=TOLERANCE)
+    assert np.abs(prefilled(runner, runner.new_cache(), ids, 7)[-1] - expected[-1]).max() < TOLERANCE
+    cache, prompt = runner.new_cache(), ids[:8]
+    found = [int(prefilled(runner, cache, prompt, len(prompt))[0].argmax())]
+    while len(found) < 64:
+        found.append(int(decoded(runner, cache, found[-1:])[0].argmax()))
+    continued = judge(prompt + found[:-1])[len(prompt) - 1 :]
+    assert margins(continued).min() >= MARGIN
+    assert found == continued.argmax(-1).tolist()
 
 
 def margins(logits: Logits) -> NDArray[np.float32]:

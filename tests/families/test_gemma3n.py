@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from edgegen.errors import UnsupportedModelError
 from edgegen.model.ort_session import open_session
-from edgegen_export.architecture.architecture import decoder_tensors
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.folding import folded
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
 from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.pipeline import export
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
@@ -70,15 +71,16 @@ E2B: dict[str, Any] = {
 
 def test_the_published_small_model() -> None:
     config = GEMMA3N.read_config(E2B)
-    full = [i for i in range(30) if config.layers[i].window is None]
+    attentions = [config.attentions[i] for i in range(30)]
+    full = [i for i in range(30) if attentions[i].window is None]
     assert full == list(range(4, 30, 5))
-    assert {config.layers[i].window for i in range(30) if i not in full} == {512}
-    assert [layer.source for layer in config.layers] == [None] * 20 + [18, 18, 18, 18, 19] * 2
-    thetas = [layer.rope.theta for layer in config.layers if layer.rope]
+    assert {attentions[i].window for i in range(30) if i not in full} == {512}
+    assert [own.source for own in attentions] == [None] * 20 + [18, 18, 18, 18, 19] * 2
+    thetas = [own.rope.theta for own in attentions if own.rope]
     assert [i for i in range(30) if thetas[i] == 1e6] == full
-    assert {layer.scale for layer in config.layers} == {1.0}
+    assert {own.scale for own in attentions} == {1.0}
     cutoff = NormalDist().inv_cdf(0.95)
-    assert [layer.cutoff for layer in config.layers] == [cutoff] * 10 + [None] * 20
+    assert [layer.mlp.cutoff for layer in config.layers if isinstance(layer.mlp, MLP)] == [cutoff] * 10 + [None] * 20
     assert kv_spec(config).bytes_per_token == 4 * 2 * 20 * 2 * 256
 
 

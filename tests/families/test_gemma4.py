@@ -12,15 +12,15 @@ from click.testing import CliRunner
 
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.external_data import bytes_of_tables
 from edgegen.bundle.graph_tensors import tensor_problems
 from edgegen.cli import app
 from edgegen.cli.info import describe
 from edgegen.errors import UnsupportedModelError
+from edgegen.graph.external_data import bytes_of_tables
 from edgegen.model.ort_session import OneSession
 from edgegen.options.engine import EngineOptions
-from edgegen_export.architecture.architecture import decoder_tensors
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
 from edgegen_export.graph.decoder import kv_spec
@@ -90,11 +90,12 @@ def read(**changes: Any) -> DecoderConfig:
 
 def test_layers_of_full_attention_have_heads_of_their_own() -> None:
     config = read()
-    full = [i for i in range(60) if config.layers[i].window is None]
+    attentions = config.attentions
+    full = [i for i in range(60) if attentions[i].window is None]
     assert full == list(range(5, 60, 6))
-    assert {(config.head_dim_of(i), config.kv_heads_of(i)) for i in full} == {(512, 4)}
-    assert {(config.head_dim_of(i), config.kv_heads_of(i)) for i in range(60) if i not in full} == {(256, 16)}
-    assert [i for i in range(60) if config.layers[i].value_is_key] == full
+    assert {(attentions[i].head_dim, attentions[i].kv_heads) for i in full} == {(512, 4)}
+    assert {(attentions[i].head_dim, attentions[i].kv_heads) for i in range(60) if i not in full} == {(256, 16)}
+    assert [i for i in range(60) if attentions[i].value_is_key] == full
 
 
 def test_it_has_the_published_number_of_parameters() -> None:
@@ -113,14 +114,14 @@ def test_26b_has_the_published_numbers_of_parameters_and_active_ones() -> None:
 def test_both_ways_of_saying_it_mean_the_same() -> None:
     by_layer = {str(i): {"head_dim": 512, "num_key_value_heads": 4} for i in range(5, 60, 6)}
     assert read(per_layer_config=by_layer, global_head_dim=None, num_global_key_value_heads=None) == read()
-    assert read(per_layer_config={}, attention_k_eq_v=False).head_dim_of(5) == 256
-    assert read(attention_k_eq_v=False).kv_heads_of(5) == 16
+    assert read(per_layer_config={}, attention_k_eq_v=False).attentions[5].head_dim == 256
+    assert read(attention_k_eq_v=False).attentions[5].kv_heads == 16
 
 
 def test_the_last_layers_of_e2b_read_keys_and_values_of_two_others() -> None:
     config = GEMMA4.read_config(E2B)
-    assert [layer.source for layer in config.layers] == [None] * 15 + [13, 13, 13, 13, 14] * 4
-    assert [config.mlp_width_of(i) for i in range(35)] == [6144] * 15 + [12288] * 20
+    assert [own.source for own in config.attentions.values()] == [None] * 15 + [13, 13, 13, 13, 14] * 4
+    assert [layer.mlp.width for layer in config.layers if layer.mlp] == [6144] * 15 + [12288] * 20
     kv = kv_spec(config)
     assert kv.bytes_per_token == 4 * 2 * (12 * 256 + 3 * 512)
     assert [(one.layer, one.source) for one in kv.shared] == [(i, 14 if i % 5 == 4 else 13) for i in range(15, 35)]
@@ -134,7 +135,7 @@ def test_e2b_has_the_published_number_of_parameters_beside_the_table() -> None:
 
 
 def test_only_the_first_pairs_of_wide_heads_turn() -> None:
-    rope = read().layers[5].rope
+    rope = read().attentions[5].rope
     assert rope is not None
     found = rope.inverse_frequencies(4096)
     assert found.shape == (256,)

@@ -17,6 +17,7 @@ from edgegen.engine.beam_search import BeamSearch
 from edgegen.engine.engine import Engine
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.sequence import Sequence, SequenceGroup
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.in_place_runner import InPlaceRunner, Logits, OnHidden
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_graphs
@@ -90,7 +91,7 @@ class InterruptedGraphs:
     def __init__(self, inner: GraphPair, interrupts: Interrupts, states: frozenset[str]) -> None:
         self._inner, self._interrupts, self._states = inner, interrupts, states
         self.switch = inner.switch
-        self.runs_in_fixed_order = inner.runs_in_fixed_order
+        self.order: SummingOrder = inner.order
 
     def binding(self, phase: Phase) -> Binding:
         return InterruptedBinding(self._inner.binding(phase), self._interrupts, self._states)

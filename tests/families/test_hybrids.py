@@ -13,8 +13,8 @@ from edgegen import LLM, EngineOptions, Session
 from edgegen.benchmark.memory_forecast import kv_bytes
 from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
 from edgegen.constraint import Regex
+from edgegen.graph.kernel_operators import inexact_operators, with_kernels
 from edgegen.speculation.draft_model import DraftModel
 from tests.export.bundles import prefilled, runner_of
 from tests.families.harness import tokens

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import TensorError, UnsupportedModelError
-from edgegen_export.architecture.architecture import decoder_tensors, find_architecture
+from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
@@ -138,5 +139,5 @@ def test_no_config_breaks_a_family(model_type: str, changes: dict[str, Any]) -> 
         config = read(model_type, **changes)
     except UnsupportedModelError:
         return
-    assert len(kv_spec(config).layers) == len(config.attention_layers)
+    assert len(kv_spec(config).layers) == len(config.attentions)
     assert decoder_tensors(config)[0]

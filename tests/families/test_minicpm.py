@@ -110,8 +110,8 @@ def test_a_gguf_file_says_the_same_as_factors(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"scale_depth": 0}, "scale_depth: must be positive, found 0"),
-        ({"sparse_config": {"kernel_size": 32}}, "its attention leaves blocks of long texts out"),
-        ({"num_experts": 8}, "num_experts = 8: not understood"),
+        ({"sparse_config": {"dense_len": 0}}, "its attention always leaves blocks out"),
+        ({"num_experts": 8}, "num_experts = 8: experts are not known of this family"),
     ],
 )
 def test_others_of_its_name_are_refused(changes: dict[str, Any], said: str) -> None:

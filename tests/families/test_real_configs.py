@@ -8,14 +8,15 @@ import pytest
 
 from edgegen.errors import UnsupportedModelError
 from edgegen.model.ort_session import open_session
-from edgegen_export.architecture.architecture import decoder_tensors, find_architecture
+from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.architecture.config import Alibi, DecoderConfig, LearnedPositions
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Proportional, Rope, Yarn
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec
 from edgegen_export.graph.parameters import FedParameters
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.families.real_configs import FOLDER, REAL_CONFIGS, RealConfig, Rotation
 
 SCALINGS: dict[type | None, str | None] = {
@@ -48,9 +49,9 @@ def positions_of(config: DecoderConfig) -> str | tuple[Rotation, ...]:
             return "alibi"
         case None:
             by_rope: dict[Rope, list[int]] = {}
-            for i, layer in enumerate(config.layers):
-                if layer.rope:
-                    by_rope.setdefault(layer.rope, []).append(i)
+            for i, own in config.attentions.items():
+                if own.rope:
+                    by_rope.setdefault(own.rope, []).append(i)
             everywhere = list(range(config.num_layers))
             return tuple(
                 Rotation(rope.theta, rope.dim, SCALINGS[type(rope.scaling)], None if at == everywhere else tuple(at))
@@ -64,10 +65,13 @@ def test_every_file_has_its_line() -> None:
 
 def test_a_config_means_what_it_should(real: RealConfig) -> None:
     config = config_of(real.read())
-    found = (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim)
+    own = config.attention
+    found = (config.num_layers, config.hidden_size, own.heads, own.kv_heads, own.head_dim)
     assert found == (real.layers, real.hidden, real.heads, real.kv_heads, real.head_dim)
     assert (config.max_positions, config.tied_head) == (real.context, real.tied)
-    assert tuple(layer.window for layer in config.layers) == (real.windows or (None,) * real.layers)
+    assert tuple(layer.attention and layer.attention.window for layer in config.layers) == (
+        real.windows or (None,) * real.layers
+    )
     assert positions_of(config) == real.positions
 
 

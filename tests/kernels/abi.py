@@ -33,7 +33,8 @@ def places() -> dict[str, int]:
 
 
 def build_probe(to: Path) -> Path:
-    """
+    """Compile the probe of ONNX Runtime's declarations into a folder, and return its path.
+
     Raises:
         subprocess.CalledProcessError: the compiler fails.
     """

@@ -376,15 +376,39 @@ static void set(OrtKernelInfo *info, const char *name, int i, double value) {
   info->names[at] = names[at], info->values[at] = value;
 }
 
-static size_t add_matrix(OrtKernelInfo *info, int i, size_t input, int64_t columns, int64_t rows, int bits, int lying) {
-  const int64_t block = bits == 8 ? 64 : 32, blocks = (columns + block - 1) / block;
-  set(info, "step", i, MATRIX_STEP), set(info, "K", i, (double)columns), set(info, "N", i, (double)rows);
+/* Matrices of one size, one after the other. */
+static size_t add_matrices(OrtKernelInfo *info, int i, size_t input, int64_t count, int64_t columns, int64_t rows,
+                           int bits, int lying) {
+  const int64_t block = bits == 8 ? 64 : 32, blocks = (columns + block - 1) / block, all = count * rows;
+  set(info, "K", i, (double)columns), set(info, "N", i, (double)rows);
   set(info, "bits", i, bits), set(info, "block_size", i, (double)block);
-  info->initializers[input] = tensor(ORT_UINT8, rows * blocks * block * bits / 8 - (lying == 1));
-  info->initializers[input + 1] = numbers(rows * blocks, 1, 0);
-  if (bits == 4) info->initializers[input + 2] = tensor(ORT_UINT8, rows * ((blocks + 1) / 2));
-  info->initializers[input + 3] = numbers(rows, 1, 0);
+  info->initializers[input] = tensor(ORT_UINT8, all * blocks * block * bits / 8 - (lying == 1));
+  info->initializers[input + 1] = numbers(all * blocks, 1, 0);
+  if (bits == 4) info->initializers[input + 2] = tensor(ORT_UINT8, all * ((blocks + 1) / 2));
+  info->initializers[input + 3] = numbers(all, 1, 0);
   return input + 4;
+}
+
+static size_t add_matrix(OrtKernelInfo *info, int i, size_t input, int64_t columns, int64_t rows, int bits, int lying) {
+  set(info, "step", i, MATRIX_STEP);
+  return add_matrices(info, i, input, 1, columns, rows, bits, lying);
+}
+
+/* lying: 1 codes, 2 scores, 3 a width between, 4 x. */
+static void run_experts(int64_t width, int64_t inner, int64_t rows, int64_t experts, int64_t chosen, int bits,
+                        int lying) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const int64_t x_width = width - (lying == 4), scores = experts - (lying == 2);
+  set(&info, "experts", -1, (double)experts), set(&info, "k", -1, (double)chosen);
+  set(&info, "alpha", -1, bits == 4 ? 1.702 : 1), set(&info, "offset", -1, bits == 4), set(&info, "limit", -1, 2);
+  add_matrices(&info, 0, 2, experts, width, 2 * inner, bits, lying);
+  add_matrices(&info, 1, 6, experts, inner + (lying == 3), width, bits, 0);
+  context.inputs[0] = shaped(numbers(rows * x_width, 40, 1), 2, (int64_t[]){rows, x_width});
+  context.inputs[1] = shaped(numbers(rows * scores, 40, 0), 2, (int64_t[]){rows, scores});
+  printf("experts width=%lld inner=%lld rows=%lld experts=%lld/%lld bits=%d: ", (long long)width, (long long)inner,
+         (long long)rows, (long long)chosen, (long long)experts, bits);
+  run(&edgegen_block_experts, &info, &context, 1);
 }
 
 static size_t add_norm(OrtKernelInfo *info, int i, size_t input, int64_t width, int centered, int skips) {
@@ -480,6 +504,12 @@ static void run_others(void) {
               0);
   }
   for (int lying = 1; lying <= 5; lying++) run_chain(40, 30, 3, 8, 1, 1, lying);
+  for (int kind = 0; kind < 12; kind++) {
+    static const int64_t ROWS[] = {1, 2, 5, 1, 33, 0, 70};
+    run_experts(30 + 29 * kind, 7 + 15 * (kind % 5), ROWS[kind % 7], 1 + kind % 9, 1 + kind % 9 / 2, kind & 1 ? 4 : 8,
+                0);
+  }
+  for (int lying = 1; lying <= 4; lying++) run_experts(40, 30, 3, 4, 2, 8, lying);
   for (int kind = 0; kind < 12; kind++)
     run_gptq(kind < 3 ? kind + 1 : 8 * kind - 8, 1 + 13 * kind, kind % 3 ? 4 : 8, kind & 1);
 }

@@ -226,7 +226,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Equal to the last bit and the sign of zero; of what is not a number, only that it is none."""
+    """Equal to the last bit and the sign of zero; of what is not a number, only that neither is."""
     missing = np.isnan(a)
     return bool(
         a.shape == b.shape

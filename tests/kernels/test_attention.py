@@ -48,7 +48,7 @@ class Case:
         return max(self.past) + self.tokens + self.spare
 
     def feeds(self) -> dict[str, Array]:
-        """Random inputs; the past has numbers behind its rows' ends as well, which nobody is to see."""
+        """Random inputs; the past has numbers after its rows' ends as well, which nobody is to see."""
         rng = np.random.default_rng(0)
         b, t, s = len(self.past), self.tokens, self.size
         made: dict[str, Array] = {

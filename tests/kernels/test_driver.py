@@ -27,8 +27,8 @@ BOARDS = {"Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]), "Ra
 MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
 CASES = (
-    MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10 + (16 + 5) + 12
-)  # attention, gathers, norms, activations, chains, gptq
+    MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10 + (16 + 5) + (12 + 4) + 12
+)  # attention, gathers, norms, activations, chains, experts, gptq
 
 
 def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
@@ -72,6 +72,7 @@ def test_lengths_that_lie_are_told(expected: list[str]) -> None:
     parts += ["there is no row 10", "scales have 29", "zero points have 29", "biases have 19", "skip has neither"]
     parts += ["codes have 3839", "do not fit each other", "skip has not the shape", "what the first step takes"]
     parts += ["do not fit each other"]
+    parts += ["codes have", "an element per token and expert", "twice what the second takes", "is not K of the first"]
     told = [line for line in expected if ": 2: " in line]
     assert told[:LYING_MATRICES] == expected[MATRICES:][:LYING_MATRICES]
     assert all(part in line for part, line in zip(parts, told, strict=True)), told

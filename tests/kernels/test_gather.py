@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edgegen.bundle.kernel_graph import with_kernels
+from edgegen.graph.kernel_operators import with_kernels
 from edgegen.model.kernels import kernel_library
 
 LIBRARY = kernel_library()

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.quantize.gptq import gptq, inverse_factor, round_with_numpy
 from edgegen_export.quantize.native import native_block, native_search
 from edgegen_export.quantize.scale_search import search_with_numpy
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.kernels.material import instruction_set, instruction_sets, needs_library
 from tests.kernels.stock import needs_kernels
 

@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.kernel_graph import inexact_operators, with_kernels
 from edgegen.bundle.store import BundleStore
+from edgegen.graph.kernel_operators import inexact_operators, with_kernels
 from tests.export.bundles import decoded, prefilled, random_ids, runner_of
 from tests.kernels.material import instruction_sets
 from tests.kernels.stock import Floats, needs_kernels, same_bits

@@ -5,7 +5,7 @@
 An export over an existing bundle, an answer that is appended to a session, a batch over an existing output, a bundle
 of the store that is removed, and a verification that is remembered, the only file that a server writes too, run under
 ``strace``. It kills them (SIGKILL) right before each call that writes, syncs, renames, makes or removes, and so right
-behind each of them; and has such calls fail with ENOSPC and with EIO, N of each kind, spread evenly. Then they are
+after each of them; and has such calls fail with ENOSPC and with EIO, N of each kind, spread evenly. Then they are
 killed at random times. Afterwards the old file or folder is there, or the new one, whole; an error is one sentence with
 exit code 1; and where other files are left than before, the same command run again succeeds. The exit code of this test
 is 1 if a check fails.

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.graph_check import graph_problems
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.graph.check import graph_problems
 from tests.export.checkpoint.hostile import changed
 from tests.long.mutants import Try, main
 from tests.runtime.bundle.mutations import mutated

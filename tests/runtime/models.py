@@ -33,11 +33,12 @@ from edgegen.bundle.manifest import (
     Quantization,
     Source,
 )
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.llm import LLM
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.ort_session import Binding, Buffer, RunSwitch
 from edgegen.options.engine import EngineOptions
-from edgegen.parity.report import ParityReport, VariantParity
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.waiting import PATIENCE_S, until
@@ -89,7 +90,7 @@ class FakeGraphs:
         self.runs: list[tuple[Phase, int]] = []
         self.rows = 0  # of the run under way
         self.switch = RunSwitch()
-        self.runs_in_fixed_order = False
+        self.order: SummingOrder = "rows"
         self.before_run: Callable[[], None] = lambda: None
         self.after_run: Callable[[], None] = lambda: None
         self.before_binding: Callable[[], None] = lambda: None
@@ -104,7 +105,7 @@ class FakeGraphs:
         return logits
 
     def hidden(self, ids: list[int]) -> NDArray[np.float32]:
-        """The hidden states behind ``ids``: those of no other text."""
+        """The hidden states after ``ids``: those of no other text."""
         return np.random.default_rng([len(ids), *ids]).normal(0, 1, HIDDEN_SIZE).astype(np.float32)
 
 

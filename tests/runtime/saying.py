@@ -27,7 +27,7 @@ def get_weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 
 
 class Saying(FakeGraphs):
-    """Says ``answer`` behind the prompt's last ``assistant>`` (and ``<think>``), then ends; keeps the prompts."""
+    """Says ``answer`` after the prompt's last ``assistant>`` (and ``<think>``), then ends; keeps the prompts."""
 
     def __init__(self, answer: str) -> None:
         super().__init__(self._next)
@@ -36,7 +36,7 @@ class Saying(FakeGraphs):
 
     def _next(self, ids: list[int]) -> int:
         text = bytes(token if token < 256 else 0 for token in ids)
-        ends = (b"<assistant>", b"<assistant><think>\n", b"\nAssistant:")
+        ends = (b"<assistant>", b"<assistant><think>\n", b"\nAssistant:", b"<|start|>assistant")
         begun = max((at + len(end) for end in ends if (at := text.rfind(end)) >= 0), default=len(text))
         said = text[begun:]
         if not said:

@@ -45,7 +45,7 @@ UNNEEDED = {
     "edgegen.model.concat_runner",
     "edgegen.model.device",
     "edgegen.options.tuned",
-    "edgegen.parity",
+    "edgegen.evaluation.parity",
     "edgegen.sampling.logprobs",
     "edgegen.scoring",
     "edgegen.server",
@@ -101,7 +101,7 @@ def test_generating_loads_nothing_of_the_exporters_nor_of_the_trainers(int8_bund
 
 def test_llm_loads_what_every_text_needs(of_libraries: set[str]) -> None:
     loaded = imports_of("from edgegen import LLM") - of_libraries
-    assert loaded & (UNNEEDED | {"edgegen.bundle.graph_check"}) == set()
+    assert loaded & (UNNEEDED | {"edgegen.graph.check"}) == set()
 
 
 @pytest.mark.parametrize("options", ["do_sample=False", "temperature=0.8, top_p=0.9, repetition_penalty=1.1, seed=1"])
@@ -120,8 +120,8 @@ def test_the_command_that_generates_loads_what_a_text_needs(int8_bundle: Bundle,
 def test_a_chat_loads_jinja_when_it_is_rendered() -> None:
     code = "from edgegen.chat import ChatTemplate, Conversation\n"
     code += "chat, said = ChatTemplate({}), Conversation([{'role': 'user', 'content': 'a'}])\n"
-    assert heavy_imports_of(code) == {"tokenizers"}
-    assert heavy_imports_of(code + "chat.render(said)") == {"tokenizers", "jinja2"}
+    assert heavy_imports_of(code) == set()
+    assert heavy_imports_of(code + "chat.render(said)") == {"jinja2"}
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,12 @@ def test_describing_and_verifying_need_no_onnx_runtime(int8_bundle: Bundle) -> N
 
 
 def test_every_public_name_is_there() -> None:
-    for name in edgegen.__all__:
+    names: list[str] = vars(edgegen)["__all__"]
+    for name in names:
         assert getattr(edgegen, name).__name__ == name
-    assert sorted(edgegen.__all__) == sorted(set(edgegen.__all__))
+    assert sorted(names) == sorted(set(names))
 
 
 def test_other_names_are_not() -> None:
     with pytest.raises(AttributeError, match="module 'edgegen' has no attribute 'LMM'"):
-        _ = edgegen.LMM  # pyright: ignore[reportAttributeAccessIssue]
+        _ = edgegen.LMM  # pyright: ignore

@@ -13,6 +13,7 @@ import pytest
 import edgegen
 
 LIST = Path(__file__).with_name("public_names.txt")
+ALL: list[str] = vars(edgegen)["__all__"]
 
 
 def public_names() -> Iterator[str]:
@@ -54,10 +55,10 @@ def test_names_and_signatures_are_those_of_the_list() -> None:
 
 
 def test_dir_shows_public_names_only() -> None:
-    assert dir(edgegen) == sorted({*edgegen.__all__, "__version__"})
+    assert dir(edgegen) == sorted({*ALL, "__version__"})
 
 
-@pytest.mark.parametrize("name", edgegen.__all__)
+@pytest.mark.parametrize("name", ALL)
 def test_every_public_name_says_what_it_is(name: str) -> None:
     assert inspect.getdoc(getattr(edgegen, name))
 

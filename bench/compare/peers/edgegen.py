@@ -88,7 +88,8 @@ class EdgegenModel(Model):
 
 
 def _require_kernels(variant: Variant) -> None:
-    """
+    """Stop where a variant is to be measured with kernels and there is no library of them.
+
     Raises:
         RuntimeError: the kernels are not compiled, and so would silently be measured without.
     """

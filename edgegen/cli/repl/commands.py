@@ -25,6 +25,7 @@ COMMANDS = (
     Command("/set", "NAME VALUE", "Set an option; VALUE default leaves it out.", "either"),
     Command("/show", "[WHAT]", "Show the options, system, model or stats.", "either"),
     Command("/system", "TEXT", 'Set the system message; "" removes it.', "either"),
+    Command("/think", "on|off|LEVEL|N", "Switch thinking, set its effort or most tokens.", "either"),
     Command("/regen", "", "Answer again."),
     Command("/undo", "", "Take back the last turn."),
     Command("/clear", "", "Begin anew; system message and options stay."),
@@ -71,7 +72,7 @@ def parse(line: str) -> Say | Do:
     if command.needs == "something" and not rest:
         raise UsageError(f"{name} needs a {command.argument}: {name} {command.argument}.")
     if command.needs == "nothing" and rest:
-        raise UsageError(f"{name} takes nothing behind it, and {rest!r} is there.")
+        raise UsageError(f"{name} takes no argument, and {rest!r} was given.")
     return Do(name, rest)
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgegen.chat.thinking import EFFORTS
 from edgegen.cli.repl.commands import COMMANDS, QUOTES, Block
 from edgegen.cli.repl.repl import Repl, Screen
 from edgegen.cli.repl.settings import SETTABLE
@@ -68,6 +69,7 @@ def terminal_reader() -> ReadLine:
     from prompt_toolkit.output import create_output
 
     words: dict[str, set[str] | None] = {command.name: None for command in COMMANDS}
+    words |= {"/think": {"on", "off", "default", *EFFORTS}}
     words |= {"/set": {*SETTABLE, "stats", "system"}, "/show": {"options", "system", "model", "stats"}}
     session: PromptSession[str] = PromptSession(
         history=history_in(home_folder() / HISTORY),

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from edgegen.cli.repl.commands import Do, Say, help_text, parse
 from edgegen.cli.repl.dialogue import Completion, Dialogue, Model, dialogue_of
-from edgegen.cli.repl.settings import SETTABLE, option_named, read_value
+from edgegen.cli.repl.settings import SETTABLE, option_named, read_thinking, read_value
 from edgegen.cli.session_file import dropped_note
 from edgegen.cli.stats_line import stats_line
 from edgegen.errors import UsageError, did_you_mean
 from edgegen.generation.results import GenerationResult
 from edgegen.generation.session import Session
-from edgegen.options.generation import GenerationOptions
+from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions
 from edgegen.system import expand_user
 
 
@@ -45,11 +45,16 @@ class Repl:
         *,
         about: str,
         stats: bool = False,
+        check: Callable[[Mapping[str, Any]], None] = lambda given: None,
     ) -> None:
-        """``options``: the bundle's; ``given``: what changes them; ``about``: the model in a line."""
+        """``options``: the bundle's; ``given``: what changes them; ``about``: the model in a line.
+
+        ``check`` raises a ``UsageError`` where the model cannot do what the options of thinking say.
+        """
         self._model, self.screen, self._about = model, screen, about
         self._bundle_options, self._given = options, dict(given)
         self._options = options.override(self._given)
+        self._check = check
         self._stats, self._last_stats = stats, ""
         self._answers_again = 0
         self._dropped = 0
@@ -59,6 +64,7 @@ class Repl:
             "/set": self._set,
             "/show": self._show,
             "/system": self._system,
+            "/think": self._think,
             "/regen": self._regenerate,
             "/undo": self._undo,
             "/clear": self._clear,
@@ -190,13 +196,31 @@ class Repl:
         else:
             self._set_option(name, text)
 
+    def _think(self, text: str) -> None:
+        """``on``, ``off``, a level of effort, or the most tokens of a thought; ``default`` leaves it to the model."""
+        if self.is_completion:
+            raise UsageError("a text that is continued has no thoughts: start edgegen chat with --chat.")
+        if text:
+            changes = read_thinking(text)
+            given = {name: value for name, value in self._given.items() if name not in changes}
+            given |= {name: value for name, value in changes.items() if value is not None}
+            options = self._bundle_options.override(given)
+            self._check(given)
+            self._options, self._given = options, given
+        told = {name: getattr(self._options, name) for name in THINKING_OPTIONS}
+        said = ", ".join(f"{name} = {_spelled(value)}" for name, value in told.items() if value is not None)
+        self.screen.note(said or "(thinking is left to the model)")
+
     def _set_option(self, name: str, text: str) -> None:
         option = option_named(name)
         given = {known: value for known, value in self._given.items() if known != option.name}
         if text and text != "default":
             given[option.name] = read_value(option, text)
         if text:
-            self._options, self._given = self._bundle_options.override(given), given
+            options = self._bundle_options.override(given)
+            if option.name in THINKING_OPTIONS:
+                self._check(given)
+            self._options, self._given = options, given
         self.screen.note(f"{option.name} = {_spelled(getattr(self._options, option.name))}")
 
     def _show(self, what: str) -> None:

@@ -4,10 +4,11 @@ import json
 from typing import Any, cast
 
 from edgegen.cli.option_flags import flag_of
-from edgegen.errors import OptionError, UsageError
+from edgegen.errors import OptionError, UsageError, did_you_mean
+from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.hints import refuse_unknown
 from edgegen.options.kinds import Biases, Kind, OneOf, StopPattern, Switch, Texts, TokenIds
-from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS, Option
+from edgegen.options.table import EFFORTS, ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS, Option
 
 _ENGINE = {option.name for option in ENGINE_OPTIONS}
 _SWITCHES = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -70,6 +71,25 @@ def read_value(option: Option, text: str) -> Any:
             return cast(object, value) if isinstance(value, str | list) else text
         case _:
             return _json(text, text)
+
+
+def read_thinking(text: str) -> dict[str, Any]:
+    """The options of thinking that a typed word changes; None leaves one out.
+
+    Raises:
+        UsageError: it is no such word.
+    """
+    word = text.lower()
+    if word == "default":
+        return dict.fromkeys(THINKING_OPTIONS)
+    if word in _SWITCHES:
+        return {"thinking": _SWITCHES[word], "reasoning_effort": None}
+    if word in EFFORTS:
+        return {"thinking": None, "reasoning_effort": word}
+    if word.isdecimal() and word.isascii():
+        return {"max_thinking_tokens": int(word)}
+    near = did_you_mean(word, (*_SWITCHES, *EFFORTS, "default"))
+    raise UsageError(f"/think takes on, off, default, {', '.join(EFFORTS)}, or a number of tokens, not {text!r}{near}.")
 
 
 def _biases(name: str, text: str) -> dict[int, float]:

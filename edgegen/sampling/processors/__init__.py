@@ -1,1 +1,1 @@
-"""Logits processors, one per file."""
+"""Logits processors, by subject."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen.server.api_error import ApiError
+from edgegen.server.error_format import COUNT_TOKENS, MESSAGES, message_error
 from edgegen.server.messages.request import hides_thoughts, read_count, read_request
 from edgegen.server.messages.response import CountWriter, MessageWriter
-from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES, message_error
 from edgegen.server.wire import WireRequest
 
 
@@ -29,7 +29,7 @@ class MessageTokens:
     url = COUNT_TOKENS
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        return read_count(body, self.url)
+        return read_count(body)
 
     def writer(self, model: str, asked: WireRequest) -> CountWriter:
         return CountWriter(asked)

@@ -9,9 +9,9 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
+from edgegen.server.error_format import message_error
 from edgegen.server.messages.blocks import signature
-from edgegen.server.messages_error import message_error
-from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
+from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
 _PING = Event.of({"type": "ping"}, "ping")
 
@@ -33,7 +33,7 @@ class MessageWriter:
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
         """Nothing: the conversation is tokenized when it is submitted."""
 
-    def begin(self, facts: PromptFacts) -> list[Event]:
+    def begin(self, facts: PromptInfo) -> list[Event]:
         """How much of the prompt is cached is known at the end, and is told there."""
         message: dict[str, Any] = {
             **self._common,
@@ -156,11 +156,20 @@ class CountWriter:
 
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
         self._tokens = sum(
-            len(llm.encode_chat(prompt.conversation, tools=prompt.tools, tool_choice=prompt.tool_choice))
+            len(
+                llm.encode_chat(
+                    prompt.conversation,
+                    tools=prompt.tools,
+                    tool_choice=prompt.tool_choice,
+                    thinking=options.thinking,
+                    reasoning_effort=options.reasoning_effort,
+                    max_thinking_tokens=options.max_thinking_tokens,
+                )
+            )
             for prompt in self._prompts
         )
 
-    def begin(self, facts: PromptFacts) -> list[Event]:
+    def begin(self, facts: PromptInfo) -> list[Event]:
         return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:

@@ -1,25 +1,26 @@
 """ChatCompletions: OpenAI's ``/v1/chat/completions``, with tools and reasoning."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from edgegen.batch.openai import CHAT, COMPLETION
-from edgegen.batch.openai_answer import chat_completion, chat_logprobs, finish_reason
 from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolCallDelta
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
+from edgegen.openai.answer import chat_completion, chat_logprobs, finish_reason
+from edgegen.openai.request import read_chat
+from edgegen.openai.schema import CHAT, TEMPLATE_VARIABLES
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai.request import SHARED, request_settings, wants_usage
+from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
-from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.parameters import given_parameters, switch
-from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
+from edgegen.server.openai.schema import CHAT_REQUEST
+from edgegen.server.parameters import refusal
+from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
-_OWN = ("messages", "tools", "tool_choice", "parallel_tool_calls")
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"
 
 
@@ -27,26 +28,26 @@ class ChatCompletions:
     url = CHAT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        given = given_parameters(body, self.url, {*SHARED, *_OWN})
-        if switch(given, "echo"):
-            raise ApiError(400, f"'echo' is a parameter of {COMPLETION}: leave it out.", param="echo")
-        stream, include_usage = switch(given, "stream"), wants_usage(given)
-        conversation = read_conversation(given.get("messages"))
+        given = CHAT_REQUEST.read(body)
+        include_usage = wants_usage(given)
         prompt = ChatPrompt(
-            conversation,
-            tools=read_tools(given),
+            read_conversation(given),
+            tools=given.get("tools") or None,
             tool_choice=given.get("tool_choice"),
-            parallel_tool_calls=switch(given, "parallel_tool_calls", default=True),
+            parallel_tool_calls=given.get("parallel_tool_calls"),
         )
-        settings = request_settings(given, self.url, (*_OWN, "echo"))
+        settings = request_settings(given, self.url)
         settings = replace(settings, values={"context_overflow": "drop_oldest", **settings.values})
-        return WireRequest((prompt,), settings, stream, include_usage)
+        return WireRequest((prompt,), settings, given.get("stream", False), include_usage)
 
     def writer(self, model: str, asked: WireRequest) -> "ChatCompletionWriter":
         return ChatCompletionWriter(model, asked)
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error.body
+        if error.param != "variables":
+            return error.body
+        message = error.message.replace("variables", TEMPLATE_VARIABLES, 1)
+        return {"error": {**error.body["error"], "message": message, "param": TEMPLATE_VARIABLES}}
 
 
 class ChatCompletionWriter:
@@ -58,7 +59,7 @@ class ChatCompletionWriter:
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
         """Nothing: the conversation is tokenized when it is submitted."""
 
-    def begin(self, facts: PromptFacts) -> list[Event]:
+    def begin(self, facts: PromptInfo) -> list[Event]:
         self._dropped = facts.dropped_messages
         return []
 
@@ -72,8 +73,8 @@ class ChatCompletionWriter:
         if piece.content or piece.logprobs:
             made.append(self._chunk(index, {"content": piece.content}, chat_logprobs(piece.logprobs)))
         if piece.tool_call_deltas:
-            calls = [_call_delta(delta) for delta in piece.tool_call_deltas]
-            made.append(self._chunk(index, {"tool_calls": calls}))
+            # One call a chunk: some clients read the first entry only.
+            made += [self._chunk(index, {"tool_calls": [_call_delta(delta)]}) for delta in piece.tool_call_deltas]
         if piece.finish_reason is not None:
             made.append(self._chunk(index, {}, None, finish_reason(piece.finish_reason)))
         return made
@@ -105,30 +106,16 @@ def _dropped(messages: int) -> dict[str, int]:
     return {"dropped_messages": messages} if messages else {}
 
 
-def read_tools(given: Mapping[str, Any]) -> Any:
-    """``tools`` as they are; None for an empty list.
+def read_conversation(given: Mapping[str, Any]) -> Conversation:
+    """The conversation of a chat completion's body.
 
     Raises:
-        ApiError: there are too many.
+        ApiError: lists everything that is wrong with the conversation.
     """
-    tools: object = given.get("tools")
-    if not isinstance(tools, list):
-        return tools  # refused with the tools' own error
-    count = len(cast(list[object], tools))
-    if count > MOST_TOOLS:
-        raise ApiError(400, f"tools: at most {MOST_TOOLS}, found {count}.", param="tools")
-    return cast(Any, tools) if count else None
-
-
-def read_conversation(messages: object) -> Conversation:
-    """
-    Raises:
-        ApiError: it is no list, or has too many messages.
-        ConversationError: a message is malformed.
-    """
-    if not isinstance(messages, list):
-        raise ApiError(400, "messages: a list of messages expected.", param="messages")
-    count = len(cast(list[object], messages))
-    if count > MOST_MESSAGES:
-        raise ApiError(400, f"messages: at most {MOST_MESSAGES}, found {count}.", param="messages")
-    return Conversation(cast(list[Any], messages))
+    problems = list[str]()
+    conversation = read_chat(given, problems)
+    if conversation is None:
+        found = re.search(r"\w+", problems[0])
+        named = found[0] if found and found[0] in given else "messages"
+        raise refusal(problems, named)
+    return conversation

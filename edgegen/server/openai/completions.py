@@ -4,24 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from edgegen.batch.openai import COMPLETION
-from edgegen.batch.openai_answer import finish_reason, text_completion, text_logprobs
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
+from edgegen.openai.answer import TextOffsets, finish_reason, text_completion, text_logprobs
+from edgegen.openai.schema import COMPLETION
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.server.api_error import ApiError
-from edgegen.server.openai.request import SHARED, request_settings, wants_usage
+from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
-from edgegen.server.options import MOST_PROMPTS
-from edgegen.server.parameters import are_token_ids, given_parameters, switch
-from edgegen.server.wire import Event, PromptFacts, WireRequest
+from edgegen.server.openai.schema import COMPLETION_REQUEST
+from edgegen.server.parameters import several
+from edgegen.server.wire import Event, PromptInfo, WireRequest
 
 _DEFAULT_TOKENS = 16
 """What the API says of completions without ``max_tokens``."""
 
-_OWN = ("prompt", "echo")
 _KIND = "text_completion"
 
 
@@ -29,14 +28,13 @@ class Completions:
     url = COMPLETION
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        given = given_parameters(body, self.url, {*SHARED, *_OWN})
-        stream, echo, include_usage = switch(given, "stream"), switch(given, "echo"), wants_usage(given)
-        prompts = _prompts(given.get("prompt"))
-        settings = request_settings(given, self.url, _OWN, _DEFAULT_TOKENS)
+        given = COMPLETION_REQUEST.read(body)
+        stream, echo, include_usage = given.get("stream", False), given.get("echo", False), wants_usage(given)
+        settings = request_settings(given, self.url, _DEFAULT_TOKENS)
         generates = not (echo and settings.values.get("max_new_tokens") == 0)
         if not generates:  # the options are checked, and not used
             settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
-        return WireRequest(prompts, settings, stream, include_usage, echo, generates)
+        return WireRequest(several(given["prompt"]), settings, stream, include_usage, echo, generates)
 
     def writer(self, model: str, asked: WireRequest) -> "CompletionWriter":
         return CompletionWriter(model, asked)
@@ -51,7 +49,7 @@ class CompletionWriter:
         self._frame = CompletionFrame(model, "cmpl", include_usage=asked.include_usage)
         self._echoes = list[_Echo]()
         self._answers = 1
-        self._offsets = dict[int, int]()
+        self._offsets = dict[int, TextOffsets]()
 
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
         self._answers = options.num_return_sequences if self._asked.generates else 1
@@ -59,13 +57,13 @@ class CompletionWriter:
             prompts = cast(tuple[str | list[int], ...], self._asked.prompts)
             self._echoes = [_echo(llm, prompt, options, cancel) for prompt in prompts]
 
-    def begin(self, facts: PromptFacts) -> list[Event]:
+    def begin(self, facts: PromptInfo) -> list[Event]:
         """The prompts, before their answers."""
         reason = None if self._asked.generates else "length"
         events = list[Event]()
         for at, echo in enumerate(self._echoes):
             for index in range(at * self._answers, (at + 1) * self._answers):
-                self._offsets[index] = echo.length
+                self._offsets[index] = TextOffsets(echo.length)
                 events.append(self._chunk(index, echo.text, echo.logprobs(), reason))
         return events
 
@@ -74,9 +72,8 @@ class CompletionWriter:
         if not (piece.text or piece.logprobs or reason):
             return []
         index = prompt * self._answers + piece.index
-        offset = self._offsets.get(index, 0)
-        self._offsets[index] = offset + sum(len(entry.token) for entry in piece.logprobs)
-        return [self._chunk(index, piece.text, text_logprobs(piece.logprobs, offset), reason)]
+        offsets = self._offsets.setdefault(index, TextOffsets())
+        return [self._chunk(index, piece.text, text_logprobs(piece.logprobs, offsets), reason)]
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return self._frame.end(_KIND, self._usage(results))
@@ -125,7 +122,7 @@ class _Echo:
         """Those of the prompt, with null for its first token; None if they were not asked for."""
         if self.entries is None:
             return None
-        rest = text_logprobs(self.entries, self._first_length) or {}
+        rest = text_logprobs(self.entries, TextOffsets(self._first_length)) or {}
         first: dict[str, Any] = {
             "tokens": self.first,
             "token_logprobs": None,
@@ -136,8 +133,11 @@ class _Echo:
 
     @property
     def length(self) -> int:
-        """Characters of its tokens, for the offsets of those behind it."""
-        return self._first_length + sum(len(entry.token) for entry in self.entries or ())
+        """Characters of its tokens, for the offsets of those after it."""
+        offsets = TextOffsets(self._first_length)
+        for entry in self.entries or ():
+            offsets.place(entry)
+        return offsets.characters
 
     @property
     def _first_length(self) -> int:
@@ -168,15 +168,3 @@ def _joined(echo: _Echo, logprobs: dict[str, Any] | None) -> dict[str, Any] | No
     offsets = [echo.length + offset for offset in logprobs["text_offset"]]
     behind = logprobs | {"text_offset": offsets}
     return {name: [*values, *behind[name]] for name, values in before.items()}
-
-
-def _prompts(prompt: object) -> tuple[str | list[int], ...]:
-    if isinstance(prompt, str) or are_token_ids(prompt):
-        return (cast(str | list[int], prompt),)
-    several = cast(list[Any], prompt) if isinstance(prompt, list) else []
-    if not several or not all(isinstance(one, str) or (one and are_token_ids(one)) for one in several):
-        said = "prompt: a text, a list of token ids, or a list of such prompts expected."
-        raise ApiError(400, said, param="prompt")
-    if len(several) > MOST_PROMPTS:
-        raise ApiError(400, f"prompt: at most {MOST_PROMPTS} prompts, found {len(several)}.", param="prompt")
-    return tuple(several)

@@ -1,32 +1,38 @@
-"""OpenAI's requests: the parameters that chat completions and completions share, checked by name and type."""
+"""OpenAI's requests: the options in the parameters that chat completions and completions share."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
-from edgegen.batch.openai import ASKS_NOTHING, RENAMED, UNSUPPORTED, from_json, settings_of
-from edgegen.errors import did_you_mean, one_or_list
-from edgegen.server.api_error import ApiError
-from edgegen.server.parameters import switch
-from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
+from edgegen.constraint import STRUCTURED_OUTPUT, read_structured_output
+from edgegen.errors import ConstraintError, one_or_list
+from edgegen.openai.request import RENAMED, RENAMED_THINKING, each_problem, from_json, settings_of
+from edgegen.openai.schema import CHAT, CHAT_OWN
+from edgegen.server.parameters import check_stream_options
+from edgegen.server.request_settings import RequestSettings
 
-SHARED = frozenset({"model", "stream", "stream_options", *RENAMED, *ASKS_NOTHING, *UNSUPPORTED, *OPTION_NAMES})
-"""Parameters of both."""
-
-_NO_OPTIONS = ("model", "stream", "stream_options")
+_NO_OPTIONS = (*CHAT_OWN, *STRUCTURED_OUTPUT)
 
 
-def request_settings(
-    given: Mapping[str, Any], url: str, own: Collection[str], default_tokens: int | None = None
-) -> RequestSettings:
-    """The generation options in a body; ``own``: parameters of ``url`` that are none.
+def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | None = None) -> RequestSettings:
+    """The generation options in a body.
 
     Raises:
-        ApiError: one is not supported, or beyond its limit.
+        ApiError: two say the same, or one is beyond its limit.
     """
     problems = list[str]()
-    left = {name: value for name, value in given.items() if name not in own and name not in _NO_OPTIONS}
+    left = {name: value for name, value in given.items() if name not in _NO_OPTIONS}
     values = settings_of(left, url, problems)
-    renamed = dict(RENAMED)
+    try:
+        constraint = read_structured_output({name: given[name] for name in STRUCTURED_OUTPUT if name in given})
+    except ConstraintError as error:
+        problems += each_problem(error)
+        constraint = None
+    if constraint is not None:
+        said = [name for name in ("response_format", "grammar") if name in values]
+        asked = next(name for name in given if name in STRUCTURED_OUTPUT)
+        problems += [f"{asked} and {name} both say what the text must be: keep one of them" for name in said]
+        values["response_format"] = constraint
+    renamed = {**RENAMED, **RENAMED_THINKING} if url == CHAT else dict(RENAMED)
     if "logprobs" in given and "top_logprobs" not in given:
         renamed["logprobs"] = "top_logprobs"
     settings = RequestSettings(
@@ -40,16 +46,5 @@ def request_settings(
 
 def wants_usage(given: Mapping[str, Any]) -> bool:
     """What ``stream_options`` ask for."""
-    options = given.get("stream_options")
-    if options is None:
-        return False
-    if not isinstance(options, dict):
-        raise ApiError(400, "stream_options: an object expected.", param="stream_options")
-    if not switch(given, "stream"):
-        raise ApiError(400, "stream_options is for streams: add 'stream': true.", param="stream_options")
-    known = ("include_usage", "include_obfuscation")
-    for name in cast(dict[str, object], options):
-        if name not in known:
-            said = f"{name!r} is not a key of stream_options{did_you_mean(name, known)}."
-            raise ApiError(400, said, param="stream_options", code="unknown_parameter")
-    return switch(cast(dict[str, Any], options), "include_usage")
+    check_stream_options(given)
+    return given.get("stream_options", {}).get("include_usage", False)

@@ -5,8 +5,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgegen.batch.openai_answer import usage
 from edgegen.generation.results import GenerationResult
+from edgegen.openai.answer import usage
 from edgegen.server.api_error import ApiError
 from edgegen.server.wire import Event
 

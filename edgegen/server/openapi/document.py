@@ -9,8 +9,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
-from edgegen.server.openapi import information, messages, models, openai, option_schemas, responses
-from edgegen.server.openapi.operation import JSON, STRING, Operation, Schema, described, nullable, object_of
+from edgegen.server import schemas
+from edgegen.server.openapi import information, messages, models, openai, responses
+from edgegen.server.openapi.operation import JSON, Operation
+from edgegen.strict_json.schema import STRING, Schema, described, nullable, object_of, published
 
 PATH = "/openapi.json"
 
@@ -72,11 +74,13 @@ def openapi_document() -> dict[str, Any]:
         "paths": described_paths,
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Error": _ERROR,
-                **option_schemas.COMPONENTS,
-                **{name: schema for api in _APIS for name, schema in api.components().items()},
-            },
+            "schemas": published(
+                {
+                    "Error": _ERROR,
+                    **schemas.COMPONENTS,
+                    **{name: schema for api in _APIS for name, schema in api.components().items()},
+                }
+            ),
         },
     }
 

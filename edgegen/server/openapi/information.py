@@ -1,30 +1,28 @@
 """The routes around the APIs, as the OpenAPI document describes them: models, tokenization, metrics, the web page."""
 
-from edgegen.server.openapi.operation import (
+from edgegen.options.table import EFFORTS
+from edgegen.server.information import DETOKENIZE, TOKENIZE
+from edgegen.server.openapi.operation import HTML, JSON, TEXT, Operation
+from edgegen.server.page import MOST_RENDERED_TEXTS
+from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
     COUNT,
-    HTML,
     INTEGER,
-    JSON,
     NUMBER,
     STRING,
-    TEXT,
-    Operation,
     Schema,
     array_of,
     const,
+    enum,
     map_of,
     nullable,
     object_of,
-    parameters,
     ref,
 )
-from edgegen.server.page import MOST_RENDERED_TEXTS
 
 
 def components() -> dict[str, Schema]:
-    tokenized = {"model": ref("ModelName"), "add_special_tokens": BOOLEAN}
     figures = (
         "mean_kl", "max_kl", "top1_agreement", "perplexity", "perplexity_reference", "perplexity_change",
         "perplexity_change_error",
@@ -34,14 +32,14 @@ def components() -> dict[str, Schema]:
         "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
         "ModelList": object_of({"object": const("list"), "data": array_of(ref("Model"))}),
         "TokenizeRequest": {
-            **object_of({}, parameters({**tokenized, "content": STRING, "prompt": STRING})),
+            **TOKENIZE,
             "anyOf": [
                 {"properties": {one: STRING, other: {"type": "null"}}, "required": [one]}
                 for one, other in (("content", "prompt"), ("prompt", "content"))
             ],
         },
         "Tokens": object_of({"tokens": array_of(COUNT), "count": COUNT, "max_model_len": COUNT}),
-        "DetokenizeRequest": object_of({"tokens": array_of(ref("TokenId"))}, parameters({"model": ref("ModelName")})),
+        "DetokenizeRequest": DETOKENIZE,
         "Text": object_of({"content": STRING}),
         "Props": object_of(
             {
@@ -55,6 +53,8 @@ def components() -> dict[str, Schema]:
                 "context": COUNT,
                 "max_tokens": COUNT,
                 "chat_template": BOOLEAN,
+                "thinking": object_of({"switch": BOOLEAN, "efforts": array_of(enum(*EFFORTS)), "thinks": BOOLEAN}),
+                "template_capabilities": map_of(ANYTHING),
                 "capabilities": object_of(dict.fromkeys(abilities, BOOLEAN)),
                 "generation_options": map_of(ANYTHING),
                 "parity": object_of(

@@ -1,14 +1,12 @@
 """Embeddings, and the models that are loaded and unloaded, as the OpenAPI document describes them."""
 
-from edgegen.server.openapi.operation import (
-    ANYTHING,
-    BOOLEAN,
+from edgegen.server import embeddings, model_routes
+from edgegen.server.openapi.operation import JSON, Operation
+from edgegen.strict_json.schema import (
     COUNT,
     INTEGER,
-    JSON,
     NUMBER,
     STRING,
-    Operation,
     Schema,
     any_of,
     array_of,
@@ -17,16 +15,11 @@ from edgegen.server.openapi.operation import (
     enum,
     nullable,
     object_of,
-    parameters,
     ref,
 )
-from edgegen.server.openapi.option_schemas import PROMPT_IDS
-from edgegen.server.options import MOST_EMBEDDING_INPUTS
 
 
 def components() -> dict[str, Schema]:
-    text: Schema = {"type": "string", "minLength": 1}
-    several = array_of(any_of(text, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS)
     embedding = object_of(
         {
             "object": const("embedding"),
@@ -39,19 +32,7 @@ def components() -> dict[str, Schema]:
     )
     state = {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}
     return {
-        "EmbeddingsRequest": object_of(
-            {"input": any_of(text, PROMPT_IDS, several)},
-            parameters(
-                {
-                    "model": ref("ModelName"),
-                    "encoding_format": enum("float", "base64"),
-                    "dimensions": {"type": "integer", "minimum": 1},
-                    "user": described(ANYTHING, "Accepted, as it changes nothing."),
-                    "pooling": enum("mean", "last"),
-                    "normalize": BOOLEAN,
-                }
-            ),
-        ),
+        "EmbeddingsRequest": embeddings.REQUEST,
         "EmbeddingList": object_of(
             {
                 "object": const("list"),
@@ -60,7 +41,7 @@ def components() -> dict[str, Schema]:
                 "usage": object_of({"prompt_tokens": COUNT, "total_tokens": COUNT}),
             }
         ),
-        "ModelRequest": object_of({"model": ref("ModelName")}),
+        "ModelRequest": model_routes.REQUEST,
         "ModelState": object_of(
             {
                 **state,

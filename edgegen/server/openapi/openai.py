@@ -2,100 +2,28 @@
 
 from collections.abc import Mapping
 
-from edgegen.batch.openai import ASKS_NOTHING, CHAT, COMPLETION, RENAMED, UNSUPPORTED
-from edgegen.options.table import MOST_TOP_LOGPROBS
-from edgegen.server.openapi.operation import (
-    ANYTHING,
-    BOOLEAN,
+from edgegen.openai.schema import CHAT, COMPLETION
+from edgegen.server.openai.schema import COMPONENTS
+from edgegen.server.openapi.operation import JSON, SSE, Operation, event
+from edgegen.strict_json.schema import (
     COUNT,
     INTEGER,
-    JSON,
     NUMBER,
-    SSE,
     STRING,
-    Operation,
     Schema,
     any_of,
     array_of,
     const,
     described,
     enum,
-    event,
     map_of,
     nullable,
     object_of,
-    parameters,
     ref,
 )
-from edgegen.server.openapi.option_schemas import PROMPT_IDS, option_schemas
-from edgegen.server.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 
 GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
 """Statuses of errors of an API that generates text."""
-
-NOTHING: Schema = described(ANYTHING, "Accepted, as it changes no text.")
-
-
-def shared_parameters() -> dict[str, Schema]:
-    """Of chat completions and of completions; what they do not support may have the values that ask for nothing."""
-    options = option_schemas()
-    return {
-        **options,
-        **{name: described(options[option], f"OpenAI's name of {option}.") for name, option in RENAMED.items()},
-        **dict.fromkeys(ASKS_NOTHING, NOTHING),
-        **{name: enum(*values) for name, values in UNSUPPORTED.items()},
-        "model": ref("ModelName"),
-        "stream": described(BOOLEAN, "Answer with server-sent events, piece by piece."),
-        "stream_options": ref("StreamOptions"),
-    }
-
-
-def _chat_request() -> Schema:
-    own = {
-        "tools": array_of(ref("Tool"), most=MOST_TOOLS),
-        "tool_choice": ref("ToolChoice"),
-        "parallel_tool_calls": described(BOOLEAN, "False: one call at most."),
-    }
-    given = parameters({**shared_parameters(), **own})
-    return object_of({"messages": array_of(ref("ChatMessage"), 1, MOST_MESSAGES)}, given)
-
-
-def _completion_request() -> Schema:
-    prompt = any_of(STRING, PROMPT_IDS)
-    several = array_of(prompt, 1, MOST_PROMPTS)
-    shared = shared_parameters()
-    own = {
-        "echo": described(BOOLEAN, "The answer begins with the prompt."),
-        "logprobs": described(
-            any_of(BOOLEAN, {"type": "integer", "minimum": 0, "maximum": MOST_TOP_LOGPROBS}),
-            "Log-probabilities of the tokens, and of so many alternatives at each position.",
-        ),
-        **{
-            name: described({**shared[name], "minimum": 0}, "Most tokens of the answer; 0 goes with echo only.")
-            for name in ("max_tokens", "max_completion_tokens", "max_new_tokens")
-        },
-    }
-    return object_of({"prompt": any_of(STRING, PROMPT_IDS, several)}, parameters({**shared, **own}))
-
-
-def _chat_message() -> Schema:
-    name: Schema = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_ -]*$"}
-    part = object_of({"type": const("text"), "text": STRING}, more=True)
-    said = object_of({"role": name, "content": any_of(STRING, array_of(part))}, more=True)
-    # An assistant may have called tools or thought aloud in place of speaking.
-    silent = {
-        **object_of({"role": const("assistant")}, {"content": {"type": "null"}}, more=True),
-        "anyOf": [{"required": [key]} for key in ("tool_calls", "reasoning_content", "function_call", "thinking")],
-    }
-    return any_of(said, silent)
-
-
-def _tool() -> Schema:
-    arguments = {"type": ["object", "null"], "properties": {"type": const("object")}}
-    function = object_of(
-        {"name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"}}, {"parameters": arguments}, more=True
-    )
-    return object_of({"type": const("function"), "function": function}, more=True)
 
 
 def _chat_answers() -> dict[str, Schema]:
@@ -171,17 +99,7 @@ def _chunk(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None)
 
 def components() -> dict[str, Schema]:
     return {
-        "ChatCompletionRequest": _chat_request(),
-        "ChatMessage": _chat_message(),
-        "CompletionRequest": _completion_request(),
-        "StreamOptions": object_of(
-            {}, {"include_usage": BOOLEAN, "include_obfuscation": described(ANYTHING, "Accepted; nothing is padded.")}
-        ),
-        "Tool": _tool(),
-        "ToolChoice": any_of(
-            enum("auto", "none", "required"),
-            object_of({"type": const("function"), "function": object_of({"name": STRING}, more=True)}, more=True),
-        ),
+        **COMPONENTS,
         "Usage": object_of(
             {
                 **dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), COUNT),

@@ -3,20 +3,20 @@
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from edgegen.batch.openai_answer import finish_reason
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
+from edgegen.openai.answer import finish_reason
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
 from edgegen.server.responses.output import ResponseOutput
-from edgegen.server.responses.reasoning import check_effort
-from edgegen.server.responses.request import RESPONSES, parameters, read_request
-from edgegen.server.wire import ChatPrompt, Event, PromptFacts, WireRequest
+from edgegen.server.responses.request import parameters, read_request
+from edgegen.server.responses.schema import RESPONSES
+from edgegen.server.wire import Event, PromptInfo, WireRequest
 
-_PARAMS = {"messages": "input", "response_format": "text.format"}
+_PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 """What errors of the layers below speak of, and what it is here."""
 
 
@@ -33,6 +33,7 @@ class Responses:
         told, param = error.body["error"], error.param
         if param is not None and error.code != "unknown_parameter":
             told["param"] = _PARAMS.get(param, param)
+            told["message"] = error.message.replace("reasoning_effort:", "reasoning.effort:")
         return {"error": told}
 
 
@@ -57,18 +58,12 @@ class ResponsesWriter:
         }
 
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
-        """The options in effect, which the response tells.
-
-        Raises:
-            ApiError: the model cannot be asked for so much reasoning.
-        """
-        prompt = cast(ChatPrompt, self._asked.prompts[0])
-        check_effort(self._response["reasoning"]["effort"], llm, prompt.conversation)
+        """The options in effect, which the response tells."""
         self._response["temperature"] = options.temperature if options.do_sample else 0
         self._response["top_p"] = options.top_p if options.do_sample else 1
         self._response["top_logprobs"] = options.top_logprobs
 
-    def begin(self, facts: PromptFacts) -> list[Event]:
+    def begin(self, facts: PromptInfo) -> list[Event]:
         self._tell_dropped(facts.dropped_messages)
         for kind in ("response.created", "response.in_progress"):
             self._emit(kind, response=_without_usage(self._response))

@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from edgegen.batch.openai_answer import chat_logprobs
 from edgegen.chat.tools import ToolCallDelta
 from edgegen.generation.results import GenerationChunk
+from edgegen.openai.answer import chat_logprobs
 from edgegen.sampling.logprobs import TokenLogprob
 
 

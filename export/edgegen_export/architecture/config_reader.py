@@ -1,10 +1,10 @@
 """ConfigReader: typed, strict access to a ``config.json``."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list, suggestions
-from edgegen_export.checkpoint import read_packing
+from edgegen_export.checkpoint import read_quantization
 
 T = TypeVar("T")
 
@@ -30,6 +30,10 @@ NEUTRAL_KEYS = frozenset(
 HEAD_DIM_STEP = 8
 """GroupQueryAttention requires a head size that is a multiple of this."""
 
+Judge = Callable[[Mapping[str, Any], str], str | None]
+"""What is wrong with a key of a config that nothing read: None if it changes nothing, empty if it may change the
+result, and else where it would change nothing."""
+
 LARGEST_SIZE, LARGEST_COUNT, LARGEST_NUMBER = (1 << 31) - 1, 1 << 12, 3e38
 """Upper limits for sizes, numbers of layers or heads, and other numbers; no real model exceeds them."""
 
@@ -49,17 +53,14 @@ class ConfigReader:
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self._config = {**(defaults or {}), **config}
+        self._file = config
+        self._whole = True  # a config, not an object in one
         self._stated = config.keys()
         self._read: set[str] = set()
         self._refused: set[str] = set()
         self._problems: list[str] = []
         self._inner: dict[str, ConfigReader] = {}
-        for alias, name in (aliases or {}).items():
-            if config.get(name) is not None:
-                self.agree(alias, config[name], name)
-            elif config.get(alias) is not None:
-                self._config[name] = config[alias]
-            self._read.add(alias)
+        self.with_aliases(aliases or {})
 
     # Values.
 
@@ -70,6 +71,10 @@ class ConfigReader:
     def stated(self, key: str) -> bool:
         """Whether the file itself says something under ``key``."""
         return key in self._stated and bool(self._config[key])
+
+    def names(self) -> frozenset[str]:
+        """The keys of the file."""
+        return frozenset(self._file)
 
     def get(self, key: str, kind: type[T], default: T) -> T:
         """The value of ``key``; ``default`` where it is absent or null."""
@@ -180,10 +185,26 @@ class ConfigReader:
         if not value:
             return None
         if key not in self._inner:
-            self._inner[key] = ConfigReader(value, defaults)
-            if defaults is not None:
-                self._inner[key]._settle()
+            inner = self._inner[key] = ConfigReader(value, defaults)
+            inner._whole = defaults is not None
+            if inner._whole:
+                inner._settle()
         return self._inner[key]
+
+    def of_layer(self, number: int) -> "ConfigReader | None":
+        """The reader of the object under a layer's number, which may have zeros before it."""
+        key = next((key for key in self._stated if key.isdecimal() and int(key) == number), None)
+        return None if key is None else self.inner(key)
+
+    def with_aliases(self, aliases: Mapping[str, str]) -> "ConfigReader":
+        """This reader, with other names of keys."""
+        for alias, name in aliases.items():
+            if self._file.get(name) is not None:
+                self.agree(alias, self._file[name], name)
+            elif self._file.get(alias) is not None:
+                self._config[name] = self._file[alias]
+            self._read.add(alias)
+        return self
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigReader":
         """This reader, with values for keys that its file does not have."""
@@ -245,13 +266,14 @@ class ConfigReader:
         """Mark all other keys as read, since a larger problem makes them meaningless."""
         self._read.update(self._stated)
 
-    def finish(self) -> None:
-        """
+    def finish(self, judge: Judge = lambda _file, _key: "") -> None:
+        """``judge``: of the keys that nothing read, here and in the configs inside.
+
         Raises:
             UnsupportedModelError: lists every problem and every unknown key.
         """
         self._settle()
-        if problems := self._found():
+        if problems := self._found(judge):
             raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(problems)}")
 
     def _settle(self) -> None:
@@ -262,25 +284,28 @@ class ConfigReader:
         self._read |= NEUTRAL_KEYS
 
     def _judge_quantization(self) -> None:
-        self._read.add("quantization_config")
-        settings = self._config.get("quantization_config")
-        packing = None if settings is None else read_packing(settings)
-        for text in packing if isinstance(packing, list) else ():
+        self._read.update(("quantization_config", "quantization"))
+        problems = read_quantization(self._config)
+        for text in problems if isinstance(problems, list) else ():
             self.problem(text, "quantization_config")
 
-    def _found(self) -> list[str]:
+    def _found(self, judge: Judge) -> list[str]:
         """All problems, those of inner objects included, and the unknown keys."""
-        unknown = [
+        unread = [
             key
             for key in sorted(self._stated - self._read)
             if self._config[key] is not None and not key.startswith("_")
         ]
+        verdicts = {key: judge(self._file, key) if self._whole else "" for key in unread}
+        unknown = [key for key, verdict in verdicts.items() if verdict is not None]
+        hints = suggestions(unknown, self._read)
         return [
             *dict.fromkeys(self._problems),
-            *(f"{key}.{problem}" for key, inner in self._inner.items() for problem in inner._found()),
+            *(f"{key}.{problem}" for key, inner in self._inner.items() for problem in inner._found(judge)),
             *(
-                f"{key} = {self._config[key]!r}: not understood, and it may change the result{near}"
-                for key, near in zip(unknown, suggestions(unknown, self._read), strict=True)
+                f"{key} = {self._config[key]!r}: not understood, and it may change the result"
+                + (f"; it changes nothing only where {where}" if (where := verdicts[key]) else near)
+                for key, near in zip(unknown, hints, strict=True)
             ),
         ]
 

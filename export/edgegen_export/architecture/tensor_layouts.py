@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.tensors.lazy import LazyTensor
 
 Shape = tuple[int, ...]
 
@@ -102,6 +102,28 @@ class Interleaved(TensorLayout):
 
 
 @dataclass(frozen=True, slots=True)
+class SwappedHalves(Same):
+    """One tensor, the second half of each of ``heads`` heads before the first.
+
+    A head whose pairs (k, k + size/2) turn backwards is one with swapped halves whose pairs turn forwards.
+    """
+
+    heads: int
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        rows = np.arange(ours[0][0]).reshape(self.heads, 2, -1)
+        return [theirs[0].reordered(rows[:, ::-1].ravel())]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRows(Same):
+    """One matrix, stored before each row is divided by its norm."""
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [theirs[0].unit_rows()]
+
+
+@dataclass(frozen=True, slots=True)
 class Skipping(TensorLayout):
     """One tensor without its first ``rows`` rows."""
 
@@ -144,12 +166,14 @@ class Scattered(Stacked):
 
 @dataclass(frozen=True, slots=True)
 class ExpertStack(TensorLayout):
-    """Several of ours with rows in turns, one expert after the other on an axis of ``count``; matrices as [in, out].
+    """Several of ours, one expert after the other on an axis of ``count``; matrices as [in, out].
 
-    Biases are [count, rows].
+    Of an expert, rows of ours stand in turns, or one matrix after the other where they are not ``in_turns``. Biases are
+    [count, rows].
     """
 
     count: int
+    in_turns: bool = True
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
         rows, columns = sum(s[0] for s in ours) // self.count, ours[0][1:]
@@ -158,6 +182,13 @@ class ExpertStack(TensorLayout):
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         (stack,), shape = theirs, self.shape(ours)[1:]
         experts = [stack.take(e, e + 1).reshaped(shape) for e in range(self.count)]
-        whole = LazyTensor.concat([e.transposed() if len(shape) > 1 else e for e in experts])
-        turns = len(ours)
+        rows_first = [e.transposed() if len(shape) > 1 else e for e in experts]
+        if not self.in_turns:
+            ends = [sum(s[0] for s in ours[: k + 1]) // self.count for k in range(len(ours))]
+            starts = [0, *ends[:-1]]
+            return [
+                LazyTensor.concat([e.take(start, end) for e in rows_first])
+                for start, end in zip(starts, ends, strict=True)
+            ]
+        whole, turns = LazyTensor.concat(rows_first), len(ours)
         return [whole.reordered(np.arange(k, whole.shape[0], turns)) if turns > 1 else whole for k in range(turns)]

@@ -10,11 +10,11 @@ from dataclasses import replace
 from edgegen.bundle.manifest import EMBEDDINGS, MatrixFormat, Quantization
 from edgegen.errors import UsageError
 from edgegen_export.calibration.sensitivity import Change
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.fused import fused_weight, parts
 from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import FOUR_BITS
+from edgegen_export.tensors.lazy import LazyTensor
 
 LAYER_BITS, EMBEDDING_BITS = 4.7, 7.25
 """Default bits per weight of the layers' matrices, and of embedding and head, shared by all of them: no more than

@@ -16,13 +16,13 @@ from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
 from edgegen_export.calibration.strategy import Decision
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS
 from edgegen_export.scratch import Scratch
+from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
 LOOKED_UP = 0.3

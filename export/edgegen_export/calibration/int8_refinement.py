@@ -7,27 +7,22 @@ matrices only: they take four times the bytes. Their products are batch-invarian
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
-
-import numpy as np
-from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
-from edgegen_export.calibration.sensitivity import Change, Sensitivity, probed
+from edgegen_export.calibration.sensitivity import Change, Sensitivity, probe_ids
 from edgegen_export.calibration.strategy import Decision
-from edgegen_export.checkpoint import LazyTensor
-from edgegen_export.graph.fused import fused_weight, parts
+from edgegen_export.calibration.trial import Ids, Trial, rounded_plainly
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.allocation import Rung, upgraded_until
-from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, stored_bits
+from edgegen_export.quantize.blockwise import block_size_for, stored_bits
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.scratch import Scratch
-from edgegen_export.threads import in_threads
+from edgegen_export.tensors.lazy import LazyTensor
 
 GOAL = 3e-4
 """Mean KL in nats that 8 bits may cost. Small trained models then agree with themselves in 98.5% of first choices."""
@@ -38,12 +33,6 @@ SMALL = 1 << 18
 _SMALLER, _SMALLEST = (32,), (32, 16)
 """Sizes of better blocks, of any matrix and of small ones: blocks of 16 run on ONNX Runtime's operator, which packs a
 second copy of the matrix."""
-_SLAB = 1 << 20
-"""Bytes of a matrix that are rounded at a time."""
-
-Ids = NDArray[np.int64]
-LayerMatrices = Sequence[Collection[str]]
-"""Of each layer, the matrices by fused name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +43,6 @@ class Refinement:
     divergence: float
     left: float
     formats: dict[str, MatrixFormat] = field(default_factory=dict[str, MatrixFormat])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trial:
-    """A model as it is to be stored: ``tensors``, which ``reference`` runs, and the formats of ``recipe``; the
-    ``matrices`` of its layers; ``ids`` [b, t] to judge it on; ``scratch``: where hidden states are kept."""
-
-    tensors: Mapping[str, LazyTensor]
-    reference: LayerwiseModel
-    matrices: LayerMatrices
-    ids: Ids
-    recipe: Quantization
-    tied_head: bool
-    scratch: Scratch = field(default_factory=Scratch)
-
-    @property
-    def tables(self) -> list[str]:
-        """The modules whose rows are looked up."""
-        return [name for name in ("embed", "embed_per_layer", "positions") if f"{name}.weight" in self.tensors]
-
-    @property
-    def head(self) -> str:
-        """The module of the head's matrix."""
-        return "embed" if self.tied_head else "head"
-
-    def weight(self, name: str) -> LazyTensor:
-        """A matrix by its (fused) module."""
-        return fused_weight(self.tensors, parts(name))
 
 
 class Int8Refinement:
@@ -119,12 +80,12 @@ def _not_enough(found: Refinement) -> str:
 
 def refine(trial: Trial) -> Refinement:
     """The formats, by (fused) module, in which matrices have to be stored instead of those of the recipe."""
-    plain = {name: trial.recipe.format_of(name) for name in (*trial.tables, *chain(*trial.matrices), trial.head)}
-    divergence, exact = _together(trial, plain)
+    plain = trial.forms
+    divergence, exact = trial.divergence(plain)
     if divergence <= GOAL:
         return Refinement(divergence, divergence)
     best = {name: form[-1] for name in plain if len(form := _formats(trial, name)) > 1}
-    left, _ = _together(trial, plain | best, exact)
+    left, _ = trial.divergence(plain | best, exact)
     if left > GOAL:
         return Refinement(divergence, left, best)
     forms, ladders = dict[str, list[MatrixFormat]](), dict[str, list[Rung]]()
@@ -142,32 +103,9 @@ def refine(trial: Trial) -> Refinement:
     return Refinement(divergence, left, {name: forms[name][k] for name, k in reached.items()})
 
 
-def _together(trial: Trial, forms: Mapping[str, MatrixFormat], exact: Floats | None = None) -> tuple[float, Floats]:
-    """The divergence of the model with all matrices stored as in ``forms``, and the states of the unquantized model
-    after the last layer; ``exact``: these, where they are known."""
-    trim_memory()
-    reference, tokens = trial.reference, trial.ids.shape[1]
-    probe, everything = Sensitivity(reference, trial.ids, trial.scratch), ("", trial.recipe.linear)
-    probe.branch_tables(everything, {name: forms[name] for name in trial.tables})
-    for layer, of_layer in enumerate(trial.matrices):
-        if exact is None:
-            with reference.layer(layer, tokens) as run:
-                probe.advance_exact(run)
-            del run  # and its weights, before there are others
-            trim_memory()
-        blocks = {name: _blocks(trial.weight(name), forms[name]) for name in of_layer if forms[name] != FLOATS}
-        with reference.layer(layer, tokens, blocks=blocks) as run:
-            probe.advance_changed(run)
-        del run, blocks
-        trim_memory()
-    probe.exact = probe.exact if exact is None else exact
-    probe.branch_head(everything, forms[trial.head])
-    return probe.divergences()[everything], probe.exact
-
-
 def _alone(trial: Trial) -> dict[Change, float]:
     """The divergence for each matrix in each of the formats it may have, the recipe's first."""
-    reference, recipe, ids = trial.reference, trial.recipe, probed(trial.ids, trial.reference.vocab_size)
+    reference, recipe, ids = trial.reference, trial.recipe, probe_ids(trial.ids, trial.reference.vocab_size)
     tokens, probe = ids.shape[1], Sensitivity(reference, ids, trial.scratch)
     for name in trial.tables:
         for form in _ladder(trial.weight(name), recipe.format_of(name)):
@@ -178,7 +116,7 @@ def _alone(trial: Trial) -> dict[Change, float]:
         for name in of_layer:
             weight = trial.weight(name)
             for form in _ladder(weight, recipe.format_of(name)):
-                with reference.layer(layer, tokens, blocks={name: _blocks(weight, form)}) as run:
+                with reference.layer(layer, tokens, blocks={name: rounded_plainly(weight, form)}) as run:
                     probe.branch((name, form), run)
         trim_memory()
     for form in _ladder(trial.weight(trial.head), recipe.format_of(trial.head)):
@@ -200,16 +138,3 @@ def _ladder(weight: LazyTensor, form: MatrixFormat) -> list[MatrixFormat]:
     block_size = block_size_for(weight.shape[1], form.block_size)
     smaller = _SMALLEST if math.prod(weight.shape) <= SMALL else _SMALLER
     return [form, *(replace(form, block_size=size) for size in smaller if size < block_size)]
-
-
-def _blocks(weight: LazyTensor, form: MatrixFormat) -> Blocks:
-    block_size = block_size_for(weight.shape[1], form.block_size)
-    slabs = (slab for _, _, slab in weight.slabs(_SLAB))
-    parts = [*in_threads(lambda slab: round_rows(slab, form.bits, block_size), slabs)]
-    return Blocks(
-        codes=np.concatenate([part.codes for part in parts]),
-        scales=np.concatenate([part.scales for part in parts]),
-        zeros=None,
-        bits=form.bits,
-        columns=weight.shape[1],
-    )

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.checkpoint import LazyTensor, Sum
+from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.tensors.sum import Sum
 
 Array = NDArray[np.float32]
 Angles = NDArray[np.float64]

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import BundleError, first_line
 from edgegen.model.ort_session import require_version
+from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.kept_state import kv_layer
 from edgegen_export.graph.layerwise_model import LayerwiseModel
-from edgegen_export.graph.requirements import MINIMUM_FOR_INT8_KV
+from edgegen_export.tensors.lazy import LazyTensor
 
 MARGIN = 1.25
 """Room above the largest value of the calibration text."""
@@ -46,7 +46,7 @@ def kv_scales(
     Raises:
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
     """
-    require_version(MINIMUM_FOR_INT8_KV, "an int8 cache")
+    require_version(INT8_KV, "an int8 cache")
     reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
@@ -59,7 +59,7 @@ def kv_scales(
                 states = [run(x) for x in states]
             continue
         cache = kv_layer(kv, layer)
-        before, rope = states[0][:1, :2], config.layers[layer].rope
+        before, rope = states[0][:1, :2], config.attentions[layer].rope
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
         with reference.layer(layer, length) as run:
@@ -82,8 +82,9 @@ def kv_scales(
 
 def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTensor], layer: int) -> Array:
     """What each channel of a rotated key is multiplied with, [head_dim]."""
-    if config.qk_norm is None or not config.qk_norm.after_rotation:
-        return np.ones(config.head_dim_of(layer), np.float32)
+    own = config.attentions[layer]
+    if own.qk_norm is None or not own.qk_norm.after_rotation:
+        return np.ones(own.head_dim, np.float32)
     weight = tensors[f"layers.{layer}.attn.k_norm.weight"].read()
     return np.where(weight == 0, np.float32(1), weight)
 

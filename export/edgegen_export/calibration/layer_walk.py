@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
-from edgegen_export.architecture.architecture import attention_inputs, mixer_matrices
+from edgegen_export.architecture.components.component import Modules, Pair
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.recipe import FLOATS
-from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
+from edgegen_export.quantize.smoothing import head_pair, layer_pairs, smoothed
 from edgegen_export.scratch import Scratch
+from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
 ROWS, ROWS_FOR_HESSIANS = 2, 4
@@ -39,7 +40,6 @@ _HEAD_ROWS = 4096
 """Rows of the head on which the rounding of its inputs is judged."""
 
 Floats = NDArray[np.float32]
-Modules = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,23 +58,7 @@ class LayerMatrix:
 
 def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
     """The matrices of a layer, experts left out, by fused name: the modules of each."""
-    mlp = f"layers.{layer}.mlp"
-    mixers = mixer_matrices(config, layer).items()
-    matrices: list[Modules] = [modules for output, inputs in mixers for modules in (inputs, (output,))]
-    if config.per_layer:
-        matrices += [(f"layers.{layer}.per_layer.{name}",) for name in ("gate", "out")]
-    if config.laurel:
-        matrices += [(f"layers.{layer}.laurel.{name}",) for name in ("left", "right")]
-    if not config.has_mlp(layer):
-        return {fused_name(modules): modules for modules in matrices}
-    experts = config.experts_of(layer)
-    if experts and experts.latent:
-        matrices += [(f"layers.{layer}.latent_in",), (f"layers.{layer}.latent_out",)]
-    if experts and experts.shared_width:
-        mlp = f"layers.{layer}.shared"
-    if not experts or experts.shared_width:
-        matrices += [(f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",), (f"{mlp}.down",)]
-    return {fused_name(modules): modules for modules in matrices}
+    return {fused_name(modules): modules for modules in layer_products(config, layer)}
 
 
 class LayerWalk:
@@ -154,7 +138,7 @@ class LayerWalk:
             _refuse_not_finite(*largest)
             done = smoothed(self.tensors, pair, np.max(largest, axis=0), recipe.smoothing)
             self.tensors |= done.tensors
-            factors = done.factors if module in pair.takers else factors
+            factors = done.factors if module in pair.consumers else factors
         for x in self._states:
             hidden = reference.final(x)
             _refuse_not_finite(hidden)
@@ -250,7 +234,7 @@ def _smoothed(
     """The tensors of a layer that smoothing changes; ``inputs`` become those of the smoothed matrices."""
     changed: dict[str, LazyTensor] = {}
     for pair in pairs:
-        taking = [name for name, modules in matrices.items() if modules[0] in pair.takers]
+        taking = [name for name, modules in matrices.items() if modules[0] in pair.consumers]
         done = smoothed({**tensors, **changed}, pair, inputs[taking[0]].largest, alpha)
         changed |= done.tensors
         for name in taking:
@@ -262,12 +246,14 @@ def _keys_for_int8(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs]
 ) -> dict[str, LazyTensor]:
     """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
-    attn, dim, rope = f"layers.{layer}.attn", config.head_dim_of(layer), config.layers[layer].rope
-    shared = layer in config.sources or config.layers[layer].source is not None
-    if rope is None or config.qk_norm or config.clip_qkv is not None or shared:
+    own, attn = config.layers[layer].attention, f"layers.{layer}.attn"
+    if own is None or own.rope is None or own.qk_norm or own.clip is not None:
         return {}
-    x = np.concatenate(inputs[fused_name(attention_inputs(config, layer))].samples)
-    heads, made = {"q": config.num_heads, "k": config.kv_heads_of(layer)}, dict[str, Floats]()
+    if own.source is not None or layer in config.sources:
+        return {}
+    dim, rope = own.head_dim, own.rope
+    x = np.concatenate(inputs[fused_name(tuple(f"layers.{layer}.{name}" for name in own.inputs))].samples)
+    heads, made = {"q": own.heads, "k": own.kv_heads}, dict[str, Floats]()
     for name, count in heads.items():
         bias = tensors.get(f"{attn}.{name}.bias")
         rows = x @ tensors[f"{attn}.{name}.weight"].read().T + (0 if bias is None else bias.read())

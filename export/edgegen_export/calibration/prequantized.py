@@ -1,4 +1,4 @@
-"""Prequantized checkpoints (GPTQ, AWQ, GGUF): the recipe that keeps their quantized matrices as they are.
+"""Prequantized checkpoints (GPTQ, AWQ, NVFP4, GGUF, …): the recipe that keeps their quantized matrices as they are.
 
 Nothing is smoothed: a factor of a single column cannot go into the scale of a whole block. Matrices that are stored
 otherwise than the scheme asks for are rounded to 8 bits.
@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
-from edgegen_export.architecture.architecture import matrices_around
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.fused import fused_name, parts
 from edgegen_export.graph.layerwise_model import LayerRun
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
+from edgegen_export.tensors.lazy import LazyTensor
 
 _BITS = {"int4": 4, "int8": 8}
 

@@ -45,12 +45,12 @@ def probe_tokens(vocab_size: int) -> int:
     return max(_PROBE_TOKENS, _LOGITS // vocab_size)
 
 
-def probed(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
+def probe_ids(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
     """Of the calibration text [rows, t], what matrices are measured alone on, [1, tokens]."""
     return ids[:1, : probe_tokens(vocab_size)]
 
 
-def judged(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
+def eval_ids(ids: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
     """Of the calibration text [rows, t], what a whole model is judged on, [b, t]: no more rows than have positions
     whose logits are computed."""
     return ids[: min(_JUDGED_ROWS, -(-_LOGITS // (vocab_size * ids.shape[1])))]

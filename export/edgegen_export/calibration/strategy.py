@@ -6,8 +6,8 @@ from typing import Protocol
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen_export.calibration.layer_walk import Floats, LayerMatrix
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.layerwise_model import LayerRun
+from edgegen_export.tensors.lazy import LazyTensor
 
 
 @dataclass(frozen=True, slots=True)

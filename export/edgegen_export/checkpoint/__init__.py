@@ -2,31 +2,25 @@
 
 ``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
 Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a
-LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two. ``unpacked`` gives a checkpoint of GPTQ, AWQ or
-MXFP4 the names and shapes that it had before it was quantized.
+LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two. ``unpacked`` gives a quantized checkpoint the names
+and shapes that it had before it was quantized.
 """
 
 from edgegen.bundle.manifest import Source
-from edgegen_export.checkpoint.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
-from edgegen_export.checkpoint.groups import Groups
-from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.listing import Listing
+from edgegen_export.checkpoint.lora.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.packed_modules import unpacked
-from edgegen_export.checkpoint.packing import read_packing
-from edgegen_export.checkpoint.sum import Sum
+from edgegen_export.checkpoint.quantization_config import read_quantization
 
 __all__ = [
     "Adapter",
     "BaseNames",
     "Checkpoint",
-    "Groups",
-    "LazyTensor",
     "Listing",
     "Source",
-    "Sum",
     "merge_adapter",
-    "read_packing",
+    "read_quantization",
     "unpacked",
 ]

@@ -12,8 +12,8 @@ from edgegen.bundle.manifest import Source
 from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.gguf import open_gguf, original_tensors, read_original
-from edgegen_export.checkpoint.lazy import LazyTensor
 from edgegen_export.checkpoint.listing import Listing, ReadListing
+from edgegen_export.checkpoint.quantization_config import MODELOPT_FILE, with_modelopt_settings
 from edgegen_export.checkpoint.refusal import adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.checkpoint.weight_files import (
@@ -21,9 +21,11 @@ from edgegen_export.checkpoint.weight_files import (
     find_gguf,
     find_weights,
     gguf_parts,
+    ignored_weights,
     read_index,
     read_json_object,
 )
+from edgegen_export.tensors.lazy import LazyTensor
 
 _GGUF_SUFFIX = ".gguf"
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
@@ -110,15 +112,15 @@ class Checkpoint:
         if refusal := adapter_refusal(names, str(folder), folder / ADAPTER_CONFIG):
             raise CheckpointError(refusal)
         weights = find_weights(names)
-        problems: list[str] = []
-        if "config.json" not in names:
-            problems.append(f"{folder} has no config.json")
+        config = cast(dict[str, Any], read_json_object(folder / "config.json")) if "config.json" in names else None
+        if config is not None:
+            config = with_modelopt_settings(config, listing.file(MODELOPT_FILE))
+            check_config(config)  # a model that cannot be exported needs no weights
+        problems = [] if config is not None else [f"{folder} has no config.json"]
         if weights is None:
             problems.append(weights_refusal(names, str(folder), hub=False))
-        if weights is None or problems:
+        if config is None or weights is None:
             raise CheckpointError(one_or_list(problems))
-        config = cast(dict[str, Any], read_json_object(folder / "config.json"))
-        check_config(config)
         is_index = weights.endswith(".json")
         tensors = _open_shards(listing, weights) if is_index else open_safetensors(folder / weights)
         return cls(listing, source, config, MappingProxyType(tensors))
@@ -131,6 +133,16 @@ class Checkpoint:
     def file(self, name: str) -> Path | None:
         """The file of that name in the folder, or what stands in for it, or None."""
         return self.stand_ins[name] if name in self.stand_ins else self.listing.file(name)
+
+    def files_below(self, folder: str, suffix: str) -> dict[str, Path]:
+        """The files with this suffix in a folder of the folder, or what stands in for them, by their paths in it."""
+        names = {*self.listing.below(folder, suffix), *(n for n in self.stand_ins if n.startswith(f"{folder}/"))}
+        return {name: path for name in sorted(names) if (path := self.file(name))}
+
+    @property
+    def ignored_weights(self) -> str | None:
+        """A sentence about weights beside those that are read, or None."""
+        return None if self.gguf else ignored_weights(self.listing.names)
 
 
 def _open_shards(listing: Listing, index: str) -> dict[str, LazyTensor]:

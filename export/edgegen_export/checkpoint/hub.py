@@ -11,22 +11,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.errors import HubError, first_line
-from edgegen_export.checkpoint.companions import TOKENIZER_FILES, is_paper
+from edgegen_export.checkpoint.companions import is_license_file, is_tokenizer_file
 from edgegen_export.checkpoint.listing import Listing
+from edgegen_export.checkpoint.quantization_config import MODELOPT_FILE
 from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
 from edgegen_export.checkpoint.weight_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     WEIGHTS,
+    WEIGHTS_INDEX,
     find_gguf,
     find_weights,
     gguf_parts,
+    ignored_weights,
     listed,
     read_index,
     read_json_object,
 )
 
-_CONFIGS = frozenset({"config.json", "generation_config.json"})
+_CONFIGS = frozenset({"config.json", "generation_config.json", MODELOPT_FILE})
 
 CheckDownload = Callable[[Path, int], object]
 """Hears the folder of the cache and the bytes that are to be downloaded into it; may refuse."""
@@ -113,7 +116,7 @@ def fetch_adapter(
         check_config(read_json_object(path / ADAPTER_CONFIG))
         if not _is_cached(repo, ADAPTER_WEIGHTS, commit):
             check_download(_cache_folder(), sizes[ADAPTER_WEIGHTS] or 0)
-        for name in (*sorted(TOKENIZER_FILES & sizes.keys()), ADAPTER_WEIGHTS):
+        for name in (*sorted(filter(is_tokenizer_file, sizes)), ADAPTER_WEIGHTS):
             if not _is_cached(repo, name, commit):
                 progress(_downloading(name, sizes))
                 _download(repo, name, commit)
@@ -136,7 +139,7 @@ def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
 
 def _small(names: Iterable[str]) -> list[str]:
     """The small files that go along with the weights."""
-    return sorted(n for n in names if n in _CONFIGS or n in TOKENIZER_FILES or is_paper(n))
+    return sorted(n for n in names if n in _CONFIGS or is_tokenizer_file(n) or is_license_file(n))
 
 
 def _wanted(
@@ -151,6 +154,8 @@ def _wanted(
     if not weights.endswith(".json"):
         check([weights])
     yield weights
+    if ignored_weights(names):
+        yield WEIGHTS_INDEX  # for the warning that it is not used
     if weights.endswith(".json"):
         shards = sorted(set(read_index(folder / weights).values()))
         if absent := [shard for shard in shards if shard not in names]:
@@ -258,7 +263,7 @@ def _explain(error: Exception, repo: str, revision: str | None) -> str:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The HTTP status behind an error, where there was an answer."""
+    """The HTTP status of an error, where there was an answer."""
     while error is not None:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if isinstance(status, int):

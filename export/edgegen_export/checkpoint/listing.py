@@ -17,7 +17,8 @@ class Listing:
 
     @classmethod
     def read(cls, folder: Path) -> "Listing":
-        """
+        """List the names in a folder, once.
+
         Raises:
             CheckpointError: the folder cannot be read.
         """
@@ -37,6 +38,10 @@ class Listing:
         """The file of this name, or None; one in a folder further down is looked up by itself."""
         path = self.folder / name
         return path if name in self.files or ("/" in name and path.is_file()) else None
+
+    def below(self, name: str, suffix: str) -> list[str]:
+        """The files with this suffix in a folder of that name, by their paths from here."""
+        return sorted(f"{name}/{path.name}" for path in (self.folder / name).glob(f"*{suffix}") if path.is_file())
 
 
 ReadListing = Callable[[Path], Listing]

@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.checkpoint.groups import Grouping, Groups
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor, Transposed, check_take
 from edgegen_export.checkpoint.packing import MXFP4_BLOCK as BLOCK
-from edgegen_export.checkpoint.stacked import Stacked
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor, Transposed, check_take
+from edgegen_export.tensors.quantized_groups import Grouping, Groups
+from edgegen_export.tensors.stacked import Stacked
 
 PARTS = ("blocks", "scales")
 """The tensors ``name_blocks`` and ``name_scales`` stand in the place of ``name``."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.checkpoint.groups import Grouping, Groups
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor, Transposed, check_take
 from edgegen_export.checkpoint.packing import Packing
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor, Transposed, check_take
+from edgegen_export.tensors.quantized_groups import Grouping, Groups
 
 _STEP = 1 << 20
 """Values that are unpacked at a time."""

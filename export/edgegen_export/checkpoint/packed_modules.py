@@ -1,7 +1,7 @@
 """unpacked(): a quantized checkpoint under the tensor names and shapes that it had before it was quantized."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from edgegen.errors import TensorError, UnsupportedModelError, one_or_list
 from edgegen_export.checkpoint.base_names import BaseNames
+from edgegen_export.checkpoint.bitsandbytes import BitsAndBytes, bitsandbytes_matrices
 from edgegen_export.checkpoint.checkpoint import Checkpoint
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
 from edgegen_export.checkpoint.mxfp4 import mxfp4_stacks
 from edgegen_export.checkpoint.packed_matrix import PackedMatrix, PackedParts
-from edgegen_export.checkpoint.packing import SETTINGS, Packing, read_packing
+from edgegen_export.checkpoint.packing import SETTINGS, Packing
+from edgegen_export.checkpoint.quantization_config import read_quantization
+from edgegen_export.checkpoint.scaled_modules import FLOAT8, dequantized
+from edgegen_export.checkpoint.stored_format import Formats
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
 
 _MARKS = ("qweight", "qzeros", "g_idx")
 """Tensors that only a packed module has."""
@@ -25,32 +29,42 @@ _SHOWN = 12
 """Problems that a message lists."""
 
 
-def unpacked(checkpoint: Checkpoint, names: BaseNames) -> Checkpoint:
+def unpacked(checkpoint: Checkpoint, names: BaseNames, warn: Callable[[str], None] = lambda _: None) -> Checkpoint:
     """``checkpoint`` with one lazy ``weight`` in the place of the tensors of each packed module.
 
-    A bias of zeros, which AutoGPTQ gives modules that had none, is left out where all layers have such a one.
+    ``warn`` is told which tensors and settings of the checkpoint's quantization are not used. A bias of zeros, which
+    AutoGPTQ gives modules that had none, is left out where all layers have such a one.
 
     Raises:
-        UnsupportedModelError: the config's ``quantization_config`` is none that is read.
+        UnsupportedModelError: the config's ``quantization_config`` is not one that is read.
         TensorError: tensors of packed modules are missing or do not fit; all of them are listed.
     """
-    settings, tensors = checkpoint.config.get(SETTINGS), checkpoint.tensors
-    modules = sorted({name.rpartition(".")[0] for name in tensors if name.rpartition(".")[2] in _MARKS})
-    if settings is None and modules:
-        raise TensorError(f"{modules[0]} is quantized, and config.json has no {SETTINGS} that says how")
-    if settings is None:
-        return checkpoint
-    packing = read_packing(settings)
+    packing, tensors = read_quantization(checkpoint.config), checkpoint.tensors
     if isinstance(packing, list):
         raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(packing)}")
+    if isinstance(packing, Formats | BitsAndBytes):
+        if isinstance(packing, Formats):
+            weights, problems = dequantized(tensors, packing, names, warn)
+        else:
+            weights, problems = bitsandbytes_matrices(tensors)
+        _refuse(problems)
+        return replace(checkpoint, tensors=MappingProxyType(weights))
+    modules = sorted({name.rpartition(".")[0] for name in tensors if name.rpartition(".")[2] in _MARKS})
+    if packing is None and modules:
+        raise TensorError(f"{modules[0]} is quantized, and config.json has no {SETTINGS} that says how")
+    if packing is None:
+        if bare := next((name for name, tensor in tensors.items() if tensor.dtype in FLOAT8), None):
+            raise TensorError(
+                f"{bare} is stored as {tensors[bare].dtype}, and config.json has no {SETTINGS} that says how"
+            )
+        return checkpoint
     if packing.method == "mxfp4":
         stacks, problems = mxfp4_stacks(tensors)
         _refuse(problems)
         return replace(checkpoint, tensors=MappingProxyType(stacks))
     if not modules:
         raise TensorError(f"config.json has a {SETTINGS}, and the checkpoint no quantized matrix (no qweight)")
-    problems: list[str] = []
-    weights: dict[str, LazyTensor] = {}
+    problems, weights = list[str](), dict[str, LazyTensor]()
     for module in modules:
         if f"{module}.weight" in tensors:
             problems.append(f"{module}: has a weight beside its qweight")

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from edgegen.errors import CheckpointError, one_or_list
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
-from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
+from edgegen_export.tensors.mapped_file import MappedFile
 
 MAX_HEADER = 100_000_000  # bytes, the limit of the reference implementation
 _MAX_AXES = 32
@@ -22,6 +22,7 @@ class _Format(NamedTuple):
     name: str
     bits: int
     dtype: np.dtype[Any] | None  # None: described, but not read
+    is_number: bool = True  # not for bytes that are read with a scale only
 
 
 _FORMATS = {
@@ -39,9 +40,9 @@ _FORMATS = {
     "F32": _Format("float32", 32, np.dtype("<f4")),
     "F64": _Format("float64", 64, np.dtype("<f8")),
     "C64": _Format("complex64", 64, None),
-    "F8_E4M3": _Format("float8_e4m3fn", 8, None),
-    "F8_E5M2": _Format("float8_e5m2", 8, None),
-    "F8_E8M0": _Format("float8_e8m0fnu", 8, None),
+    "F8_E4M3": _Format("float8_e4m3fn", 8, np.dtype(np.uint8), is_number=False),
+    "F8_E5M2": _Format("float8_e5m2", 8, np.dtype(np.uint8), is_number=False),
+    "F8_E8M0": _Format("float8_e8m0fnu", 8, np.dtype(np.uint8), is_number=False),
     "F6_E2M3": _Format("float6_e2m3fn", 6, None),
     "F6_E3M2": _Format("float6_e3m2fn", 6, None),
     "F4": _Format("float4_e2m1fn", 4, None),
@@ -79,7 +80,8 @@ def _lazy(file: MappedFile, name: str, entry: _Entry, data_start: int) -> LazyTe
         dtype = known.name if known else entry.format
         return ArrayTensor(shape_only, name=name, dtype=dtype, unreadable=entry.format)
     array = file.view(data_start + entry.begin, entry.end - entry.begin, known.dtype, entry.shape)
-    return ArrayTensor(array, name=name, file=file, dtype=known.name)
+    unreadable = None if known.is_number else entry.format
+    return ArrayTensor(array, name=name, file=file, dtype=known.name, unreadable=unreadable)
 
 
 def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from edgegen.errors import CheckpointError, did_you_mean, one_or_list
+from edgegen_export.checkpoint.text_file import without_mark
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -24,6 +25,16 @@ def find_weights(names: Collection[str]) -> str | None:
             return name
     others = safetensors_names(names)
     return others[0] if len(others) == 1 else None
+
+
+def ignored_weights(names: Collection[str]) -> str | None:
+    """What :func:`find_weights` passes over and why that may be wrong, or None."""
+    if not {WEIGHTS, WEIGHTS_INDEX} <= set(names):
+        return None
+    return (
+        f"the weights are read from {WEIGHTS}, and {WEIGHTS_INDEX} and its shards are left out: "
+        f"if {WEIGHTS} is a stray file, take it away"
+    )
 
 
 def safetensors_names(names: Collection[str]) -> list[str]:
@@ -58,7 +69,7 @@ def find_gguf(names: Collection[str], wanted: str | None, where: str) -> str | N
 
 
 def gguf_parts(name: str) -> list[str]:
-    """All names of the split GGUF file that ``name`` is a part of, in order; ``name`` alone where it is none."""
+    """All names of the split GGUF file that ``name`` is a part of, in order; ``name`` alone if it is not split."""
     match = _GGUF_PART.fullmatch(name)
     count = int(match["count"]) if match else 0
     if match is None or not 1 <= int(match["number"]) <= count:
@@ -96,7 +107,7 @@ def _is_inside(shard: object) -> bool:
 def read_json_object(path: Path) -> dict[str, object]:
     """The object in a JSON file. Raises ``CheckpointError`` with the position of what is malformed."""
     try:
-        value: object = json.loads(path.read_bytes().decode())
+        value: object = json.loads(without_mark(path.read_bytes(), str(path)).decode())
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:

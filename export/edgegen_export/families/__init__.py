@@ -1,18 +1,21 @@
 """The supported model families, each as data in its own file."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.families.apertus import APERTUS
+from edgegen_export.families.apertus import APERTUS, APERTUS1P5
 from edgegen_export.families.arcee import ARCEE
+from edgegen_export.families.baichuan import BAICHUAN
 from edgegen_export.families.bamba import BAMBA
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
+from edgegen_export.families.cwm import CWM
 from edgegen_export.families.ernie4_5 import ERNIE4_5
+from edgegen_export.families.exaone import EXAONE
 from edgegen_export.families.exaone4 import EXAONE4
 from edgegen_export.families.falcon import FALCON
 from edgegen_export.families.falcon_h1 import FALCON_H1
-from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION
+from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION, VAULTGEMMA
 from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
-from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
+from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_UNIFIED, GEMMA4_UNIFIED_WITH_VISION, GEMMA4_WITH_VISION
 from edgegen_export.families.glm import GLM, GLM4
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
@@ -27,20 +30,26 @@ from edgegen_export.families.granitemoe import GRANITE_MOE, GRANITE_MOE_SHARED, 
 from edgegen_export.families.helium import HELIUM
 from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.hyperclovax import HYPERCLOVAX
+from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
+from edgegen_export.families.iquestcoder import IQUESTCODER
+from edgegen_export.families.jais2 import JAIS2
 from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.lfm2_moe import LFM2_MOE
 from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.mimo import MIMO
 from edgegen_export.families.minicpm import MINICPM
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
-from edgegen_export.families.mistral import MISTRAL
+from edgegen_export.families.mistral import MINISTRAL, MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
+from edgegen_export.families.nanochat import NANOCHAT
 from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.families.nemotron_h import NEMOTRON_H
 from edgegen_export.families.olmo import OLMO, OLMO2
 from edgegen_export.families.olmo3 import OLMO3
 from edgegen_export.families.olmoe import OLMOE
+from edgegen_export.families.openelm import OPENELM
 from edgegen_export.families.opt import OPT
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
@@ -53,8 +62,10 @@ from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.stablelm import STABLELM
 from edgegen_export.families.starcoder2 import STARCODER2
+from edgegen_export.families.telechat3 import TELECHAT3
+from edgegen_export.families.wrapped import wrappers
 
-FAMILIES: tuple[Architecture, ...] = (
+_FAMILIES: tuple[Architecture, ...] = (
     GPT2,
     OPT,
     GPT_NEO,
@@ -85,6 +96,8 @@ FAMILIES: tuple[Architecture, ...] = (
     GEMMA3N_WITH_VISION,
     GEMMA4,
     GEMMA4_WITH_VISION,
+    GEMMA4_UNIFIED,
+    GEMMA4_UNIFIED_WITH_VISION,
     PHI,
     PHI3,
     STARCODER2,
@@ -123,4 +136,19 @@ FAMILIES: tuple[Architecture, ...] = (
     FALCON_H1,
     BAMBA,
     NEMOTRON_H,
+    MINISTRAL,
+    CWM,
+    IQUESTCODER,
+    APERTUS1P5,
+    EXAONE,
+    JAIS2,
+    VAULTGEMMA,
+    INTERNLM2,
+    MIMO,
+    BAICHUAN,
+    OPENELM,
+    NANOCHAT,
+    TELECHAT3,
 )
+
+FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

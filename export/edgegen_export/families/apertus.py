@@ -3,18 +3,22 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import ACTIVATIONS, QK_NORM
+from edgegen_export.families.shared import ACTIVATIONS, QK_NORM, with_qk_norm, without_gate
 
 
 def read_apertus(read: ConfigReader) -> DecoderConfig:
     """``ApertusConfig``."""
     config = read_llama(read, activations={**ACTIVATIONS, "xielu": "xielu"})
     read.refuse("qk_norm", (True,), "only models with QK norm are known")
+    read.refuse(
+        "output_vocab_size", (read.positive("vocab_size"),), "a head smaller than the embedding is not supported"
+    )
     read.refuse("post_norm", (False,), "norms after attention and MLP are not known of this family")
-    return replace(config, gated=False, qk_norm=QKNorm(config.norm, over="head"))
+    return with_qk_norm(without_gate(config), QKNorm(config.norm, over="head"))
 
 
 APERTUS = Architecture(
@@ -46,4 +50,11 @@ APERTUS = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
     ignored=(r"layers\.\d+\.mlp\.act_fn\.eps",),
+)
+
+APERTUS1P5 = replace(
+    APERTUS,
+    model_types=("apertus1p5_text",),
+    classes=("Apertus1p5TextForCausalLM",),
+    defaults={**APERTUS.defaults, "vocab_size": 266752},
 )

@@ -1,11 +1,10 @@
 """Arcee (AFM): Llama with an MLP that has no gate and squares its ReLU."""
 
-from dataclasses import replace
-
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import without_gate
 
 PLAIN_TENSORS = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp.gate." not in name}
 """Llama's names without those of the gate."""
@@ -13,7 +12,7 @@ PLAIN_TENSORS = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp
 
 def read_arcee(read: ConfigReader) -> DecoderConfig:
     """``ArceeConfig``."""
-    return replace(read_llama(read), gated=False)
+    return without_gate(read_llama(read))
 
 
 ARCEE = Architecture(

@@ -18,7 +18,7 @@ BAMBA_TENSORS = {
 
 def read_bamba(read: ConfigReader) -> DecoderConfig:
     """``BambaConfig``."""
-    config = read_llama(read)
+    config = read_llama(read, partial=True)
     attending = cast("list[object]", read.get("attn_layer_indices", list, []))
     strange = [i for i in attending if i not in range(config.num_layers)]
     if strange:

@@ -1,6 +1,8 @@
 """BLOOM: ALiBi, a norm after the embedding, QKV fused head by head."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import alibi_slopes, fused_qkv, layer_norm, named
@@ -17,17 +19,12 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
     )
     read.ignore("masked_softmax_fusion", "offset_alibi", "unk_token_id", "n_inner")
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5),) * layers,
+        layers=(Layer(Attention(heads, heads, head_dim, head_dim**-0.5), MLP(4 * hidden, "gelu_tanh")),) * layers,
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=head_dim,
-        intermediate_size=4 * hidden,
         vocab_size=read.positive("vocab_size"),
         max_positions=context,
         longest_context=LONGEST_CONTEXT,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        activation="gelu_tanh",
         tied_head=read.flag("tie_word_embeddings"),
         positions=Alibi(alibi_slopes(heads)),
         block="normed_residual" if read.flag("apply_residual_connection_post_layernorm") else "sequential",
@@ -44,7 +41,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         "embed.weight": "word_embeddings.weight",
         **named("embed_norm", "word_embeddings_layernorm"),
         **named("layers.{i}.attn_norm", "h.{i}.input_layernorm"),
-        **fused_qkv("h.{i}.self_attention.query_key_value", config.num_heads),
+        **fused_qkv("h.{i}.self_attention.query_key_value", config.attention.heads),
         **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
         **named("layers.{i}.mlp_norm", "h.{i}.post_attention_layernorm"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),

@@ -4,10 +4,19 @@ only layers with a sliding window have RoPE."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, read_window, read_window_pattern, rotating, sliding
+from edgegen_export.families.shared import (
+    QK_NORM,
+    read_window,
+    read_window_pattern,
+    rotating,
+    sliding,
+    with_qk_norm,
+)
 
 COHERE_DEFAULTS = {
     **LLAMA_DEFAULTS,
@@ -27,13 +36,8 @@ def read_cohere(read: ConfigReader) -> DecoderConfig:
     """``CohereConfig``."""
     norm = Norm("layer", read.number("layer_norm_eps", least=0))
     config = read_llama(read, norm=norm, interleaved=True)
-    read.ignore("model_max_length")
-    return replace(
-        config,
-        block="parallel",
-        qk_norm=QKNorm(norm, over="each_head") if read.flag("use_qk_norm") else None,
-        logit_multiplier=read.number("logit_scale"),
-    )
+    config = with_qk_norm(config, QKNorm(norm, over="each_head") if read.flag("use_qk_norm") else None)
+    return replace(config, block="parallel", logit_multiplier=read.number("logit_scale"))
 
 
 def read_cohere2(read: ConfigReader) -> DecoderConfig:

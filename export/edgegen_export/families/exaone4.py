@@ -3,11 +3,19 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.olmo import OLMO2_TENSORS
-from edgegen_export.families.shared import read_layer_types, read_window, read_window_pattern, rotating, sliding
+from edgegen_export.families.shared import (
+    read_layer_types,
+    read_window,
+    read_window_pattern,
+    rotating,
+    sliding,
+    with_qk_norm,
+)
 
 
 def read_exaone4(read: ConfigReader) -> DecoderConfig:
@@ -21,7 +29,7 @@ def read_exaone4(read: ConfigReader) -> DecoderConfig:
         windowed = read_window_pattern(read, count, period=4) if window else [False] * count
         read.ignore("sliding_window_pattern")
     config = rotating(config, None, [window is not None and not slides for slides in windowed])
-    config = replace(config, block="post_norm", qk_norm=QKNorm(config.norm, over="head"))
+    config = with_qk_norm(replace(config, block="post_norm"), QKNorm(config.norm, over="head"))
     return sliding(config, window, windowed)
 
 

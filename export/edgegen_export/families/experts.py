@@ -1,9 +1,11 @@
 """Mixture of experts: the config keys and tensor names that families with experts share."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import TensorMap
-from edgegen_export.architecture.config import DecoderConfig, Experts
+from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Scattered, TensorLayout
 
@@ -20,18 +22,26 @@ and the places of their weights take some 1.5 kB."""
 
 
 def with_experts(
-    read: ConfigReader, config: DecoderConfig, count_key: str, *, normalized: bool, width: int | None = None
+    read: ConfigReader,
+    config: DecoderConfig,
+    count_key: str,
+    *,
+    normalized: bool,
+    width: int | None = None,
+    layers: Collection[int] | None = None,
 ) -> DecoderConfig:
-    """``config`` with ``count_key`` experts in place of every MLP, each as wide as that or of ``width``."""
-    width = width or config.intermediate_size
+    """``config`` with ``count_key`` experts in place of the MLPs of ``layers``, of all without it; each as wide as
+    these or of ``width``."""
+    width = width or config.mlp.width
     count, per_token = read_counts(read, count_key)
     read.ignore("output_router_logits", "router_aux_loss_coef")
-    if config.activation != "silu":
+    if config.mlp.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
     for said, size in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
         if size % STEP:
             read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
-    return replace(config, experts=Experts(count, per_token, normalized, width))
+    experts = Experts(count, per_token, normalized, width)
+    return config.each_layer(lambda own: replace(own, mlp=experts), layers)
 
 
 def read_counts(read: ConfigReader, count_key: str, per_token_key: str = "num_experts_per_tok") -> tuple[int, int]:
@@ -77,11 +87,11 @@ def without_experts(read: ConfigReader) -> None:
 
 def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -> TensorMap:
     """``with_experts`` for the layers that have them, ``dense`` for the others."""
-    if not config.experts or not config.experts.dense:
+    if all(layer.experts for layer in config.layers):
         return with_experts
     result: dict[str | tuple[str, ...], str | TensorLayout] = {}
     for i in range(config.num_layers):
-        for ours, theirs in (with_experts if config.experts_of(i) else dense).items():
+        for ours, theirs in (with_experts if config.layers[i].experts else dense).items():
             result[_filled(ours, i)] = theirs.replace("{i}", str(i)) if isinstance(theirs, str) else theirs.for_layer(i)
     return result
 

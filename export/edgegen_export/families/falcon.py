@@ -2,6 +2,8 @@
 fused QKV), rw (sequential, ALiBi)."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, alibi_slopes, contexts, fused_qkv, layer_norm, named, read_rope
@@ -21,18 +23,16 @@ def read_falcon(read: ConfigReader) -> DecoderConfig:
     read.refuse(
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )
+    kv_heads = shared if new else 1 if multi_query else heads
+    attention = Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=None if alibi else rope)
+    mlp = MLP(read.positive("ffn_hidden_size", 4 * hidden), read.choice("activation", ACTIVATIONS, "gelu"))
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=None if alibi else rope),) * read.count("num_hidden_layers"),
+        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=shared if new else 1 if multi_query else heads,
-        head_dim=head_dim,
-        intermediate_size=read.positive("ffn_hidden_size", 4 * hidden),
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        activation=read.choice("activation", ACTIVATIONS, "gelu"),
         tied_head=read.flag("tie_word_embeddings"),
         block=_block(read, new),
         # The model's own code rounds slope · position to bfloat16, and scales it with the scores.
@@ -61,7 +61,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         "embed.weight": "word_embeddings.weight",
         **named("layers.{i}.attn_norm", f"h.{{i}}.{first}"),
         **named("layers.{i}.mlp_norm", f"h.{{i}}.{second}"),
-        **fused_qkv("h.{i}.self_attention.query_key_value", config.num_kv_heads),
+        **fused_qkv("h.{i}.self_attention.query_key_value", config.attention.kv_heads),
         **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),
         **named("layers.{i}.mlp.down", "h.{i}.mlp.dense_4h_to_h"),

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Mamba2, Multiplier
+from edgegen_export.architecture.components.mamba2 import Mamba2
+from edgegen_export.architecture.config import DecoderConfig, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_TENSORS
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
@@ -23,8 +24,7 @@ def read_falcon_h1(read: ConfigReader) -> DecoderConfig:
     if not embedding:
         read.problem("embedding_multiplier: must not be zero")
     return replace(
-        config,
-        layers=tuple(replace(layer, mamba=mixer) for layer in config.layers),
+        config.each_layer(lambda own: replace(own, mixer=mixer)),
         embedding_multiplier=embedding,
         logit_multiplier=read.number("lm_head_multiplier"),
         multipliers=_multipliers(read),
@@ -32,7 +32,7 @@ def read_falcon_h1(read: ConfigReader) -> DecoderConfig:
 
 
 def _mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
-    mixer = replace(read_mixer(read, config), beside_attention=True)
+    mixer = read_mixer(read, config)
     before = read.flag("mamba_norm_before_gate", True)
     if not read.flag("mamba_rms_norm"):
         return replace(mixer, eps=None)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import (
@@ -17,6 +18,8 @@ from edgegen_export.families.shared import (
     read_window_pattern,
     rotating,
     sliding,
+    with_qk_norm,
+    with_scale,
 )
 
 GEMMA_DEFAULTS = {
@@ -60,18 +63,13 @@ def read_sandwich(read: ConfigReader) -> DecoderConfig:
     """The settings that ``Gemma2Config`` and ``Gemma3TextConfig`` share."""
     config = read_gemma(read, "hidden_activation")
     scale = read.above_zero("query_pre_attn_scalar") ** -0.5
-    return replace(
-        config,
-        layers=tuple(replace(layer, scale=scale) for layer in config.layers),
-        block="sandwich",
-        logit_softcap=read.limit("final_logit_softcapping"),
-    )
+    return replace(with_scale(config, scale), block="sandwich", logit_softcap=read.limit("final_logit_softcapping"))
 
 
 def read_gemma2(read: ConfigReader) -> DecoderConfig:
     """``Gemma2Config``: the first, third, … layers have a sliding window."""
     softcap = read.limit("attn_logit_softcapping")
-    config = replace(read_sandwich(read), attention_softcap=softcap)
+    config = read_sandwich(read).each_attention(lambda own: replace(own, softcap=softcap))
     windowed = every(2, False, True, config.num_layers)
     return sliding(config, read_window(read), read_layer_types(read, config.num_layers, windowed))
 
@@ -84,12 +82,12 @@ def read_gemma3(read: ConfigReader) -> DecoderConfig:
     read.refuse("use_bidirectional_attention", (False,), "attention to later positions is not causal")
     local = read_rope(
         read,
-        config.head_dim,
+        config.attention.head_dim,
         read.positive("max_position_embeddings"),
         theta_key="rope_local_base_freq",
         layer_type="sliding_attention",
     )
-    config = replace(rotating(config, local, windowed), qk_norm=QKNorm(config.norm, over="head"))
+    config = with_qk_norm(rotating(config, local, windowed), QKNorm(config.norm, over="head"))
     return sliding(config, read_window(read), windowed)
 
 
@@ -152,6 +150,11 @@ def read_gemma3_with_vision(read: ConfigReader) -> DecoderConfig:
     return read_inside(read, read_gemma3, GEMMA3_DEFAULTS)
 
 
+def read_vaultgemma(read: ConfigReader) -> DecoderConfig:
+    """``VaultGemmaConfig``: Gemma 2 without norms after attention and MLP."""
+    return replace(read_gemma2(read), block="sequential")
+
+
 GEMMA3_DEFAULTS = {
     **GEMMA2_DEFAULTS,
     "vocab_size": 262208,
@@ -176,4 +179,12 @@ GEMMA3_WITH_VISION = Architecture(
     tensors=SANDWICH_TENSORS | QK_NORM,
     prefixes=INSIDE_PREFIXES,
     ignored=(r"(model\.)?(vision_tower|multi_modal_projector)\..*",),
+)
+
+VAULTGEMMA = replace(
+    GEMMA2,
+    model_types=("vaultgemma",),
+    classes=("VaultGemmaForCausalLM",),
+    read=read_vaultgemma,
+    tensors={**LLAMA_TENSORS, "layers.{i}.mlp_norm.weight": "layers.{i}.pre_feedforward_layernorm.weight"},
 )

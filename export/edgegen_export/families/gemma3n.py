@@ -3,12 +3,20 @@ MLPs in the first layers, and last layers that read the keys and values of earli
 audio, the language model is exported."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import AltUp, DecoderConfig, Layer, Norm, PerLayerEmbedding, QKNorm
+from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.attention import Attention, QKNorm
+from edgegen_export.architecture.components.laurel import Laurel
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.gemma import (
     INSIDE_PREFIXES,
     SANDWICH_TENSORS,
@@ -44,36 +52,27 @@ def read_gemma3n(read: ConfigReader) -> DecoderConfig:
     widths = read.sizes("intermediate_size", count)
     rope = read_rope(read, head_dim, positions)
     default_context, longest_context = contexts(rope, positions)
-    layers = tuple(
-        Layer(1.0, rope=rope, mlp_width=width if width != widths[0] else None, source=source, cutoff=cutoff)
-        for width, source, cutoff in zip(widths, sources, _cutoffs(read, count), strict=True)
-    )
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
+    attention = Attention(heads, kv_heads, head_dim, 1.0, rope=rope, qk_norm=QKNorm(norm, over="head"), value_norm=True)
+    activation = read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
     read.ignore("attention_bias")  # the checkpoint's tensors show it
     read.ignore("altup_lr_multiplier", "query_pre_attn_scalar")  # in published files; no code of the model reads them
-    width = read.positive("hidden_size_per_layer_input")
+    width, rows = read.positive("hidden_size_per_layer_input"), read.positive("vocab_size_per_layer_input")
+    own = PerLayerEmbedding(width, rows, width**0.5, hidden**-0.5, 2**-0.5, activation)
+    extras = own, Laurel(read.positive("laurel_rank")), _altup(read)
+    layers = tuple(
+        Layer(replace(attention, source=source), MLP(width, activation, gated=True, cutoff=cutoff), extras=extras)
+        for width, source, cutoff in zip(widths, sources, _cutoffs(read, count), strict=True)
+    )
     config = DecoderConfig(
         layers=layers,
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=widths[0],
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
         norm=norm,
-        activation=read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
         tied_head=read.flag("tie_word_embeddings"),
-        gated=True,
         block="sandwich",
-        qk_norm=QKNorm(norm, over="head"),
-        value_norm=True,
-        per_layer=PerLayerEmbedding(
-            width, read.positive("vocab_size_per_layer_input"), width**0.5, hidden**-0.5, 2**-0.5
-        ),
-        altup=_altup(read),
-        laurel=read.positive("laurel_rank"),
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
     )
@@ -151,8 +150,9 @@ _LAUREL = {"left": "linear_left", "right": "linear_right", "norm": "post_laurel_
 
 def gemma3n_tensors(config: DecoderConfig) -> TensorMap:
     """Streams have projections of their own, which are numbered."""
-    assert config.altup, "it has several residual streams"
-    others = range(config.altup.streams - 1)
+    altup = config.extra(AltUp)
+    assert altup, "it has several residual streams"
+    others = range(altup.streams - 1)
     return {
         **SANDWICH_TENSORS,
         **QK_NORM,
@@ -172,7 +172,7 @@ _RENAMED = "per_layer_model.language_model_projection.weight"
 ``model.language_model``."""
 
 
-def _renamed_tensors(config: DecoderConfig) -> TensorMap:
+def _renamed_tensors(config: DecoderConfig, _: Shape) -> TensorMap:
     return {**gemma3n_tensors(config), "per_layer_in.weight": _RENAMED}
 
 

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import (
-    DecoderConfig,
-    Experts,
-    Layer,
-    Multiplier,
-    Norm,
-    PerLayerEmbedding,
-    QKNorm,
-    Routing,
-)
+from edgegen_export.architecture.components.attention import Attention, QKNorm
+from edgegen_export.architecture.components.experts import Experts, Routing
+from edgegen_export.architecture.components.layer_scale import LayerScale
+from edgegen_export.architecture.components.mlp import MLP, Activation
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.config import DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.experts import limit_apart, read_counts
@@ -55,50 +52,43 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
     inner = read.positive("intermediate_size")
     wider = 2 * inner if read.flag("use_double_wide_mlp") else None
     local = read_rope(read, head_dim, positions, layer_type="sliding_attention")
-    layers: list[Layer] = []
-    for has_window, (size, groups), source in zip(windowed, sizes, sources, strict=True):
-        rope = local
-        if not has_window:
-            rope = read_rope(read, size, positions, proportional=True)
-        own_size, own_groups = size if size != head_dim else None, groups if groups != kv_heads else None
-        layers.append(
-            Layer(
-                1.0,
-                rope=rope,
-                head_dim=own_size,
-                kv_heads=own_groups,
-                value_is_key=keys_as_values and not has_window and source is None,
-                mlp_width=None if source is None else wider,
-                source=source,
-            )
-        )
     default_context, longest_context = contexts(None, positions)
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
+    activation, vocabulary = (
+        read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
+        read.positive("vocab_size"),
+    )
+    experts = _experts(
+        read, inner, activation, len(windowed), wide=wider is not None and any(s is not None for s in sources)
+    )
+    extras = (*_per_layer(read, hidden, vocabulary, activation), LayerScale())
+    layers: list[Layer] = []
+    for has_window, (size, groups), source in zip(windowed, sizes, sources, strict=True):
+        attention = Attention(
+            heads,
+            groups,
+            size,
+            1.0,
+            rope=local if has_window else read_rope(read, size, positions, proportional=True),
+            source=source,
+            value_is_key=keys_as_values and not has_window and source is None,
+            qk_norm=QKNorm(norm, over="head"),
+            value_norm=True,
+        )
+        width = wider if wider and source is not None else inner
+        layers.append(Layer(attention, experts or MLP(width, activation, gated=True), extras=extras))
     read.ignore("attention_bias")  # the checkpoint's tensors show it
     read.refuse("use_bidirectional_attention", ("vision",), "attention to later positions is not causal")
     read.ignore("use_bidirectional_attention")
-    experts = _experts(read, inner, len(layers), wide=any(layer.mlp_width for layer in layers))
-    vocabulary = read.positive("vocab_size")
     config = DecoderConfig(
         layers=tuple(layers),
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate_size=inner,
         vocab_size=vocabulary,
         max_positions=default_context,
         longest_context=longest_context,
         norm=norm,
-        activation=read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
         tied_head=read.flag("tie_word_embeddings"),
-        gated=True,
-        experts=experts,
         block="sandwich",
-        qk_norm=QKNorm(norm, over="head"),
-        value_norm=True,
-        layer_scale=True,
-        per_layer=_per_layer(read, hidden, vocabulary),
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
         multipliers=(Multiplier("router_norm", gives=hidden**-0.5),) if experts else (),
@@ -119,7 +109,7 @@ def _sizes_of_full_layers(
     for i, has_window in enumerate(windowed):
         if listed:
             size, groups = plain
-            if by_layer is not None and (own := by_layer.inner(str(i))) is not None:
+            if by_layer is not None and (own := by_layer.of_layer(i)) is not None:
                 size, groups = own.positive("head_dim", size), own.positive("num_key_value_heads", groups)
         elif has_window:
             continue
@@ -132,21 +122,21 @@ def _sizes_of_full_layers(
     return result
 
 
-def _per_layer(read: ConfigReader, hidden: int, vocabulary: int) -> PerLayerEmbedding | None:
+def _per_layer(read: ConfigReader, hidden: int, vocabulary: int, activation: Activation) -> list[PerLayerEmbedding]:
     """The embeddings of each layer, if there are any."""
     width = read.get("hidden_size_per_layer_input", int, 0)
     rows = read.get("vocab_size_per_layer_input", int, vocabulary)
     if not width:
-        return None
+        return []
     if width < 0:
         read.problem(f"hidden_size_per_layer_input: must be positive, found {width}")
-        return None
+        return []
     if rows < vocabulary:
         read.problem(f"vocab_size_per_layer_input = {rows}: some of the vocabulary of {vocabulary} would have no row")
-    return PerLayerEmbedding(width, rows, width**0.5, hidden**-0.5, 2**-0.5)
+    return [PerLayerEmbedding(width, rows, width**0.5, hidden**-0.5, 2**-0.5, activation)]
 
 
-def _experts(read: ConfigReader, inner: int, layers: int, *, wide: bool) -> Experts | None:
+def _experts(read: ConfigReader, inner: int, activation: Activation, layers: int, *, wide: bool) -> Experts | None:
     """The experts of each layer, if there are any; its MLP, which every token uses, is their shared one."""
     if not read.flag("enable_moe_block"):
         read.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
@@ -162,6 +152,7 @@ def _experts(read: ConfigReader, inner: int, layers: int, *, wide: bool) -> Expe
         per_token,
         normalized=True,
         width=width,
+        activation=activation,
         shared_width=inner,
         routing=Routing(expert_scales=True),
         own_norms=True,
@@ -171,6 +162,11 @@ def _experts(read: ConfigReader, inner: int, layers: int, *, wide: bool) -> Expe
 def read_gemma4_with_vision(read: ConfigReader) -> DecoderConfig:
     """``Gemma4Config``."""
     return read_beside_sight_and_hearing(read, read_gemma4, GEMMA4_DEFAULTS)
+
+
+def read_gemma4_unified(read: ConfigReader) -> DecoderConfig:
+    """``Gemma4UnifiedConfig``."""
+    return read_beside_sight_and_hearing(read, read_gemma4, UNIFIED_DEFAULTS)
 
 
 GEMMA4_DEFAULTS: Mapping[str, Any] = {
@@ -194,6 +190,14 @@ GEMMA4_DEFAULTS: Mapping[str, Any] = {
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
     },
 }
+
+UNIFIED_DEFAULTS: Mapping[str, Any] = {
+    **GEMMA4_DEFAULTS,
+    "max_position_embeddings": 262144,
+    "sliding_window": 1024,
+    "hidden_size_per_layer_input": 0,
+}
+"""Of ``Gemma4UnifiedTextConfig``, which has neither experts nor embeddings of layers."""
 
 GEMMA4_TENSORS = {
     **SANDWICH_TENSORS,
@@ -232,6 +236,24 @@ GEMMA4 = Architecture(
     tensors=tensors,
     defaults=GEMMA4_DEFAULTS,
     prefixes=LLAMA_PREFIXES,
+)
+
+GEMMA4_UNIFIED = Architecture(
+    model_types=("gemma4_unified_text",),
+    classes=("Gemma4UnifiedForCausalLM",),
+    read=read_gemma4,
+    tensors=tensors,
+    defaults=UNIFIED_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+)
+
+GEMMA4_UNIFIED_WITH_VISION = Architecture(
+    model_types=("gemma4_unified",),
+    classes=("Gemma4UnifiedForConditionalGeneration",),
+    read=read_gemma4_unified,
+    tensors=tensors,
+    prefixes=INSIDE_PREFIXES,
+    ignored=SIGHT_AND_HEARING,
 )
 
 GEMMA4_WITH_VISION = Architecture(

@@ -29,7 +29,7 @@ GLM_DEFAULTS = {
 
 def read_glm(read: ConfigReader) -> DecoderConfig:
     """``GlmConfig``."""
-    return read_llama(read, interleaved=True)
+    return read_llama(read, interleaved=True, partial=True)
 
 
 def read_glm4(read: ConfigReader) -> DecoderConfig:

@@ -1,6 +1,8 @@
 """GPT-2: learned positions, LayerNorm, fused QKV stored as [in, out], one GELU MLP, tied head."""
 
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, transposed
@@ -18,18 +20,17 @@ def read_gpt2(read: ConfigReader) -> DecoderConfig:
     read.ignore("reorder_and_upcast_attn", "n_ctx")
     read.ignore("n_special", "predict_special_tokens", "line_by_line")  # of older writers
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
+    activation = read.choice("activation_function", ACTIVATIONS, "gelu_new")
+    mlp = MLP(read.positive("n_inner", 4 * hidden), activation)
     return DecoderConfig(
-        layers=tuple(Layer(scale / (i + 1) if by_layer else scale) for i in range(layers)),
+        layers=tuple(
+            Layer(Attention(heads, heads, head_dim, scale / (i + 1) if by_layer else scale), mlp) for i in range(layers)
+        ),
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=head_dim,
-        intermediate_size=read.positive("n_inner", 4 * hidden),
         vocab_size=read.positive("vocab_size"),
         max_positions=positions,
         longest_context=positions,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        activation=read.choice("activation_function", ACTIVATIONS, "gelu_new"),
         tied_head=read.flag("tie_word_embeddings", True),
         positions=LearnedPositions(positions),
     )

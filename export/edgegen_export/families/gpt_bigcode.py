@@ -13,8 +13,8 @@ def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:
     """``GPTBigCodeConfig``."""
     config = read_gpt2(read)
     if read.flag("multi_query", True):
-        config = replace(config, num_kv_heads=1)
-    read.agree("num_key_value_heads", config.num_kv_heads, "multi_query")
+        config = config.each_attention(lambda own: replace(own, kv_heads=1))
+    read.agree("num_key_value_heads", config.attention.kv_heads, "multi_query")
     # Softmax precision and memory reservation of other runtimes.
     read.ignore(
         "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"
@@ -28,7 +28,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         "embed.weight": "wte.weight",
         "positions.weight": "wpe.weight",
         **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
-        **fused_qkv("h.{i}.attn.c_attn", config.num_kv_heads),
+        **fused_qkv("h.{i}.attn.c_attn", config.attention.kv_heads),
         **named("layers.{i}.attn.o", "h.{i}.attn.c_proj"),
         **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.c_fc"),

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named, read_window, sliding
@@ -15,18 +17,16 @@ def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
     positions = read.positive("max_position_embeddings")
     read.ignore("resid_dropout", "embed_dropout")
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
+    attention = Attention(heads, heads, read.head_dim(heads, None, hidden, "hidden_size", "num_heads"), scale=1.0)
+    activation = read.choice("activation_function", ACTIVATIONS, "gelu_new")
+    mlp = MLP(read.positive("intermediate_size", 4 * hidden), activation)
     config = DecoderConfig(
-        layers=(Layer(scale=1.0),) * layers,
+        layers=(Layer(attention, mlp),) * layers,
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=read.head_dim(heads, None, hidden, "hidden_size", "num_heads"),
-        intermediate_size=read.positive("intermediate_size", 4 * hidden),
         vocab_size=read.positive("vocab_size"),
         max_positions=positions,
         longest_context=positions,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        activation=read.choice("activation_function", ACTIVATIONS, "gelu_new"),
         tied_head=read.flag("tie_word_embeddings"),
         positions=LearnedPositions(positions),
     )

@@ -1,6 +1,8 @@
 """GPT-NeoX (Pythia): parallel blocks with two norms, partial RoPE, QKV fused head by head, untied head."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.shared import ACTIVATIONS, contexts, fused_qkv, layer_norm, named, read_rope
@@ -11,23 +13,20 @@ def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
-    rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct")
+    rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct", partial=True)
     read.agree("rope_theta", rope.theta, "rotary_emb_base")
     read.agree("partial_rotary_factor", read.number("rotary_pct"), "rotary_pct")
     read.ignore("attention_bias")
     default_context, longest_context = contexts(rope, positions)
+    attention = Attention(heads, heads, head_dim, head_dim**-0.5, rope=rope)
+    mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "gelu"))
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=rope),) * read.count("num_hidden_layers"),
+        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=head_dim,
-        intermediate_size=read.positive("intermediate_size"),
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
         norm=layer_norm(read.number("layer_norm_eps", least=0)),
-        activation=read.choice("hidden_act", ACTIVATIONS, "gelu"),
         tied_head=read.flag("tie_word_embeddings"),
         block="parallel_two_norms" if read.flag("use_parallel_residual") else "sequential",
     )
@@ -37,7 +36,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return {
         "embed.weight": "embed_in.weight",
         **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **fused_qkv("layers.{i}.attention.query_key_value", config.num_heads),
+        **fused_qkv("layers.{i}.attention.query_key_value", config.attention.heads),
         **named("layers.{i}.attn.o", "layers.{i}.attention.dense"),
         **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
         **named("layers.{i}.mlp.up", "layers.{i}.mlp.dense_h_to_4h"),

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, SwiGLU
+from edgegen_export.architecture.components.experts import SwiGLU
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import ExpertStack
 from edgegen_export.families.experts import with_experts
@@ -16,9 +17,9 @@ def read_gpt_oss(read: ConfigReader) -> DecoderConfig:
     config = with_experts(read, read_llama(read), "num_local_experts", normalized=True)
     read.ignore("initial_context_length")  # what YaRN's scaling says too
     which = read_layer_types(read, config.num_layers, every(2, False, True, config.num_layers))
-    config = replace(sliding(config, read_window(read), which), sinks=True)
+    config = sliding(config, read_window(read), which).each_attention(lambda own: replace(own, sinks=True))
     glu = SwiGLU(alpha=read.above_zero("swiglu_alpha"), offset=1.0, limit=read.above_zero("swiglu_limit"))
-    return config if config.experts is None else replace(config, experts=replace(config.experts, glu=glu))
+    return config.each_experts(lambda own: replace(own, glu=glu))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

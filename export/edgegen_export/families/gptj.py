@@ -7,7 +7,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
-from edgegen_export.families.shared import named
+from edgegen_export.families.shared import named, rotating
 
 
 def read_gptj(read: ConfigReader) -> DecoderConfig:
@@ -15,13 +15,13 @@ def read_gptj(read: ConfigReader) -> DecoderConfig:
     read.refuse("scale_attn_weights", (True,), "unscaled attention is not part of this family")
     read.refuse("scale_attn_by_inverse_layer_idx", (False,), "scores scaled by layer are not part of this family")
     config = read_gpt2(read)
-    rotated = read.optional("rotary_dim", int) or config.head_dim
-    if (rotated % 2 or not 0 < rotated <= config.head_dim) and read.sound("head_dim"):
-        read.problem(f"rotary_dim = {rotated}: of a head of {config.head_dim}, an even number can be rotated")
+    rotated = read.optional("rotary_dim", int) or config.attention.head_dim
+    if (rotated % 2 or not 0 < rotated <= config.attention.head_dim) and read.sound("head_dim"):
+        read.problem(f"rotary_dim = {rotated}: of a head of {config.attention.head_dim}, an even number can be rotated")
     read.ignore("rotary")
     rope = Rope(10000.0, rotated, interleaved=True)
-    layers = tuple(replace(layer, rope=rope) for layer in config.layers)
-    return replace(config, layers=layers, block="parallel", positions=None)
+    config = rotating(config, rope, [True] * config.num_layers)
+    return replace(config, block="parallel", positions=None)
 
 
 GPTJ = Architecture(

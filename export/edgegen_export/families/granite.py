@@ -6,20 +6,22 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import with_scale
 
 
-def read_granite(read: ConfigReader, *, inner_key: str = "intermediate_size", scaled: bool = True) -> DecoderConfig:
+def read_granite(
+    read: ConfigReader, *, inner_key: str = "intermediate_size", scaled: bool = True, partial: bool = False
+) -> DecoderConfig:
     """``GraniteConfig``. ``inner_key``: the key of the MLP's width; ``scaled``: the attention's scale is in the config,
-    as it is in Granite's."""
-    config = read_llama(read, inner_key=inner_key)
-    scale = read.above_zero("attention_multiplier") if scaled else config.head_dim**-0.5
+    as it is in Granite's; ``partial``: a part of each head may rotate."""
+    config = read_llama(read, inner_key=inner_key, partial=partial)
+    scale = read.above_zero("attention_multiplier") if scaled else config.attention.head_dim**-0.5
     divisor, embedding = read.number("logits_scaling"), read.number("embedding_multiplier")
     for key, value in (("logits_scaling", divisor), ("embedding_multiplier", embedding)):
         if not value:
             read.problem(f"{key}: must not be zero")
     return replace(
-        config,
-        layers=tuple(replace(layer, scale=scale) for layer in config.layers),
+        with_scale(config, scale),
         embedding_multiplier=embedding,
         residual_multiplier=read.number("residual_multiplier"),
         logit_multiplier=1 / (divisor or 1.0),

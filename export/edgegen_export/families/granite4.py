@@ -19,7 +19,7 @@ from edgegen_export.families.shared import rotating
 
 def read_granite4(read: ConfigReader) -> DecoderConfig:
     """``GraniteMoeHybridConfig``."""
-    config = read_granite(read, inner_key="shared_intermediate_size")
+    config = read_granite(read, inner_key="shared_intermediate_size", partial=True)  # Bamba's in GGUF files
     read.refuse("normalization_function", ("rmsnorm",), "only RMSNorm is known")
     read.ignore("init_method")
     rotates = read.choice("position_embedding_type", {"rope": True, "nope": False}, "nope")
@@ -34,9 +34,9 @@ def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
         read.ignore("num_experts_per_tok", "output_router_logits", "router_aux_loss_coef")
         read.ignore("intermediate_size")  # of the experts
         return config
-    shared, width = config.intermediate_size, read.positive("intermediate_size")
+    shared, width = config.mlp.width, read.positive("intermediate_size")
     config = with_experts(read, config, "num_local_experts", normalized=True, width=width)
-    return replace(config, experts=replace(config.experts, shared_width=shared)) if config.experts else config
+    return config.each_experts(lambda own: replace(own, shared_width=shared))
 
 
 def _tensors(config: DecoderConfig) -> TensorMap:

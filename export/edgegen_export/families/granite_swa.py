@@ -1,10 +1,12 @@
 """Granite with sliding windows: attention sinks, and a rotation of its own for each layer, or none."""
 
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import LARGEST_NUMBER, ConfigReader
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
@@ -13,15 +15,15 @@ from edgegen_export.families.shared import read_layer_types, read_window, slidin
 
 def read_granite_swa(read: ConfigReader) -> DecoderConfig:
     """``GraniteSWAConfig``: all layers but every fourth, from the first on, have a sliding window."""
-    config = replace(read_granite(read), sinks=True)
+    config = read_granite(read).each_attention(lambda own: replace(own, sinks=True))
     which = read_layer_types(read, config.num_layers, [i % 4 != 0 for i in range(config.num_layers)])
     config = sliding(config, read_window(read), which)
     thetas = cast("list[object] | None", read.optional("layer_rope_theta", list))
-    return config if thetas is None else replace(config, layers=_rotated(read, config, thetas))
+    return config if thetas is None else _rotated(read, config, thetas)
 
 
-def _rotated(read: ConfigReader, config: DecoderConfig, thetas: list[object]) -> tuple[Layer, ...]:
-    """The layers with these thetas; 0 stands for no rotation."""
+def _rotated(read: ConfigReader, config: DecoderConfig, thetas: list[object]) -> DecoderConfig:
+    """``config`` with these thetas of its layers; 0 stands for no rotation."""
     numbers = [
         theta for theta in thetas if isinstance(theta, int | float) and (theta == 0 or 1 < theta < LARGEST_NUMBER)
     ]
@@ -29,11 +31,14 @@ def _rotated(read: ConfigReader, config: DecoderConfig, thetas: list[object]) ->
         read.problem(
             f"layer_rope_theta: {config.num_layers} numbers expected, each 0 or greater than 1, found {thetas!r}"
         )
-        return config.layers
-    return tuple(
-        replace(layer, rope=replace(layer.rope, theta=float(theta)) if layer.rope and theta else None)
-        for layer, theta in zip(config.layers, numbers, strict=True)
-    )
+        return config
+    for i, theta in enumerate(numbers):
+        config = config.each_attention(partial(_turned, theta=float(theta)), [i])
+    return config
+
+
+def _turned(own: Attention, theta: float) -> Attention:
+    return replace(own, rope=replace(own.rope, theta=theta) if own.rope and theta else None)
 
 
 GRANITE_SWA = Architecture(

@@ -33,7 +33,7 @@ def _with_shared(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     """``config`` with one more expert that every token uses, but for a width of 0."""
     key = "shared_intermediate_size"
     width = read.positive(key) if read.get(key, int, 0) else 0
-    return replace(config, experts=replace(config.experts, shared_width=width)) if config.experts else config
+    return config.each_experts(lambda own: replace(own, shared_width=width))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

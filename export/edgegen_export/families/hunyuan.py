@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import rotating, with_qk_norm
 
 NOT_READ = """
-    add_classification_head cla_share_factor class_num enable_lm_head_fp32 eod_token_id im_end_id im_newline_id
+    add_classification_head cla_share_factor class_num enable_lm_head_fp32 im_end_id im_newline_id
     im_start_id image_token_id mask_init_id num_media_embeds org_vocab_size pad_id pool_type text_end_id text_start_id
     video_end_id video_start_id
 """.split()
@@ -21,23 +23,22 @@ def read_hunyuan(read: ConfigReader) -> DecoderConfig:
     for key, usual in (("use_qk_norm", True), ("use_rotary_pos_emb", True), ("use_cla", False), ("norm_type", "rms")):
         read.refuse(key, (usual,), f"only {usual!r} is known")
     read.ignore(*NOT_READ)
-    read.agree("attention_head_dim", config.head_dim, "head_dim")
-    return replace(stretched(read, config), qk_norm=QKNorm(config.norm, over="head", after_rotation=True))
+    read.agree("attention_head_dim", config.attention.head_dim, "head_dim")
+    return with_qk_norm(stretched(read, config), QKNorm(config.norm, over="head", after_rotation=True))
 
 
 def stretched(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     """``config`` with the base of its rotation times alpha^(d / (d - 2)), where ``alpha`` stands in its RoPE scaling,
     which is called dynamic and is not."""
-    inner, rope = read.inner("rope_parameters") or read.inner("rope_scaling"), config.layers[0].rope
+    inner, rope = read.inner("rope_parameters") or read.inner("rope_scaling"), config.attention.rope
     alpha = inner.limit("alpha") if inner else None
     if inner is None or rope is None or alpha is None:
         return config
     inner.ignore("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-    if config.head_dim <= 2 or inner.get("rope_type", str, inner.get("type", str, "")) != "dynamic":
+    if config.attention.head_dim <= 2 or inner.get("rope_type", str, inner.get("type", str, "")) != "dynamic":
         return config
     rope = replace(rope, theta=rope.theta * alpha ** (rope.dim / (rope.dim - 2)), scaling=None)
-    layers = tuple(replace(layer, rope=rope) for layer in config.layers)
-    return replace(config, layers=layers, longest_context=config.max_positions)
+    return replace(rotating(config, rope, [True] * config.num_layers), longest_context=config.max_positions)
 
 
 HUNYUAN = Architecture(

@@ -5,11 +5,14 @@ from dataclasses import replace
 from typing import cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm, ShortConv
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.components.short_conv import ShortConv
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import named
+from edgegen_export.families.shared import chosen, named, with_qk_norm
 
 LFM2_KINDS = {"conv": True, "full_attention": False}
 """Whether layers of a type have a convolution."""
@@ -25,7 +28,8 @@ def read_lfm2(read: ConfigReader) -> DecoderConfig:
     )  # other names of sizes, not read
     read.ignore(*(f"{block}_use_xavier_init" for block in ("block", "conv")))
     read.ignore("block_mlp_init_scale", "block_out_init_scale")
-    return replace(config, intermediate_size=_inner(read, config))
+    inner = _inner(read, config.mlp.width)
+    return config.each_mlp(lambda own: replace(own, width=inner))
 
 
 def read_lfm(read: ConfigReader, *, proportional: bool = False) -> DecoderConfig:
@@ -33,7 +37,7 @@ def read_lfm(read: ConfigReader, *, proportional: bool = False) -> DecoderConfig
     norm = Norm("rms", read.number("norm_eps", least=0))
     read.refuse("use_pos_enc", (True,), "attention without rotary positions is not supported")
     read.ignore("conv_bias")  # the checkpoint's tensors show it
-    return replace(read_llama(read, norm=norm, proportional=proportional), qk_norm=QKNorm(norm, over="head"))
+    return with_qk_norm(read_llama(read, norm=norm, proportional=proportional), QKNorm(norm, over="head"))
 
 
 def with_convolutions(read: ConfigReader, config: DecoderConfig, which: Sequence[bool]) -> DecoderConfig:
@@ -43,9 +47,8 @@ def with_convolutions(read: ConfigReader, config: DecoderConfig, which: Sequence
         read.problem("conv_L_cache = 1: a convolution over a single token keeps no state; at least 2 expected")
     if all(which):
         read.problem("layer_types: at least one layer must have attention")
-    convolution = Layer(scale=1.0, conv=ShortConv(max(2, width)))
-    layers = tuple(convolution if it else own for own, it in zip(config.layers, which, strict=True))
-    return replace(config, layers=layers)
+    mixer = ShortConv(max(2, width))
+    return config.each_layer(lambda own: replace(own, attention=None, mixer=mixer), chosen(which))
 
 
 def _convolutions(read: ConfigReader, layers: int) -> tuple[bool, ...]:
@@ -57,12 +60,12 @@ def _convolutions(read: ConfigReader, layers: int) -> tuple[bool, ...]:
     return tuple(attending is not None and i not in attending for i in range(layers))
 
 
-def _inner(read: ConfigReader, config: DecoderConfig) -> int:
+def _inner(read: ConfigReader, stated: int) -> int:
     """The MLP's width: two thirds of what the config says, times a factor, up to a multiple; or as it says."""
     multiple, factor = read.positive("block_multiple_of"), read.optional("block_ffn_dim_multiplier", float)
     if not read.flag("block_auto_adjust_ff_dim", True):
-        return config.intermediate_size
-    inner = int(2 * config.intermediate_size / 3)
+        return stated
+    inner = int(2 * stated / 3)
     return inner if factor is None else -(-int(factor * inner) // multiple) * multiple
 
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, Routing
+from edgegen_export.architecture.components.experts import Routing
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.families.lfm2 import (
@@ -43,10 +44,10 @@ def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
         return config
     normalized, biased = read.flag("norm_topk_prob"), read.flag("use_expert_bias")
     scale, width = read.above_zero("routed_scaling_factor"), read.positive("moe_intermediate_size")
-    config = with_experts(read, config, "num_experts", normalized=normalized, width=width)
-    assert config.experts
+    sparse = range(dense, config.num_layers)
+    config = with_experts(read, config, "num_experts", normalized=normalized, width=width, layers=sparse)
     routing = Routing("sigmoid", biased, epsilon=_EPSILON, scaling=scale)
-    return replace(config, experts=replace(config.experts, routing=routing, dense=frozenset(range(dense))))
+    return config.each_experts(lambda own: replace(own, routing=routing))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -26,20 +26,18 @@ def read_lfm3(read: ConfigReader) -> DecoderConfig:
     windowed = [kind == "sliding_attention" for kind in kinds]
     if any(windowed):
         positions = read.positive("max_position_embeddings")
-        local = read_rope(read, config.head_dim, positions, layer_type="sliding_attention", proportional=True)
+        local = read_rope(read, config.attention.head_dim, positions, layer_type="sliding_attention", proportional=True)
         config = sliding(rotating(config, local, windowed), read_window(read), windowed)
     else:
         read.ignore("sliding_window")
         if (rope := read.inner(rope_key(read))) is not None:
             rope.ignore("sliding_attention")
-    for own in dict.fromkeys(layer.rope for layer in config.layers):
+    for own in dict.fromkeys(own.rope for own in config.attentions.values()):
         _whole_heads(read, config, own)
     config = with_convolutions(read, config, [kind == "conv" for kind in kinds])
-    return replace(
-        config,
-        block="sandwich" if read.flag("use_sandwich_norm") else "sequential",
-        gated_attention="by_head" if read.flag("use_attention_gate") else None,
-    )
+    if read.flag("use_attention_gate"):
+        config = config.each_attention(lambda own: replace(own, gate="by_head"))
+    return replace(config, block="sandwich" if read.flag("use_sandwich_norm") else "sequential")
 
 
 def _usual_kind(layer: int) -> str:
@@ -51,7 +49,7 @@ def _usual_kind(layer: int) -> str:
 
 def _whole_heads(read: ConfigReader, config: DecoderConfig, rope: Rope | None) -> None:
     """Record a problem where a plain rotation leaves a part of a head out, which the model's own code does not."""
-    if rope and rope.scaling is None and rope.dim != config.head_dim and read.sound("head_dim"):
+    if rope and rope.scaling is None and rope.dim != config.attention.head_dim and read.sound("head_dim"):
         read.problem("partial_rotary_factor: understood with rope_type = 'proportional' only")
 
 

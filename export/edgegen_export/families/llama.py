@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import Activation, DecoderConfig, Layer, Norm
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP, Activation
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope
+from edgegen_export.families.shared import ACTIVATIONS, YARN, contexts, named, read_rope
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 32000,
@@ -50,35 +53,36 @@ def read_llama(
     activation_key: str = "hidden_act",
     activations: Mapping[str, Activation] = ACTIVATIONS,
     interleaved: bool = False,
+    partial: bool = False,
     proportional: bool = False,
+    yarn: Mapping[str, float] = YARN,
     inner_key: str = "intermediate_size",
 ) -> DecoderConfig:
-    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm; ``proportional``: as in
-    :func:`read_rope`; ``inner_key``: the key of the MLP's width."""
+    """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm; ``partial``,
+    ``proportional``, ``yarn``: as in :func:`read_rope`; ``inner_key``: the key of the MLP's width."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
-    rope = read_rope(read, head_dim, positions, interleaved=interleaved, proportional=proportional)
+    rope = read_rope(
+        read, head_dim, positions, interleaved=interleaved, partial=partial, proportional=proportional, yarn=yarn
+    )
     default_context, longest_context = contexts(rope, positions)
     # The checkpoint's tensors show whether a bias exists.
     read.ignore("attention_bias", "mlp_bias")
     # SmolLM 2's trainer wrote these.
     read.ignore("is_llama_config")
     read.refuse("rope_interleaved", (False,), "adjacent pairs are rotated in other families only")
+    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
+    inner, activation = read.positive(inner_key), read.choice(activation_key, activations, "silu")
+    layer = Layer(Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=rope), MLP(inner, activation, gated=True))
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5, rope=rope),) * read.count("num_hidden_layers"),
+        layers=(layer,) * read.count("num_hidden_layers"),
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=read.kv_heads(heads, "num_attention_heads", "num_key_value_heads"),
-        head_dim=head_dim,
-        intermediate_size=read.positive(inner_key),
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,
         longest_context=longest_context,
         norm=norm or Norm("rms", read.number("rms_norm_eps", least=0)),
-        activation=read.choice(activation_key, activations, "silu"),
         tied_head=read.flag("tie_word_embeddings"),
-        gated=True,
     )
 
 

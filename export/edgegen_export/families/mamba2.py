@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import TensorMap
-from edgegen_export.architecture.config import DecoderConfig, Layer, Mamba2
+from edgegen_export.architecture.components.mamba2 import Mamba2
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.shared import named
+from edgegen_export.families.shared import chosen, named
 
 RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear_attention": True}
 """Whether layers of a type have a mixer."""
 
-_NO_LIMITS = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
-"""As transformers 4 and 5 write it."""
+_NO_LIMITS = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}], [0.0, 1e308])
+"""As transformers 4 and 5 write it, and as Nemotron 3 Ultra has it."""
 
 _TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "max", "min", "rank"))
 
@@ -34,8 +35,8 @@ def with_mixers(read: ConfigReader, config: DecoderConfig, recurrent: Sequence[b
         return config
     if all(recurrent):
         read.problem(f"{key}: at least one layer must have attention")
-    mixer = Layer(scale=1.0, mamba=read_mixer(read, config))
-    return replace(config, layers=tuple(mixer if it else own for own, it in zip(config.layers, recurrent, strict=True)))
+    mixer = read_mixer(read, config)
+    return config.each_layer(lambda own: replace(own, attention=None, mixer=mixer), chosen(recurrent))
 
 
 def read_mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
@@ -48,7 +49,7 @@ def read_mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
         read.problem(f"mamba_n_heads = {heads}: must divide the {inner} channels of a mixer")
     size = max(1, inner // heads)
     read.refuse("mamba_d_head", ("auto", size), f"mamba_n_heads share {inner} channels, {size} each")
-    if config.activation != "silu":
+    if config.mlp.activation != "silu":
         read.problem("hidden_act: recurrent layers are supported with silu only")
     read.ignore("mamba_chunk_size")  # of the training
     read.ignore("mamba_conv_bias", "mamba_proj_bias")  # the checkpoint's tensors show them

@@ -15,12 +15,32 @@ from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_P
 def read_minicpm(read: ConfigReader) -> DecoderConfig:
     """``MiniCPMConfig``."""
     config = read_llama(read)
-    read.refuse("sparse_config", (None,), "its attention leaves blocks of long texts out, which is not supported")
+    read.refuse("num_experts", (0,), "experts are not known of this family")
+    if read.has("num_experts"):
+        read.ignore("num_experts_per_tok")
+    config = _dense(read, config)
     return replace(
         config,
         embedding_multiplier=read.above_zero("scale_emb"),
         residual_multiplier=read.above_zero("scale_depth") / math.sqrt(config.num_layers),
         logit_multiplier=read.above_zero("dim_model_base") / config.hidden_size,
+    )
+
+
+def _dense(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+    """``config`` for as many positions as it sees all of: from ``dense_len`` keys on, it leaves blocks out."""
+    sparse = read.inner("sparse_config")
+    if sparse is None:
+        return config
+    sparse.ignore("kernel_size", "kernel_stride", "init_blocks", "block_size", "window_size", "topk", "use_nope")
+    longest = sparse.get("dense_len", int, 8192) - 1
+    if longest < 1:
+        read.problem("sparse_config: its attention always leaves blocks out, which is not supported")
+        return config
+    return replace(
+        config,
+        max_positions=min(config.max_positions, longest),
+        longest_context=min(config.longest_context, longest),
     )
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QueryScale
+from edgegen_export.architecture.components.attention import QueryScale
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS
 from edgegen_export.families.mistral import MISTRAL, read_mistral
@@ -42,7 +43,8 @@ def read_ministral3(read: ConfigReader) -> DecoderConfig:
     rope.ignore("max_position_embeddings")
     beta = rope.number("llama_4_scaling_beta", 0.0)
     original = rope.positive("original_max_position_embeddings", read.positive("max_position_embeddings"))
-    return replace(config, query_scale=QueryScale(beta, original) if beta else None)
+    scale = QueryScale(beta, original) if beta else None
+    return config.each_attention(lambda own: replace(own, query_scale=scale))
 
 
 Reader = Callable[[ConfigReader], DecoderConfig]

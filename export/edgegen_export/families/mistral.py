@@ -1,16 +1,26 @@
-"""Mistral: Llama with sliding window attention on every layer."""
+"""Mistral: Llama with sliding window attention on every layer. Ministral: on those layers that the file says."""
+
+from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import read_window, sliding
+from edgegen_export.families.shared import read_layer_types, read_window, sliding
 
 
 def read_mistral(read: ConfigReader) -> DecoderConfig:
     """``MistralConfig``."""
     config = read_llama(read)
     return sliding(config, read_window(read), [True] * config.num_layers)
+
+
+def read_ministral(read: ConfigReader) -> DecoderConfig:
+    """``MinistralConfig``: Mistral whose layers may have a window each."""
+    config = read_llama(read)
+    window = read_window(read)
+    windowed = read_layer_types(read, config.num_layers, [window is not None] * config.num_layers)
+    return sliding(config, window, windowed)
 
 
 MISTRAL = Architecture(
@@ -28,3 +38,5 @@ MISTRAL = Architecture(
     prefixes=LLAMA_PREFIXES,
     ignored=LLAMA_IGNORED,
 )
+
+MINISTRAL = replace(MISTRAL, model_types=("ministral",), classes=("MinistralForCausalLM",), read=read_ministral)

@@ -7,13 +7,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.arcee import PLAIN_TENSORS
 from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
-from edgegen_export.families.shared import layer_norm
+from edgegen_export.families.shared import layer_norm, without_gate
 
 
 def read_nemotron(read: ConfigReader) -> DecoderConfig:
     """``NemotronConfig``."""
     norm = replace(layer_norm(read.number("norm_eps", least=0)), offset=1.0)
-    return replace(read_llama(read, norm=norm), gated=False)
+    return without_gate(read_llama(read, norm=norm, partial=True))
 
 
 NEMOTRON = Architecture(

@@ -7,7 +7,12 @@ transformers 5 holds time steps of prompts, not of single tokens, above ``time_s
 from typing import cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, Experts, Layer, Mamba2, Norm, Routing
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.experts import Experts, Routing
+from edgegen_export.architecture.components.mamba2 import Mamba2
+from edgegen_export.architecture.components.mlp import MLP, Activation
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Scattered
 from edgegen_export.families.experts import by_layer, limit_apart, read_counts, read_groups
@@ -29,19 +34,20 @@ def read_nemotron_h(read: ConfigReader) -> DecoderConfig:
     """``NemotronHConfig``."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
+    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
+    activation, found = read.choice("mlp_hidden_act", ACTIVATIONS, "relu2"), _layer_kinds(read)
     kinds = {
-        "mixer": Layer(scale=1.0, mamba=_mixer(read)),
-        "attention": Layer(scale=head_dim**-0.5),
-        "mlp": Layer(scale=1.0, mlp_only=True),
+        "mixer": Layer(mixer=_mixer(read)),
+        "attention": Layer(Attention(heads, kv_heads, head_dim, head_dim**-0.5)),
+        "mlp": Layer(mlp=MLP(read.positive("intermediate_size"), activation)),
+        "experts": Layer(mlp=_experts(read, activation, found.count("experts"))),
     }
-    found = _layer_kinds(read)
-    layers = tuple(kinds.get(kind, kinds["mlp"]) for kind in found)
-    if not any(layer.attends for layer in layers):
+    layers = tuple(kinds[kind] for kind in found)
+    if "attention" not in found:
         read.problem("layers_block_type: at least one layer must have attention")
     positions = read.positive("max_position_embeddings")
     read.refuse("sliding_window", (), "windows are not supported")
-    read.refuse("num_nextn_predict_layers", (0,), "layers that predict several tokens are not supported")
-    read.ignore("mtp_layers_block_type", "mtp_hybrid_override_pattern", "num_logits_to_keep")
+    read.ignore("num_logits_to_keep")
     read.ignore("attention_bias", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias")  # the tensors show them
     read.ignore("chunk_size", "expand", "use_mamba_kernels", "mamba_ssm_cache_dtype")
     read.ignore("residual_in_fp32", "rescale_prenorm_residual", "hidden_dropout")
@@ -49,17 +55,11 @@ def read_nemotron_h(read: ConfigReader) -> DecoderConfig:
     return DecoderConfig(
         layers=layers,
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=read.kv_heads(heads, "num_attention_heads", "num_key_value_heads"),
-        head_dim=head_dim,
-        intermediate_size=read.positive("intermediate_size"),
         vocab_size=read.positive("vocab_size"),
         max_positions=positions,
         longest_context=positions,
         norm=Norm("rms", read.number("layer_norm_epsilon", least=0)),
-        activation=read.choice("mlp_hidden_act", ACTIVATIONS, "relu2"),
         tied_head=read.flag("tie_word_embeddings"),
-        experts=_experts(read, frozenset(i for i, kind in enumerate(found) if kind != "experts"), len(found)),
         block="single",
     )
 
@@ -82,16 +82,16 @@ def _layer_kinds(read: ConfigReader) -> tuple[str, ...]:
     return kinds or ("attention",)
 
 
-def _experts(read: ConfigReader, dense: frozenset[int], layers: int) -> Experts | None:
-    """The experts of all layers but those of ``dense``."""
+def _experts(read: ConfigReader, activation: Activation, layers: int) -> Experts | None:
+    """The experts of so many layers; None without any."""
     read.ignore("output_router_logits", "router_aux_loss_coef", "moe_shared_expert_overlap")
-    if len(dense) == layers:
+    if not layers:
         read.ignore("n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size")
         read.ignore("moe_shared_expert_intermediate_size", "moe_latent_size", "routed_scaling_factor")
         read.ignore("n_group", "topk_group", "norm_topk_prob")
         return None
     count, per_token = read_counts(read, "n_routed_experts")
-    limit_apart(read, "n_routed_experts", count, layers - len(dense))
+    limit_apart(read, "n_routed_experts", count, layers)
     groups, chosen_groups = read_groups(read, "n_routed_experts", count)
     if per_token > chosen_groups * (count // groups):
         read.problem(f"num_experts_per_tok = {per_token}: topk_group = {chosen_groups} groups do not have so many")
@@ -102,7 +102,8 @@ def _experts(read: ConfigReader, dense: frozenset[int], layers: int) -> Experts 
         read.flag("norm_topk_prob"),
         read.positive("moe_intermediate_size"),
         shared_width=read.positive("moe_shared_expert_intermediate_size"),
-        dense=dense,
+        activation=activation,
+        gated=False,
         routing=Routing(
             "sigmoid",
             choice_bias=True,
@@ -195,6 +196,7 @@ NEMOTRON_H = Architecture(
         "norm_topk_prob": True,
     },
     prefixes=("", "model.", "backbone."),
+    ignored=(r"mtp\..*",),  # layers that propose further tokens
     aliases={
         "attention_head_dim": "head_dim",
         "layer_types": "layers_block_type",

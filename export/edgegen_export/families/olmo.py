@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM
+from edgegen_export.families.shared import QK_NORM, with_qk_norm
 
 OLMO_DEFAULTS = {**LLAMA_DEFAULTS, "vocab_size": 50304}
 
@@ -14,13 +16,14 @@ OLMO_DEFAULTS = {**LLAMA_DEFAULTS, "vocab_size": 50304}
 def read_olmo(read: ConfigReader) -> DecoderConfig:
     """``OlmoConfig``."""
     config = read_llama(read, norm=Norm("layer", 1e-5, weight=False))
-    return replace(config, clip_qkv=read.limit("clip_qkv"))
+    limit = read.limit("clip_qkv")
+    return config.each_attention(lambda own: replace(own, clip=limit))
 
 
 def read_olmo2(read: ConfigReader) -> DecoderConfig:
     """``Olmo2Config``."""
     config = read_llama(read)
-    return replace(config, block="post_norm", qk_norm=QKNorm(config.norm, over="all"))
+    return with_qk_norm(replace(config, block="post_norm"), QKNorm(config.norm, over="all"))
 
 
 OLMO2_TENSORS = {

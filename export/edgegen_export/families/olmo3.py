@@ -13,7 +13,7 @@ def read_olmo3(read: ConfigReader) -> DecoderConfig:
     config = read_olmo2(read)
     windowed = read_layer_types(read, config.num_layers, every(4, False, True, config.num_layers))
     positions = read.positive("max_position_embeddings")
-    local = read_rope(read, config.head_dim, positions, layer_type="sliding_attention")
+    local = read_rope(read, config.attention.head_dim, positions, layer_type="sliding_attention")
     return sliding(rotating(config, local, windowed), read_window(read), windowed)
 
 

@@ -1,20 +1,19 @@
 """OLMoE: Llama with QK norm and a mixture of experts."""
 
-from dataclasses import replace
-
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM
+from edgegen_export.families.shared import QK_NORM, with_qk_norm
 
 
 def read_olmoe(read: ConfigReader) -> DecoderConfig:
     """``OlmoeConfig``."""
     config = read_llama(read)
     read.refuse("clip_qkv", (), "queries and keys clamped after their norms are not supported")
-    config = replace(config, qk_norm=QKNorm(config.norm, over="all"))
+    config = with_qk_norm(config, QKNorm(config.norm, over="all"))
     return with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"))
 
 

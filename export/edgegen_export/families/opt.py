@@ -2,7 +2,10 @@
 embedding size."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions, Norm
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
 from edgegen_export.families.shared import ACTIVATIONS, named
@@ -16,18 +19,15 @@ def read_opt(read: ConfigReader) -> DecoderConfig:
     affine = read.flag("layer_norm_elementwise_affine")
     before = read.flag("do_layer_norm_before")
     read.ignore("dropout", "activation_dropout", "layerdrop", "init_std", "enable_bias")
+    attention = Attention(heads, heads, head_dim, head_dim**-0.5)
+    mlp = MLP(read.positive("ffn_dim"), read.choice("activation_function", ACTIVATIONS, "relu"))
     return DecoderConfig(
-        layers=(Layer(head_dim**-0.5),) * read.count("num_hidden_layers"),
+        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=head_dim,
-        intermediate_size=read.positive("ffn_dim"),
         vocab_size=read.positive("vocab_size"),
         max_positions=positions,
         longest_context=positions,
         norm=Norm("layer", 1e-5, weight=affine, bias=affine),
-        activation=read.choice("activation_function", ACTIVATIONS, "relu"),
         tied_head=read.flag("tie_word_embeddings"),
         block="sequential" if before else "norm_after_sum",
         positions=LearnedPositions(positions),

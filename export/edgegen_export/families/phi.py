@@ -4,24 +4,25 @@ fused projections and LongRoPE."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.shared import layer_norm, named, read_window, sliding
+from edgegen_export.families.shared import layer_norm, named, read_window, sliding, with_qk_norm, without_gate
 
 
 def read_phi(read: ConfigReader) -> DecoderConfig:
     """``PhiConfig``."""
     norm = layer_norm(read.number("layer_norm_eps", least=0))
-    config = read_llama(read, norm=norm)
+    config = read_llama(read, norm=norm, partial=True)
     qk_norm = QKNorm(norm, over="head") if read.flag("qk_layernorm") else None
-    return replace(config, gated=False, block="parallel", qk_norm=qk_norm)
+    return with_qk_norm(without_gate(replace(config, block="parallel")), qk_norm)
 
 
 def read_phi3(read: ConfigReader) -> DecoderConfig:
     """``Phi3Config``."""
-    config = read_llama(read)
+    config = read_llama(read, partial=True)
     read.ignore("original_max_position_embeddings", "lm_head_bias")
     for key in ("full_attn_mod", "interpolate_factor"):  # of Phi-4-mini's own code
         read.refuse(key, (1,), "only 1 is known")

@@ -1,12 +1,11 @@
 """Qwen2 and Qwen2.5: Llama with QKV biases. Qwen3: Llama with QK norm."""
 
-from dataclasses import replace
-
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding
+from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, sliding, with_qk_norm
 
 QWEN_DEFAULTS = {
     **LLAMA_DEFAULTS,
@@ -32,7 +31,7 @@ def read_qwen2(read: ConfigReader) -> DecoderConfig:
 def read_qwen3(read: ConfigReader) -> DecoderConfig:
     """``Qwen3Config``."""
     config = read_qwen2(read)
-    return replace(config, qk_norm=QKNorm(config.norm, over="head"))
+    return with_qk_norm(config, QKNorm(config.norm, over="head"))
 
 
 QWEN2 = Architecture(

@@ -29,9 +29,7 @@ def read_qwen2_moe(read: ConfigReader) -> DecoderConfig:
         read.problem("layer_types: sliding windows are not supported in this family")
     config = read_qwen_experts(read, config)
     shared = read.positive("shared_expert_intermediate_size")
-    if config.experts is None:
-        return config
-    return replace(config, experts=replace(config.experts, shared_width=shared, shared_gated=True))
+    return config.each_experts(lambda own: replace(own, shared_width=shared, shared_gated=True))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, GatedDeltaNet, Layer, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, named, rope_key
+from edgegen_export.families.shared import QK_NORM, chosen, named
 
 _KINDS = {"linear_attention": True, "full_attention": False}
 """Whether layers of a type have a gated delta net."""
@@ -34,25 +36,24 @@ DEFAULTS = {
 
 def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
     """``Qwen3_5TextConfig``. Without pictures, its positions in three dimensions are one."""
-    if (rope := read.inner(rope_key(read))) is not None:
-        rope.ignore("mrope_section", "mrope_interleaved")
-    config = read_llama(read)
+    config = read_llama(read, partial=True)
     read.ignore("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mlp_only_layers")  # of drafts; of experts
     read.refuse("attn_output_gate", (True,), "attention without a gate is not supported")
     read.refuse("output_gate_type", ("swish", "silu"), "gated delta nets have a gate of SiLU")
     read.ignore("mamba_ssm_dtype")  # states are float32
-    config = replace(config, norm=replace(config.norm, offset=1.0), gated_attention="by_channel")
+    config = replace(config, norm=replace(config.norm, offset=1.0))
+    qk_norm = QKNorm(config.norm, over="head")
+    config = config.each_attention(lambda own: replace(own, gate="by_channel", qk_norm=qk_norm))
     recurrent = read.per_layer("layer_types", _KINDS, config.num_layers)
     interval = read.positive("full_attention_interval")
     if recurrent is None:
         recurrent = tuple((i + 1) % interval != 0 for i in range(config.num_layers))
     if all(recurrent):
         read.problem("layer_types: at least one layer must have attention")
-    if config.activation != "silu":
+    if config.mlp.activation != "silu":
         read.problem("hidden_act: gated delta nets are supported with silu only")
-    net = Layer(scale=1.0, delta=_net(read, config))
-    layers = tuple(net if it else own for own, it in zip(config.layers, recurrent, strict=True))
-    return replace(config, layers=layers, qk_norm=QKNorm(config.norm, over="head"))
+    net = _net(read, config)
+    return config.each_layer(lambda own: replace(own, attention=None, mixer=net), chosen(recurrent))
 
 
 def _net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
@@ -76,7 +77,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
         **{name: stored for name, stored in LLAMA_TENSORS.items() if ".attn.q." not in name},
         **{
             tuple(f"{name}.{kind}" for name in queries): Interleaved(
-                f"layers.{{i}}.self_attn.q_proj.{kind}", config.num_heads
+                f"layers.{{i}}.self_attn.q_proj.{kind}", config.attention.heads
             )
             for kind in ("weight", "bias")
         },

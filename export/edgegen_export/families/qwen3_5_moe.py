@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Interleaved
+from edgegen_export.architecture.tensor_layouts import Interleaved, Shape
 from edgegen_export.families import qwen3_5
 from edgegen_export.families.experts import with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES
@@ -19,9 +19,7 @@ def read_qwen3_5_moe(read: ConfigReader) -> DecoderConfig:
     read.refuse("norm_topk_prob", (True,), "the weights of the chosen experts must sum to one")
     width, shared = read.positive("moe_intermediate_size"), read.positive("shared_expert_intermediate_size")
     config = with_experts(read, config, "num_experts", normalized=True, width=width)
-    if config.experts is None:
-        return config
-    return replace(config, experts=replace(config.experts, shared_width=shared, shared_gated=True))
+    return config.each_experts(lambda own: replace(own, shared_width=shared, shared_gated=True))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
@@ -29,7 +27,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return {**_beside_experts(config), **qwen_mlp_tensors(config, SHARED)}
 
 
-def stacked_tensors(config: DecoderConfig) -> TensorMap:
+def stacked_tensors(config: DecoderConfig, _: Shape) -> TensorMap:
     """All experts are in one tensor, as in the published files."""
     assert config.experts
     ours = {name: f"layers.{{i}}.mlp.{name}.weight" for name in ("router", "gate", "up", "down")}

@@ -1,10 +1,10 @@
 """Qwen3 MoE: Qwen3 with a mixture of experts."""
 
-from dataclasses import replace
 from types import MappingProxyType
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import (
     by_layer,
@@ -15,7 +15,7 @@ from edgegen_export.families.experts import (
 )
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
-from edgegen_export.families.shared import QK_NORM, read_window, sliding
+from edgegen_export.families.shared import QK_NORM, read_window, sliding, with_qk_norm
 
 
 def read_qwen3_moe(read: ConfigReader) -> DecoderConfig:
@@ -24,7 +24,7 @@ def read_qwen3_moe(read: ConfigReader) -> DecoderConfig:
     read.ignore("max_window_layers")  # Qwen3's key, which these models' files have too
     used, window = read.flag("use_sliding_window"), read_window(read)
     config = sliding(config, window if used else None, [True] * config.num_layers)
-    config = replace(config, qk_norm=QKNorm(config.norm, over="head"))
+    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
 
     return read_qwen_experts(read, config)
 
@@ -36,9 +36,7 @@ def read_qwen_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfi
         without_experts(read)
         return config
     width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
-    config = with_experts(read, config, "num_experts", normalized=normalized, width=width)
-    dense = frozenset(range(config.num_layers)) - sparse
-    return replace(config, experts=replace(config.experts, dense=dense)) if config.experts else config
+    return with_experts(read, config, "num_experts", normalized=normalized, width=width, layers=sparse)
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

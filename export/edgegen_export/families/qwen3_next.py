@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
@@ -16,15 +17,13 @@ def read_qwen3_next(read: ConfigReader) -> DecoderConfig:
     """``Qwen3NextConfig``."""
     config = read_qwen_experts(read, qwen3_5.read_qwen3_5(read))
     shared = read.positive("shared_expert_intermediate_size")
-    if config.experts is None:
-        return config
-    return replace(config, experts=replace(config.experts, shared_width=shared, shared_gated=True))
+    return config.each_experts(lambda own: replace(own, shared_width=shared, shared_gated=True))
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
     """Those of Qwen3.5, but the projections of a gated delta net are fused key head by key head."""
     ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
-    key_heads = next((layer.delta.key_heads for layer in config.layers if layer.delta), 1)
+    key_heads = next((own.mixer.key_heads for own in config.layers if isinstance(own.mixer, GatedDeltaNet)), 1)
     fused = {("q", "k", "v", "z"): "in_proj_qkvz", ("beta", "dt"): "in_proj_ba"}
     beside = {name: stored for name, stored in qwen3_5.tensors(config).items() if not _replaced(name)}
     return {

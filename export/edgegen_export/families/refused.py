@@ -3,28 +3,13 @@
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
-_STATE = "it is a recurrent model: its state is not a KV cache, which a bundle's graphs share"
-_HYBRID = "some of its layers are recurrent: their state is not a KV cache"
-_LINEAR = "some of its layers have linear attention: its state is not a KV cache"
-_CONVOLUTION = "some of its layers are convolutions over tokens: their state is not a KV cache"
 _ENCODER = "it is an encoder: it has no next token to generate"
 _BOTH = "it is an encoder and a decoder; edgegen exports models that are a decoder only"
-_CROSS = "it is the decoder of another model, which it reads by cross-attention"
-_LATENT = "its latent attention has a compressed KV cache, which no operator on the CPU reads"
-_INDEXED = "its sparse attention chooses keys by an index of its own, which no operator on the CPU computes"
-_SEES = "it reads more than text"
-_SPEAKS = "it writes sound, not text"
-_EXPERTS = "its mixture of experts is not one that edgegen's graphs compute"
+_CROSS = "it reads pictures or another model by cross-attention, which a decoder-only bundle does not have"
+_SPEAKS = "it writes sound or pictures, not text"
 _DRAFT = "it is a draft model, which reads the hidden states of another one"
-_NO_FAMILY = "edgegen has no family for it"
 
-_REASONS: dict[str, str] = {
-    _STATE: "mamba mamba2 falcon_mamba rwkv xlstm",
-    _HYBRID: "jamba zamba zamba2 recurrent_gemma",
-    _LINEAR: """
-        bailing_hybrid kimi_linear minimax olmo_hybrid qwen4_exp qwen4_exp_text
-    """,
-    _CONVOLUTION: "inkling2_text inkling_text zaya",
+_NEVER: Mapping[str, str] = {
     _ENCODER: """
         albert bert bert-generation big_bird camembert data2vec-text distilbert electra ernie megatron-bert modernbert
         rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xmod
@@ -33,68 +18,91 @@ _REASONS: dict[str, str] = {
         bart bigbird_pegasus blenderbot blenderbot-small m2m_100 marian mbart mt5 mvp pegasus plbart prophetnet t5 umt5
         whisper
     """,
-    _CROSS: "trocr",
-    _LATENT: "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite longcat_flash minicpm3 youtu",
-    _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3_vl_text",
-    _SEES: """
-        dots3_note emu3 fuyu gemma4_unified git got_ocr2 idefics3 llama4 llava llava_next mllama
-        moss_transcribe_diarize paligemma phi4_multimodal qwen2_5_vl qwen2_vl qwen3_vl smolvlm
-    """,
+    _CROSS: "idefics mllama trocr",
     _SPEAKS: "moshi musicgen musicgen_melody",
-    _EXPERTS: """
-        afmoe aria_text beam cohere2_moe dbrx doge dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe
-        hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash
-        minimax_m2 phimoe solar_open
-    """,
     _DRAFT: "gemma4_assistant gemma4_unified_assistant",
-    "its attention is the difference of two, which no operator on the CPU computes": "diffllama",
-    "its layers run several times for each token, with keys and values of each time": "hrm_text",
     "it reads bytes in patches, whose lengths another model chooses": "blt",
     "it is trained on permutations of its text: it has no KV cache of the tokens so far": "xlnet",
-    "its attention hashes keys into buckets, which no operator on the CPU computes": "reformer",
-    "its positions are learned distances between segments, which no operator on the CPU adds": "cpmant",
-    "its activations are rounded to 8 bits by each layer, which edgegen's graphs do not": "bitnet",
-    # Their mathematics would fit.
-    _NO_FAMILY: """
-        biogpt
-        codegen
-        cohere_compass_text
-        ctrl
-        cwm
-        gemma4_unified_text
-        gpt-sw3
-        gpt_neox_japanese
-        iquestcoder
-        jais2
-        ministral
-        modernbert-decoder
-        mpt
-        nanochat
-        openai-gpt
-        persimmon
-        vaultgemma
-        xglm
-    """,
+    "its attention to the prompt is not causal": "paligemma",
 }
 
-REFUSED: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+_MAMBA1 = "Mamba-1 layers"
+_LATENT = "latent attention, whose KV cache is compressed"
+_INDEXED = "sparse attention that chooses keys by an index"
+_EXPERTS = "the routing and the layout of its experts"
+_TOWERS = "a reader of the language model inside, whose type has no family either"
+_OWN = "a reader of its config and the names of its tensors"
+
+_NEEDS: Mapping[str, str] = {
+    _MAMBA1: "falcon_mamba jamba mamba zamba",
+    "models that have no attention at all": "mamba2",
+    "attention blocks that several layers share, with LoRA of each layer's own": "zamba2",
+    "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
+    "xLSTM layers": "xlstm",
+    "gated linear recurrent units": "recurrent_gemma",
+    "gated delta nets whose queries, keys and values have a convolution each": "olmo_hybrid",
+    "Kimi delta attention and latent attention": "kimi_linear",
+    "lightning attention": "minimax",
+    "linear attention of its own kind": "bailing_hybrid lara_mini qwen4_exp qwen4_exp_text",
+    "convolutions of its own kind": "inkling2_loop_text inkling2_text inkling_text zaya",
+    _LATENT: """
+        axk1 deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 longcat_flash minicpm3 mistral4 sarvam_mla youtu
+    """,
+    _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
+    _EXPERTS: """
+        afmoe aria_text beam cohere2_moe dbrx deepseek doge dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe
+        hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna mellum mimo_v2_flash minimax_m2 phimoe sarvam_moe
+        solar_open step3p5
+    """,
+    "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
+    "attention that is the difference of two": "diffllama",
+    "layers that run several times for each token": "dory hrm_text nanbeige",
+    "attention that hashes keys into buckets": "reformer",
+    "learned distances between segments as positions": "cpmant",
+    "activations that each layer rounds to 8 bits": "bitnet",
+    "layers without attention or an MLP, or with one matrix in their place": "nemotron-nas",
+    _TOWERS: """
+        aria blip blip-2 chameleon cohere_compass cosmos3_edge cosmos3_omni deepseek_ocr2 diffusion_gemma
+        dots3_note emu3 ernie4_5_vl_moe fuyu git glm4v_moe glm5_next hunyuan_vl hy_v4_vl inkling2 inkling2_loop
+        inkling_mm_model instructblip instructblipvideo kimi_k25 kimi_k3 kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
+        mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
+    """,
+    _OWN: """
+        biogpt chatglm codegen cohere_compass_text ctrl gpt-sw3 gpt_neox_japanese internlm modernbert-decoder
+        mpt openai-gpt orion persimmon phi3_v qwen xglm
+    """,
+}
+"""What a family of these types would need beyond what the others have."""
+
+REFUSED: dict[str, str] = {
+    **{name: reason for reason, names in _NEVER.items() for name in names.split()},
+    **{
+        name: f"edgegen has no family for {name} yet: it needs {what}"
+        for what, names in _NEEDS.items()
+        for name in names.split()
+    },
+}
 """``model_type`` → why it cannot be exported: every causal type of transformers 5 without a family, and some others."""
 
 OPTIMUM = frozenset("codegen mpt".split())
 """Those of them that optimum traces as a decoder whose KV cache a bundle can have."""
 
-_LAYERS = {"mamba": _HYBRID, "recurrent": _HYBRID, "linear_attention": _LINEAR, "conv": _CONVOLUTION}
+_LAYERS = {
+    "mamba": "Mamba layers",
+    "recurrent": "recurrent layers",
+    "linear_attention": "linear attention",
+    "conv": "convolutions over tokens",
+}
 _SIGNS = {
-    "is_encoder_decoder": _BOTH,
-    "vision_config": _SEES,
-    "audio_config": _SEES,
+    "vision_config": "a vision tower",
+    "audio_config": "an audio tower",
     "index_topk": _INDEXED,
     "kv_lora_rank": _LATENT,
-    "ssm_state_size": _HYBRID,
-    "mamba_d_state": _HYBRID,
-    "num_experts": _EXPERTS,
-    "num_local_experts": _EXPERTS,
-    "n_routed_experts": _EXPERTS,
+    "ssm_state_size": "Mamba layers",
+    "mamba_d_state": "Mamba layers",
+    "num_experts": "a mixture of experts",
+    "num_local_experts": "a mixture of experts",
+    "n_routed_experts": "a mixture of experts",
 }
 """Keys that only such models have, the larger difference first: they tell of types that are not listed."""
 
@@ -110,14 +118,19 @@ def why_not(config: Mapping[str, Any], known: Collection[str]) -> str | None:
         return f"{reason}; try --via optimum"
     text = config.get("text_config")
     inner = cast("dict[str, Any]", text).get("model_type") if isinstance(text, dict) else None
-    if reason == _SEES and isinstance(inner, str) and inner in known:
+    if reason and _TOWERS in reason and isinstance(inner, str) and inner in REFUSED:
+        return f"its language model is of model_type {inner!r}, and {REFUSED[inner]}"
+    if reason and isinstance(inner, str) and inner in known:
         return f"{reason}; its language model, of model_type {inner!r}, may be exported from a checkpoint of its own"
     return reason
 
 
 def _by_its_keys(config: Mapping[str, Any]) -> str | None:
+    """What the keys tell of a type that is not listed."""
+    if config.get("is_encoder_decoder"):
+        return _BOTH
     kinds = config.get("layer_types")
-    for kind in cast("list[object]", kinds) if isinstance(kinds, list) else ():
-        if isinstance(kind, str) and kind in _LAYERS:
-            return _LAYERS[kind]
-    return next((reason for key, reason in _SIGNS.items() if config.get(key)), None)
+    listed = cast("list[object]", kinds) if isinstance(kinds, list) else []
+    found = next((_LAYERS[kind] for kind in listed if isinstance(kind, str) and kind in _LAYERS), None)
+    found = found or next((what for key, what in _SIGNS.items() if config.get(key)), None)
+    return f"edgegen has no family for {config['model_type']}, which has {found}" if found else None

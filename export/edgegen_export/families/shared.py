@@ -1,14 +1,17 @@
 """Parts that model families share: activations by name, RoPE settings, layer types, fragments of tensor maps."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 
 from edgegen.errors import did_you_mean
-from edgegen_export.architecture.config import Activation, DecoderConfig, Layer, Norm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.mlp import Activation
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.rope import (
     DynamicNtk,
@@ -36,6 +39,9 @@ ACTIVATIONS: dict[str, Activation] = {
 
 LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
 """Whether layers of a type have sliding window attention."""
+
+YARN: Mapping[str, float] = {"yarn": 0.1}
+"""What YaRN is called, and by how much of the factor's logarithm its cosines and sines grow."""
 
 QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"}
 
@@ -80,14 +86,18 @@ def read_rope(
     partial_key: str = "partial_rotary_factor",
     interleaved: bool = False,
     layer_type: str = "full_attention",
+    partial: bool = False,
     proportional: bool = False,
+    yarn: Mapping[str, float] = YARN,
 ) -> Rope:
     """RoPE as ``rope_theta`` and ``rope_scaling`` describe it, or as ``rope_parameters``, which replaces both in newer
     files, in some families per ``layer_type``. ``rope_scaling`` applies to full attention only.
 
-    ``proportional``: the family knows the scaling of that name.
+    ``partial``: the family may rotate a part of each head; the others of transformers ignore that they should, or
+    fail. ``proportional``: the family knows the scaling of that name. ``yarn``: what it calls YaRN, and by how much of
+    the factor's logarithm cosines and sines grow.
     """
-    theta, partial = read.optional(theta_key, float), read.optional(partial_key, float)
+    theta, share = read.optional(theta_key, float), read.optional(partial_key, float)
     inner = _rope_settings(read, layer_type)
     if inner is not None:
         within = rope_key(read)
@@ -95,20 +105,23 @@ def read_rope(
         if own_theta is not None:
             read.agree(theta_key, theta := own_theta, f"{within}.rope_theta")
         if own_partial is not None:
-            read.agree(partial_key, partial := own_partial, f"{within}.{partial_key}")
+            read.agree(partial_key, share := own_partial, f"{within}.{partial_key}")
     if theta is None and read.sound(theta_key):
         read.problem(f"{theta_key}: missing")
     elif theta is not None and theta <= 1:
         read.problem(f"{theta_key}: must be greater than 1, found {theta}")
-    dim = int(head_dim * (1.0 if partial is None else partial))
+    if not (partial or proportional) and share not in (None, 1.0):
+        read.problem(f"{partial_key} = {share}: this family rotates whole heads")
+        share = None
+    dim = int(head_dim * (1.0 if share is None else share))
     if dim <= 0 or dim % 2 or dim > head_dim:
         if read.sound("head_dim"):
-            read.problem(f"{partial_key} = {partial}: it rotates {dim} of {head_dim} values of a head", "head_dim")
+            read.problem(f"{partial_key} = {share}: it rotates {dim} of {head_dim} values of a head", "head_dim")
         dim = head_dim
     if inner and proportional and inner.optional("rope_type", str) == "proportional":
         scaling, dim = Proportional(dim // 2, inner.number("factor", 1.0, least=1)), head_dim
     else:
-        scaling = _read_scaling(read, inner, dim, positions) if inner else None
+        scaling = _read_scaling(read, inner, dim, positions, yarn) if inner else None
     return Rope(theta if theta and theta > 1 else 10000.0, dim, interleaved, scaling)
 
 
@@ -131,11 +144,16 @@ def _rope_settings(read: ConfigReader, layer_type: str) -> ConfigReader | None:
     return inner if layer_type == "full_attention" else None
 
 
-def _read_scaling(read: ConfigReader, inner: ConfigReader, dim: int, positions: int) -> Scaling | None:
+def _read_scaling(
+    read: ConfigReader, inner: ConfigReader, dim: int, positions: int, yarn: Mapping[str, float]
+) -> Scaling | None:
     kind = inner.optional("rope_type", str) or inner.optional("type", str) or "default"
     inner.ignore("type", "rope_type")
+    inner.ignore("mrope_section", "mrope_interleaved")  # without pictures, positions in several dimensions are one
     match kind:
         case "default":
+            return None
+        case "mrope" if inner.has("mrope_section"):  # as the first Qwen2-VL calls it
             return None
         case "linear":
             return Linear(inner.number("factor", least=1))
@@ -144,8 +162,8 @@ def _read_scaling(read: ConfigReader, inner: ConfigReader, dim: int, positions: 
             if dim <= 2:
                 read.problem(f"rope_type = 'dynamic': cannot stretch a rotation of {dim} values of a head")
             return DynamicNtk(inner.number("factor", least=1), positions)
-        case "yarn":
-            return _read_yarn(inner, positions)
+        case _ if kind in yarn:
+            return _read_yarn(inner, positions, yarn[kind])
         case "llama3":
             low, high = inner.limit("low_freq_factor"), inner.limit("high_freq_factor")
             if low is None or high is None or low >= high:
@@ -156,13 +174,13 @@ def _read_scaling(read: ConfigReader, inner: ConfigReader, dim: int, positions: 
         case "longrope" | "su":
             return _read_longrope(read, inner, dim, positions)
         case _:
-            scalings = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
+            scalings = ("default", "linear", "dynamic", *yarn, "llama3", "longrope")
             inner.problem(f"rope_type = {kind!r}: this scaling is not supported{did_you_mean(kind, scalings)}")
             inner.ignore_rest()
             return None
 
 
-def _read_yarn(inner: ConfigReader, positions: int) -> Yarn:
+def _read_yarn(inner: ConfigReader, positions: int, growth: float) -> Yarn:
     factor = inner.number("factor", least=1)
     fast, slow = inner.limit("beta_fast") or 32.0, inner.limit("beta_slow") or 1.0
     if fast <= slow:
@@ -173,16 +191,16 @@ def _read_yarn(inner: ConfigReader, positions: int) -> Yarn:
         fast=fast,
         slow=slow,
         truncate=inner.flag("truncate", True),
-        attention_factor=_yarn_attention_factor(inner, factor),
+        attention_factor=_yarn_attention_factor(inner, factor, growth),
     )
 
 
-def _yarn_attention_factor(inner: ConfigReader, factor: float) -> float:
+def _yarn_attention_factor(inner: ConfigReader, factor: float, growth: float) -> float:
     given = inner.limit("attention_factor")
     mscale, all_dim = (inner.number(k, 0.0, least=0) for k in ("mscale", "mscale_all_dim"))
 
     def log_scale(times: float = 1.0) -> float:
-        return 1.0 if factor <= 1 else 0.1 * times * math.log(factor) + 1.0
+        return 1.0 if factor <= 1 else growth * times * math.log(factor) + 1.0
 
     if given is not None:
         return given
@@ -230,17 +248,32 @@ def contexts(rope: Rope | None, positions: int) -> tuple[int, int]:
 
 def sliding(config: DecoderConfig, window: int | None, which: Sequence[bool]) -> DecoderConfig:
     """``config`` with a sliding ``window`` on the layers selected by ``which``."""
-    return _changed(config, which, lambda layer: replace(layer, window=window))
+    return config.each_attention(lambda own: replace(own, window=window), chosen(which))
 
 
 def rotating(config: DecoderConfig, rope: Rope | None, which: Sequence[bool]) -> DecoderConfig:
     """``config`` with ``rope``, or without RoPE, on the layers selected by ``which``."""
-    return _changed(config, which, lambda layer: replace(layer, rope=rope))
+    return config.each_attention(lambda own: replace(own, rope=rope), chosen(which))
 
 
-def _changed(config: DecoderConfig, which: Sequence[bool], change: Callable[[Layer], Layer]) -> DecoderConfig:
-    layers = tuple(change(layer) if it else layer for layer, it in zip(config.layers, which, strict=True))
-    return replace(config, layers=layers)
+def chosen(which: Sequence[bool]) -> set[int]:
+    """The numbers of the layers for which ``which`` says so."""
+    return {i for i, it in enumerate(which) if it}
+
+
+def with_scale(config: DecoderConfig, scale: float) -> DecoderConfig:
+    """``config`` with this factor of all scores."""
+    return config.each_attention(lambda own: replace(own, scale=scale))
+
+
+def with_qk_norm(config: DecoderConfig, norm: QKNorm | None) -> DecoderConfig:
+    """``config`` with ``norm`` of queries and keys in all attention."""
+    return config.each_attention(lambda own: replace(own, qk_norm=norm))
+
+
+def without_gate(config: DecoderConfig) -> DecoderConfig:
+    """``config`` with MLPs that have no gate."""
+    return config.each_mlp(lambda own: replace(own, gated=False))
 
 
 def read_window(read: ConfigReader, key: str = "sliding_window") -> int | None:

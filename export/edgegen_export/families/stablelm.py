@@ -3,32 +3,33 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import DecoderConfig, Norm, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Stacked
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import layer_norm, named
+from edgegen_export.families.shared import layer_norm, named, with_qk_norm
 
 
 def read_stablelm(read: ConfigReader) -> DecoderConfig:
     """``StableLmConfig``."""
     eps = read.number("layer_norm_eps", least=0)
-    config = read_llama(read, norm=layer_norm(eps))
+    config = read_llama(read, norm=layer_norm(eps), partial=True)
     read.ignore("use_qkv_bias")
-    return replace(
-        config,
-        block="parallel" if read.flag("use_parallel_residual") else "sequential",
-        qk_norm=QKNorm(Norm("layer", eps), over="each_head") if read.flag("qk_layernorm") else None,
-    )
+    config = replace(config, block="parallel" if read.flag("use_parallel_residual") else "sequential")
+    return with_qk_norm(config, QKNorm(Norm("layer", eps), over="each_head") if read.flag("qk_layernorm") else None)
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
     return {
         **LLAMA_TENSORS,
         **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        "layers.{i}.attn.q_norm.weight": Stacked("layers.{i}.self_attn.q_layernorm.norms.{n}.weight", config.num_heads),
+        "layers.{i}.attn.q_norm.weight": Stacked(
+            "layers.{i}.self_attn.q_layernorm.norms.{n}.weight", config.attention.heads
+        ),
         "layers.{i}.attn.k_norm.weight": Stacked(
-            "layers.{i}.self_attn.k_layernorm.norms.{n}.weight", config.num_kv_heads
+            "layers.{i}.self_attn.k_layernorm.norms.{n}.weight", config.attention.kv_heads
         ),
         **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
         **named("final_norm", "norm"),

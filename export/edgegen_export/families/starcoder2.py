@@ -1,17 +1,15 @@
 """StarCoder2: Llama's attention with LayerNorm, biases and an MLP without gate."""
 
-from dataclasses import replace
-
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import layer_norm, named, read_window, sliding
+from edgegen_export.families.shared import layer_norm, named, read_window, sliding, without_gate
 
 
 def read_starcoder2(read: ConfigReader) -> DecoderConfig:
     """``Starcoder2Config``."""
-    config = replace(read_llama(read, norm=layer_norm(read.number("norm_epsilon", least=0))), gated=False)
+    config = without_gate(read_llama(read, norm=layer_norm(read.number("norm_epsilon", least=0))))
     read.ignore("use_bias", "embedding_dropout")
     # The trainer's keys; the model's code reads none of them.
     read.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "layer_norm_epsilon")

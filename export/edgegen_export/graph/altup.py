@@ -7,8 +7,8 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, s streams.
 
 import numpy as np
 
-from edgegen_export.architecture.architecture import altup_inputs, altup_outputs
-from edgegen_export.architecture.config import AltUp, DecoderConfig
+from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
@@ -25,7 +25,7 @@ Streams = tuple[Value, ...]
 def first_streams(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, x: Value) -> Streams:
     """The streams that the token embedding x [b, t, d] begins."""
     others, size = altup.streams - 1, config.hidden_size
-    made = g.op.Reshape(linear(g, params.matrix(*altup_inputs(altup)), x), g.axes(0, 0, others, size))
+    made = g.op.Reshape(linear(g, params.matrix(*altup.first), x), g.axes(0, 0, others, size))
     wanted = g.op.Unsqueeze(_magnitude(g, x, size), g.axes(2))
     flat = g.op.Reshape(_with_magnitude(g, made, wanted, size), g.axes(0, 0, others * size))
     return (x, *g.node("Split", [flat], others, attributes={"axis": 2, "num_outputs": others}))
@@ -35,7 +35,7 @@ def merged(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: Al
     """What the last layer's streams are together, [b, t, d]."""
     first, *others = streams
     wanted = _magnitude(g, first, config.hidden_size)
-    made = [linear(g, params.matrix(name), x) for name, x in zip(altup_outputs(altup), others, strict=True)]
+    made = [linear(g, params.matrix(name), x) for name, x in zip(altup.last, others, strict=True)]
     even = [_with_magnitude(g, x, wanted, config.hidden_size) for x in made]
     return g.op.Mul(g.op.Sum(first, *even), g.constant(np.array(1 / altup.streams, np.float32)))
 

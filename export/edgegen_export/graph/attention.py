@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
-from edgegen_export.architecture.architecture import attention_inputs
-from edgegen_export.architecture.config import Alibi, DecoderConfig, QKNorm
+from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
+from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
 from edgegen_export.graph.matrices import linear
@@ -39,7 +39,7 @@ class StepInputs:
 
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
     by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
-    ``query_scale``: float32 [b, t, 1], multiplied with the queries; ``per_layer``: by layer, what it takes of
+    ``query_scales``: float32 [b, t, 1], multiplied with the queries; ``per_layer``: by layer, what it takes of
     embeddings of its own; ``kept``: new keys and values [b, t, kv_heads · head_dim] of layers whose cache others share,
     which these layers put in.
     """
@@ -49,7 +49,7 @@ class StepInputs:
     rotary: Mapping[Rope, tuple[Value, Value]]
     alibi: Value = NONE
     kv_dtype: KVDtype = "float32"
-    query_scale: Value = NONE
+    query_scales: Mapping[QueryScale, Value] = field(default_factory=dict[QueryScale, Value])
     per_layer: Mapping[int, Value] = field(default_factory=dict[int, Value])
     kept: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, tuple[Value, Value]])
 
@@ -64,19 +64,18 @@ def attention(
 
     Returns the output projection without its bias, which the stream adds.
     """
-    module, own = f"layers.{layer}.attn", config.layers[layer]
-    inputs_of_layer = attention_inputs(config, layer)
+    name, own = f"layers.{layer}", config.attentions[layer]
+    module, inputs_of_layer = f"{name}.attn", tuple(f"{name}.{matrix}" for matrix in own.inputs)
     packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
     gate = NONE
-    if config.gated_attention:
-        queries, *others = _widths(config, layer)
-        widths = g.axes(queries + sum(others), config.num_heads if config.gated_attention == "by_head" else queries)
+    if own.gate:
+        widths = g.axes(sum(_widths(own)), own.gates)
         packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
-    if config.clip_qkv is not None:
-        limit = np.array(config.clip_qkv, np.float32)
+    if own.clip is not None:
+        limit = np.array(own.clip, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
-    fused_rotation = _rotates_inside(config, layer)
-    apart = config.qk_norm or config.value_norm or own.value_is_key or step.query_scale or layer in config.sources
+    fused_rotation = _rotates_inside(own)
+    apart = own.qk_norm or own.value_norm or own.value_is_key or own.query_scale or layer in config.sources
     if apart or own.source is not None or (own.rope and not fused_rotation):
         query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
@@ -91,7 +90,7 @@ def attention(
     lengths = step.lengths[cache.cache_class]
     positions = step.positions if cos else NONE
     inputs = [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
-    inputs += [g.weight(params.vector(f"{module}.sinks")) if config.sinks else NONE]
+    inputs += [g.weight(params.vector(f"{module}.sinks")) if own.sinks else NONE]
     rounding: dict[str, AttributeValue] = {}
     if step.kv_dtype == "int8":
         rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
@@ -103,11 +102,11 @@ def attention(
         3,
         domain="com.microsoft",
         attributes={
-            "num_heads": config.num_heads,
+            "num_heads": own.heads,
             "kv_num_heads": cache.kv_heads,
             "scale": own.scale,
             **({"local_window_size": own.window} if own.window else {}),
-            **({"softcap": config.attention_softcap} if config.attention_softcap else {}),
+            **({"softcap": own.softcap} if own.softcap else {}),
             **({"do_rotary": 1, "rotary_interleaved": int(own.rope.interleaved)} if own.rope and cos else {}),
             **rounding,
         },
@@ -115,7 +114,7 @@ def attention(
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
     if gate:
-        attended = _gated(g, config, layer, attended, g.op.Sigmoid(gate))
+        attended = _gated(g, own, attended, g.op.Sigmoid(gate))
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 
@@ -125,19 +124,15 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
     return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
-def _rotates_inside(config: DecoderConfig, layer: int) -> bool:
-    rope, normed_later = config.layers[layer].rope, config.qk_norm is not None and config.qk_norm.after_rotation
-    fits = rope is not None and config.head_dim_of(layer) % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+def _rotates_inside(own: Attention) -> bool:
+    rope, normed_later = own.rope, own.qk_norm is not None and own.qk_norm.after_rotation
+    fits = rope is not None and own.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
     return fits and not normed_later
 
 
-def _widths(config: DecoderConfig, layer: int) -> list[int]:
+def _widths(own: Attention) -> list[int]:
     """The widths of queries, and of keys and values where they have projections of their own."""
-    if config.layers[layer].source is not None:
-        return [config.num_heads * config.head_dim_of(layer)]
-    groups = config.kv_heads_of(layer)
-    counts = (config.num_heads, groups) if config.layers[layer].value_is_key else (config.num_heads, groups, groups)
-    return [count * config.head_dim_of(layer) for count in counts]
+    return [rows for name, (rows,) in own.projected.items() if name != "gate"]
 
 
 def _prepared(
@@ -150,17 +145,17 @@ def _prepared(
 ) -> tuple[Value, Value, Value]:
     """Query, key and value, each [b, t, heads · head_dim], with their norms and query scale, and with RoPE if the
     attention operator cannot apply it. Keys and values may be another layer's."""
-    module, own, head_dim = f"layers.{layer}.attn", config.layers[layer], config.head_dim_of(layer)
-    heads = {"q": config.num_heads, "k": config.kv_heads_of(layer)}
+    module, own = f"layers.{layer}.attn", config.attentions[layer]
+    head_dim, heads = own.head_dim, {"q": own.heads, "k": own.kv_heads}
 
     def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
-        if config.qk_norm is None or config.qk_norm.after_rotation != after_rotation:
+        if own.qk_norm is None or own.qk_norm.after_rotation != after_rotation:
             return x
-        return _head_norm(g, params, config.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
+        return _head_norm(g, params, own.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
 
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
-        if own.rope and not _rotates_inside(config, layer):
+        if own.rope and not _rotates_inside(own):
             cos, sin = step.rotary[own.rope]
             partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != head_dim else {}
             interleaved = int(own.rope.interleaved)
@@ -170,23 +165,23 @@ def _prepared(
         return normed(name, x, after_rotation=True)
 
     def scaled(query: Value) -> Value:  # which a later rotation does not change
-        return g.op.Mul(query, step.query_scale) if step.query_scale else query
+        return g.op.Mul(query, step.query_scales[own.query_scale]) if own.query_scale else query
 
     if own.source is not None:
         return scaled(prepared("q", packed)), *step.kept[own.source]
-    widths = _widths(config, layer)
+    widths = _widths(own)
     query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
     value = others[0] if others else key
-    if config.value_norm:
+    if own.value_norm:
         value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
     return scaled(prepared("q", query)), prepared("k", key), value
 
 
-def _gated(g: GraphBuilder, config: DecoderConfig, layer: int, attended: Value, opening: Value) -> Value:
+def _gated(g: GraphBuilder, own: Attention, attended: Value, opening: Value) -> Value:
     """attended [b, t, h · head_dim] times the opening of each channel, or of each head, [b, t, h]."""
-    if config.gated_attention == "by_channel":
+    if own.gate == "by_channel":
         return g.op.Mul(attended, opening)
-    heads, size = config.num_heads, config.head_dim_of(layer)
+    heads, size = own.heads, own.head_dim
     by_head = g.op.Reshape(attended, g.axes(0, 0, heads, size))
     return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
 

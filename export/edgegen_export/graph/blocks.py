@@ -8,20 +8,23 @@ from dataclasses import replace
 import numpy as np
 
 from edgegen.bundle.manifest import KVSpec
+from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.laurel import Laurel
+from edgegen_export.architecture.components.layer_scale import LayerScale
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.experts import expert_mlp
-from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.laurel import with_laurel
-from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.matrices import linear, rows
+from edgegen_export.graph.mixer import mixer
 from edgegen_export.graph.mlp import mlp
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import of_part
-from edgegen_export.graph.short_conv import short_conv
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
 
@@ -35,9 +38,9 @@ def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: V
         x = normalized(g, params, config.norm, x, "embed_norm")
     if isinstance(config.positions, LearnedPositions):
         return Stream(x, rows(g, params.matrix("positions"), positions))
-    if config.altup:
+    if altup := config.extra(AltUp):
         with g.scope("altup"):
-            x, *others = first_streams(g, params, config, config.altup, x)
+            x, *others = first_streams(g, params, config, altup, x)
         return Stream(x, others=tuple(others))
     return Stream(x)
 
@@ -52,7 +55,7 @@ def decoder_block(
     step: StepInputs,
 ) -> Stream:
     """A decoder layer: :func:`_block`, between prediction and correction where there are several residual streams."""
-    altup = config.altup
+    altup, per_layer = config.layers[layer].extra(AltUp), config.layers[layer].extra(PerLayerEmbedding)
     if altup is None:
         return _block(g, params, config, layer, stream, kv, step)
     with g.scope(f"layers.{layer}"), g.scope("altup"):
@@ -60,10 +63,10 @@ def decoder_block(
     made = added(g, _block(g, params, config, layer, Stream(streams[altup.active]), kv, step))
     with g.scope(f"layers.{layer}"), g.scope("altup"):
         first, *others = streams = corrected(g, params, config, altup, layer, streams, made)
-        if config.per_layer:
+        if per_layer:
             x = streams[altup.active]
             x = g.op.Mul(x, g.weight(params.vector(f"layers.{layer}.altup.scale.weight"))) if altup.scaled else x
-            own = of_part(g, params, config, layer, x, step.per_layer[layer])
+            own = of_part(g, params, config, per_layer, layer, x, step.per_layer[layer])
             others = [g.op.Add(each, own) for each in others]
     return Stream(first, others=tuple(others))
 
@@ -89,33 +92,26 @@ def _block(
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
     - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
 
-    Where the layer has a convolution, a Mamba-2 mixer or a gated delta net instead of attention, ``attn`` is that;
-    where it has a mixer beside attention, their sum.
+    Where the layer has a mixer instead of attention, ``attn`` is that; where it has both, their sum.
     """
-    name = f"layers.{layer}"
+    name, own = f"layers.{layer}", config.layers[layer]
 
     def attend(x: Value) -> Stream:
-        if config.layers[layer].conv:
-            with g.scope("conv"):
-                return short_conv(g, params, layer, x, *fixed_states(kv, layer))
-        mixer, mixed = config.layers[layer].mamba, None
-        if mixer:
-            with g.scope("mamba"):
-                mixed = mamba2(g, params, mixer, layer, x, fixed_states(kv, layer))
-            if not mixer.beside_attention:
-                return mixed
-        if net := config.layers[layer].delta:
-            with g.scope("delta"):
-                return gated_delta_net(g, params, net, layer, x, fixed_states(kv, layer))
-        with g.scope("attn"):
-            attended = attention(g, params, config, layer, x, kv_layer(kv, layer), step)
-        return _both(g, NONE, mixed, attended) if mixed else attended
+        made: list[Stream] = []
+        if own.mixer:
+            with g.scope(own.mixer.name):
+                made.append(mixer(g, params, own.mixer, layer, x, fixed_states(kv, layer)))
+        if own.attention:
+            with g.scope("attn"):
+                made.append(attention(g, params, config, layer, x, kv_layer(kv, layer), step))
+        return made[0] if len(made) == 1 else _both(g, NONE, *made)
 
     def think(x: Value, residual: Value) -> Stream:
         with g.scope("mlp"):
-            if experts := config.experts_of(layer):
-                return expert_mlp(g, params, config, experts, layer, x, residual)
-            return mlp(g, params, config, layer, x)
+            if isinstance(own.mlp, Experts):
+                return expert_mlp(g, params, config, own.mlp, layer, x, residual)
+            assert own.mlp, "a layer that thinks has an MLP"
+            return mlp(g, params, own.mlp, layer, x)
 
     with g.scope(name):
         match config.block:
@@ -127,17 +123,17 @@ def _block(
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
                 both = Stream(residual, post)
-                if config.laurel:
+                if own.extra(Laurel):
                     with g.scope("laurel"):
                         both = Stream(with_laurel(g, params, config, layer, x, residual, post))
                 x, residual = norm(g, params, config, both, f"{name}.mlp_norm")
                 stream = Stream(residual, _post_norm(g, params, config, think(x, residual), f"{name}.mlp_post_norm"))
-                if config.per_layer and not config.altup:
+                if (per_layer := own.extra(PerLayerEmbedding)) and not own.extra(AltUp):
                     with g.scope("per_layer"):
                         x = added(g, stream)
-                        own = of_part(g, params, config, layer, x, step.per_layer[layer])
-                        stream = Stream(g.op.Add(x, own))
-                if config.layer_scale:
+                        part = of_part(g, params, config, per_layer, layer, x, step.per_layer[layer])
+                        stream = Stream(g.op.Add(x, part))
+                if own.extra(LayerScale):
                     return Stream(g.op.Mul(added(g, stream), g.weight(params.vector(f"{name}.scale"))))
                 return stream
             case "post_norm":
@@ -162,7 +158,7 @@ def _block(
                 return _both(g, residual, attend(x), think(y, residual))
             case "single":
                 x, residual = norm(g, params, config, stream, f"{name}.norm")
-                return replace(think(x, residual) if config.has_mlp(layer) else attend(x), residual=residual)
+                return replace(think(x, residual) if own.mlp else attend(x), residual=residual)
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:
@@ -181,9 +177,9 @@ def _both(g: GraphBuilder, residual: Value, first: Stream, second: Stream) -> St
 
 def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:
     """The stream after the last layer, or all of them together, normalized: [b, t, d]."""
-    if config.altup:
+    if altup := config.extra(AltUp):
         with g.scope("altup"):
-            stream = Stream(merged(g, params, config, config.altup, (added(g, stream), *stream.others)))
+            stream = Stream(merged(g, params, config, altup, (added(g, stream), *stream.others)))
     return norm(g, params, config, stream, "final_norm")[0] if config.final_norm else added(g, stream)
 
 

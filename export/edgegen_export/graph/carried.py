@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import StepInputs
 from edgegen_export.graph.builder import GraphBuilder, Value
@@ -24,13 +26,14 @@ class Carried:
 
     def __init__(self, config: DecoderConfig) -> None:
         widths = {_HIDDEN: config.hidden_size}
-        self._others = [f"stream {k}" for k in range(1, config.altup.streams)] if config.altup else []
+        altup, per_layer, attentions = config.extra(AltUp), config.extra(PerLayerEmbedding), config.attentions
+        self._others = [f"stream {k}" for k in range(1, altup.streams)] if altup else []
         widths |= dict.fromkeys(self._others, config.hidden_size)
-        if config.per_layer:
-            widths |= {_part(i): config.per_layer.width for i in range(config.num_layers)}
+        if per_layer:
+            widths |= {_part(i): per_layer.width for i in range(config.num_layers)}
         self._embedded = sum(widths.values())
         for i in config.sources:
-            widths |= dict.fromkeys(_kept(i), config.kv_heads_of(i) * config.head_dim_of(i))
+            widths |= dict.fromkeys(_kept(i), attentions[i].kv_width)
         places = pairwise(accumulate(widths.values(), initial=0))
         self._places = dict(zip(widths, places, strict=True))
         self._hidden, self.size = config.hidden_size, sum(widths.values())

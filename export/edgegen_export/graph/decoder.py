@@ -15,7 +15,9 @@ from edgegen.bundle.manifest import (
     RotaryTable,
     SharedLayer,
 )
-from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
+from edgegen_export.architecture.components.attention import QueryScale
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
@@ -35,21 +37,20 @@ HIDDEN_SCALE = "hidden_states.scale"
 def kv_spec(config: DecoderConfig) -> KVSpec:
     """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size; and the fixed
     states of layers that have no attention. Layers that share another's cache keep nothing."""
-    names = {i: _class_name(config.layers[i].window) for i in config.cached_layers}
+    attentions = config.attentions
+    names = {i: _class_name(attentions[i].window) for i in config.cached_layers}
     return KVSpec(
         dtype="float32",
         kind="in_place",
         classes={
-            name: CacheClass(
-                config.layers[i].window, seqlens=f"seqlens_k.{name}", total=f"total_sequence_length.{name}"
-            )
+            name: CacheClass(attentions[i].window, seqlens=f"seqlens_k.{name}", total=f"total_sequence_length.{name}")
             for i, name in names.items()
         },
         layers=tuple(
             KVLayer(
                 cache_class=name,
-                kv_heads=config.kv_heads_of(i),
-                head_dim=config.head_dim_of(i),
+                kv_heads=attentions[i].kv_heads,
+                head_dim=attentions[i].head_dim,
                 past_key=f"past_key_values.{i}.key",
                 past_value=f"past_key_values.{i}.value",
                 present_key=f"present.{i}.key",
@@ -61,29 +62,22 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
         shared=tuple(
             SharedLayer(
                 layer=i,
-                source=layer.source,
+                source=one.source,
                 past_key=f"past_key_values.{i}.key",
                 past_value=f"past_key_values.{i}.value",
                 present_key=f"present.{i}.key",
                 present_value=f"present.{i}.value",
             )
-            for i, layer in enumerate(config.layers)
-            if layer.source is not None
+            for i, one in attentions.items()
+            if one.source is not None
         ),
-        fixed=tuple(state for i, layer in enumerate(config.layers) for state in _fixed(config, i, layer)),
+        fixed=tuple(
+            FixedState(i, f"past_{name}.{i}", f"present_{name}.{i}", shape)
+            for i, layer in enumerate(config.layers)
+            for one in layer.components
+            for name, shape in one.states(config.hidden_size).items()
+        ),
     )
-
-
-def _fixed(config: DecoderConfig, i: int, layer: Layer) -> list[FixedState]:
-    """The fixed states of layer ``i``."""
-    if layer.conv:
-        return [FixedState(i, f"past_state.{i}", f"present_state.{i}", (layer.conv.width - 1, config.hidden_size))]
-    shapes: dict[str, tuple[int, ...]] = {}
-    if net := layer.delta:
-        shapes = {"conv": (net.width - 1, net.convolved), "delta": (net.value_heads, net.key_dim, net.value_dim)}
-    if mixer := layer.mamba:
-        shapes = {"conv": (mixer.width - 1, mixer.convolved), "ssm": (mixer.heads, mixer.state, mixer.head_dim)}
-    return [FixedState(i, f"past_{name}.{i}", f"present_{name}.{i}", shape) for name, shape in shapes.items()]
 
 
 def _class_name(window: int | None) -> str:
@@ -92,7 +86,7 @@ def _class_name(window: int | None) -> str:
 
 def rotary_tables(config: DecoderConfig) -> dict[Rope, RotaryTable]:
     """The tables of cosines and sines that the graphs take as inputs, by rope."""
-    ropes = list(dict.fromkeys(layer.rope for layer in config.layers if layer.rope))
+    ropes = list(dict.fromkeys(one.rope for one in config.attentions.values() if one.rope))
     return {
         rope: RotaryTable(
             cos=f"rotary.{k}.cos",
@@ -144,10 +138,10 @@ def _build(
     with g.scope("embed"):
         stream = embedding(g, params, config, ids, step.positions)
     parts = NONE
-    if config.per_layer:
+    if own := config.extra(PerLayerEmbedding):
         with g.scope("per_layer"):
-            of_table = table_rows(g, config, config.per_layer, ids)
-            parts = per_layer_inputs(g, params, config, config.per_layer, of_table, added(g, stream))
+            of_table = table_rows(g, config, own, ids)
+            parts = per_layer_inputs(g, params, config, own, of_table, added(g, stream))
     skips = phase == "prefill" and hidden is None and not with_states
     early = config.cached_until if skips and not isinstance(config.positions, Alibi) else config.num_layers
     step = replace(step, per_layer=_split(g, config, parts, 0, early))
@@ -182,9 +176,10 @@ def _split(
     g: GraphBuilder, config: DecoderConfig, parts: Value, first: int, last: int, wanted: Value = NONE
 ) -> dict[int, Value]:
     """What the layers from ``first`` to ``last`` take of their own embeddings, of the ``wanted`` tokens."""
-    if not config.per_layer or first == last:
+    own = config.extra(PerLayerEmbedding)
+    if own is None or first == last:
         return {}
-    width = config.per_layer.width
+    width = own.width
     with g.scope("per_layer"):
         if last - first < config.num_layers:
             parts = g.op.Slice(parts, g.axes(first * width), g.axes(last * width), g.axes(2))
@@ -196,8 +191,8 @@ def _split(
 def _picked(g: GraphBuilder, step: StepInputs, wanted: Value) -> StepInputs:
     """The inputs of layers that run for the ``wanted`` tokens, which are the last ones."""
     kept = {layer: (pick(g, key, wanted), pick(g, value, wanted)) for layer, (key, value) in step.kept.items()}
-    scale = pick(g, step.query_scale, wanted) if step.query_scale else NONE
-    return replace(step, positions=pick(g, step.positions, wanted), kept=kept, query_scale=scale)
+    scales = {scale: pick(g, value, wanted) for scale, value in step.query_scales.items()}
+    return replace(step, positions=pick(g, step.positions, wanted), kept=kept, query_scales=scales)
 
 
 def _hidden_output(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, *, scaled: bool) -> Value:
@@ -236,11 +231,11 @@ def step_inputs(
         with g.scope("alibi"):
             alibi = alibi_bias(g, config.positions, ids, next(iter(lengths.values())).total)
     positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
-    scale = NONE
-    if config.query_scale:
+    scales = dict[QueryScale, Value]()
+    for scale in dict.fromkeys(one.query_scale for one in config.attentions.values() if one.query_scale):
         with g.scope("query_scale"):
-            scale = query_scale(g, config.query_scale, positions, config.max_positions)
-    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scale)
+            scales[scale] = query_scale(g, scale, positions, config.max_positions)
+    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scales)
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgegen_export.architecture.architecture import choice_bias, expert_scales
-from edgegen_export.architecture.config import DecoderConfig, Experts, Routing, SwiGLU
+from edgegen_export.architecture.components.experts import CHOICE_BIAS, EXPERT_SCALES, Experts, Routing, SwiGLU
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.mlp import activation, fused_experts, mlp, router_scores
@@ -47,7 +48,7 @@ def expert_mlp(
     scores = router_scores(g, params, config, experts, layer, routed)
     if experts.latent:
         taken = linear(g, params.matrix(f"{name}.latent_in"), taken, params.bias(f"{name}.latent_in"))
-    if config.fuses(experts):
+    if experts.fused:
         result = fused_experts(g, params, experts, layer, taken, scores)
     else:
         result = _sorted_experts(g, params, config, experts, layer, taken, _chosen(g, params, experts, layer, scores))
@@ -57,7 +58,7 @@ def expert_mlp(
         result = normalized(g, params, config.norm, result, f"{name}.expert_post_norm")
     if not experts.shared_width:
         return Stream(NONE, result)
-    shared = mlp(g, params, config, layer, x, name="shared")
+    shared = mlp(g, params, MLP(experts.shared_width, experts.activation, experts.gated), layer, x, name="shared")
     value, bias = shared.delta, shared.bias
     if bias and (experts.shared_gated or experts.own_norms):
         value, bias = g.op.Add(value, g.weight(bias)), None
@@ -74,7 +75,9 @@ def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, s
     scaling, which is in the experts."""
     routing = experts.routing
     likely = g.op.Softmax(scores, axis=-1) if routing.scores == "softmax" else g.op.Sigmoid(scores)
-    choice = g.op.Add(likely, g.weight(params.vector(choice_bias(layer)))) if routing.choice_bias else likely
+    choice = (
+        g.op.Add(likely, g.weight(params.vector(f"layers.{layer}.{CHOICE_BIAS}"))) if routing.choice_bias else likely
+    )
     if routing.chosen_groups < routing.groups:
         choice = _in_best_groups(g, routing, experts.count, choice)
     _, numbers = _top(g, choice, experts.per_token)
@@ -85,7 +88,7 @@ def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, s
             total = g.op.Add(total, g.constant(np.array(routing.epsilon, np.float32)))
         weights = g.op.Div(weights, total)
     if routing.expert_scales:
-        scales = g.weight(params.vector(expert_scales(layer)))
+        scales = g.weight(params.vector(f"layers.{layer}.{EXPERT_SCALES}"))
         weights = g.op.Mul(weights, g.op.Gather(scales, numbers, axis=0))
     return Chosen(numbers, weights)
 
@@ -131,11 +134,11 @@ def _sorted_experts(
         return g.op.Concat(*found, axis=0)
 
     wide = product(g.op.Gather(g.op.Reshape(x, g.axes(-1, width)), tokens, axis=0), lambda both: both[0])
-    if config.gated:
+    if experts.gated:
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 1, "num_outputs": 2})
-        hidden = g.op.Mul(activation(g, params, config.activation, layer, gate), up)
+        hidden = g.op.Mul(activation(g, params, experts.activation, layer, gate), up)
     else:
-        hidden = activation(g, params, config.activation, layer, wide)
+        hidden = activation(g, params, experts.activation, layer, wide)
     given = product(hidden, lambda both: both[1])
     places = g.op.Reshape(_smallest(g, order, pairs), g.op.Shape(chosen.numbers))
     of_tokens = g.op.Gather(given, places, axis=0)  # [b, t, k, width]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.tensors.lazy import LazyTensor
 
 
 def fused_name(modules: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ Shapes: b rows (batch), t new tokens per row, h value heads, k and v channels of
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen_export.architecture.architecture import delta_inputs, delta_numbers
-from edgegen_export.architecture.config import GatedDeltaNet, Norm
+from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
+from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.mamba2 import negative_softplus, silu, split
 from edgegen_export.graph.matrices import linear
@@ -34,9 +34,10 @@ def gated_delta_net(
     ``states``: the last inputs of the convolution [b, w - 1, channels], and the recurrence's [b, h, k, v]. Returns the
     output projection without its bias, which the stream adds.
     """
-    module, inputs = f"layers.{layer}.delta", delta_inputs(layer)
+    module = f"layers.{layer}.{net.name}"
+    inputs = tuple(f"{module}.{part}" for part in net.parts)
     conv, delta = states
-    dt_offset, rate = (g.weight(params.vector(name)) for name in delta_numbers(layer))
+    dt_offset, rate = (g.weight(params.vector(f"{module}.{name}")) for name in net.trained)
     wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
     mixed, z, dt, beta = split(g, wide, net.convolved, net.values, net.value_heads, net.value_heads)
     mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))

@@ -18,8 +18,8 @@ from edgegen.bundle.manifest import GraphContract, KVLayer, KVSpec, MatrixFormat
 from edgegen.model.ort_session import open_session
 from edgegen.model.rotary import rotary_table
 from edgegen.system import trim_memory
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.carried import Carried
@@ -32,6 +32,7 @@ from edgegen_export.graph.stream import added
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.recipe import FLOATS
+from edgegen_export.tensors.lazy import LazyTensor
 
 Hidden = NDArray[np.float32]
 Stored = MatrixFormat | Blocks
@@ -137,7 +138,7 @@ class LayerwiseModel:
         stream = embedding(g, params, self._config, numbers, g.input("at", "int64", shape))
         x = added(g, stream)
         columns = [x, *stream.others]
-        if own := self._config.per_layer:
+        if own := self._config.extra(PerLayerEmbedding):
             columns.append(per_layer_inputs(g, params, self._config, own, numbers, x))
         x = g.op.Concat(*columns, axis=2) if columns[1:] else x
         start = np.zeros(len(ids), np.int64) if first is None else first
@@ -160,14 +161,14 @@ class LayerwiseModel:
         fused name that are quantized, and multiplied as in the bundle.
         """
         params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
-        own, carried = self._config.layers[layer], self._carried
-        cache = kv_layer(self._kv, layer) if own.attends else None
+        own, carried = self._config.layers[layer].attention, self._carried
+        cache = kv_layer(self._kv, layer) if own else None
         g = GraphBuilder(f"layer {layer}")
-        tables = {own.rope: self._tables[own.rope]} if own.rope else {}
+        tables = {own.rope: self._tables[own.rope]} if own and own.rope else {}
         x = g.input("x", "float32", _SHAPE)
         classes = {cache.cache_class: self._kv.classes[cache.cache_class]} if cache else {}
         step = step_inputs(g, self._config, self._kv.dtype, classes, tables, x)
-        step = carried.entering(g, x, step, layer, own.source)
+        step = carried.entering(g, x, step, layer, own.source if own else None)
         stream = decoder_block(g, params, self._config, layer, carried.stream(g, x), self._kv, step)
         g.output(_RESULT, carried.leaving(g, x, stream, step, layer), "float32", _SHAPE)
         for tap in taps:

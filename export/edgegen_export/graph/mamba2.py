@@ -10,8 +10,8 @@ Shapes: b rows (batch), t new tokens per row, h heads, p channels of a head, i =
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen_export.architecture.architecture import mamba2_inputs, mamba2_numbers
-from edgegen_export.architecture.config import Mamba2, Norm
+from edgegen_export.architecture.components.mamba2 import Mamba2
+from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
@@ -28,9 +28,10 @@ def mamba2(
     ``states``: the last inputs of the convolution [b, w - 1, channels], and h [b, h, state, p], negated. Returns the
     output projection without its bias, which the stream adds.
     """
-    module, inputs = f"layers.{layer}.mamba", mamba2_inputs(layer)
+    module = f"layers.{layer}.{mixer.name}"
+    inputs = tuple(f"{module}.{part}" for part in mixer.parts)
     conv, ssm = states
-    dt_offset, rate, skip = (g.weight(params.vector(name)) for name in mamba2_numbers(layer))
+    dt_offset, rate, skip = (g.weight(params.vector(f"{module}.{name}")) for name in mixer.trained)
     wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
     z, mixed, dt = split(g, wide, mixer.inner, mixer.convolved, mixer.heads)
     mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))

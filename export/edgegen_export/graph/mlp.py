@@ -5,7 +5,9 @@ Shapes: b rows (batch), t new tokens per row, d hidden size.
 
 import numpy as np
 
-from edgegen_export.architecture.config import Activation, DecoderConfig, Experts
+from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.mlp import MLP, Activation
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
@@ -33,23 +35,21 @@ def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int
             return xielu(g, params, layer, x)
 
 
-def mlp(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, *, name: str = "mlp"
-) -> Stream:
+def mlp(g: GraphBuilder, params: Parameters, own: MLP, layer: int, x: Value, *, name: str = "mlp") -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
 
     Of the gate, only what is above the layer's cutoff is activated, where it has one.
     """
-    module, cutoff = f"layers.{layer}.{name}", config.layers[layer].cutoff
-    if config.gated:
+    module = f"layers.{layer}.{name}"
+    if own.gated:
         both = (f"{module}.gate", f"{module}.up")
         wide = linear(g, params.matrix(*both), x, params.bias(*both))
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
-        gate = gate if cutoff is None else _above(g, gate, cutoff, config.mlp_width_of(layer))
-        hidden = g.op.Mul(activation(g, params, config.activation, layer, gate), up)
+        gate = gate if own.cutoff is None else _above(g, gate, own.cutoff, own.width)
+        hidden = g.op.Mul(activation(g, params, own.activation, layer, gate), up)
     else:
         up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
-        hidden = activation(g, params, config.activation, layer, up)
+        hidden = activation(g, params, own.activation, layer, up)
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 

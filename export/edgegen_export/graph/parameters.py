@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, one_or_list
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import Tensor
 from edgegen_export.graph.fused import (
     expert_biases,
@@ -31,6 +30,7 @@ from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, pac
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.quantize.scale_search import searched_rows
+from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
@@ -136,7 +136,8 @@ class StoredParameters:
         return 8 * self._matrix_bytes / max(1, self._matrix_weights)
 
     def refuse_not_finite(self) -> None:
-        """
+        """Refuse a model whose weights cannot be stored.
+
         Raises:
             TensorError: weights written so far have NaN or infinity, or become infinite in 16 bits; the output must
                 be discarded.

@@ -5,7 +5,8 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, w width of a layer'
 
 import numpy as np
 
-from edgegen_export.architecture.config import DecoderConfig, PerLayerEmbedding
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import activation
@@ -33,9 +34,17 @@ def per_layer_inputs(
     return g.op.Add(flat, rows(g, params.matrix("embed_per_layer"), ids))
 
 
-def of_part(g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, part: Value) -> Value:
+def of_part(
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    own: PerLayerEmbedding,
+    layer: int,
+    x: Value,
+    part: Value,
+) -> Value:
     """``norm(out(activation(gate(x)) · part))`` for x [b, t, d] and the layer's part [b, t, w]."""
     module = f"layers.{layer}.per_layer"
-    gate = activation(g, params, config.activation, layer, linear(g, params.matrix(f"{module}.gate"), x))
+    gate = activation(g, params, own.activation, layer, linear(g, params.matrix(f"{module}.gate"), x))
     made = linear(g, params.matrix(f"{module}.out"), g.op.Mul(gate, part))
     return normalized(g, params, config.norm, made, f"{module}_norm")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgegen_export.architecture.config import QueryScale
+from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.graph.builder import GraphBuilder, Value
 
 

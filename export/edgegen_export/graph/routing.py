@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgegen_export.architecture.architecture import choice_bias
-from edgegen_export.architecture.config import Experts
+from edgegen_export.architecture.components.experts import CHOICE_BIAS, Experts
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.parameters import Parameters
@@ -43,7 +42,7 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
         best, _ = g.node("TopK", [weights, count], 2, attributes={})
         return FusedRouting(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
     scores = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1)
-    wanted = g.op.Add(scores, g.weight(params.vector(choice_bias(layer))))
+    wanted = g.op.Add(scores, g.weight(params.vector(f"layers.{layer}.{CHOICE_BIAS}")))
     _, chosen = g.node("TopK", [wanted, count], 2, attributes={})
     best = g.op.GatherElements(asked, chosen, axis=-1)
     never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))

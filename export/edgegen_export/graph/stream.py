@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgegen_export.architecture.config import DecoderConfig, Norm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value
 from edgegen_export.graph.parameters import Parameters
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgegen_export.architecture.architecture import xielu_tensors
+from edgegen_export.architecture.components.mlp import XIELU
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.parameters import Parameters
 
@@ -12,7 +12,7 @@ def xielu(g: GraphBuilder, params: Parameters, layer: int, x: Value) -> Value:
 
     The model's own code takes at most -1e-6 into exp, which changes less than float32 rounds.
     """
-    positive, negative, linear = (g.weight(params.vector(name)) for name in xielu_tensors(layer))
+    positive, negative, linear = (g.weight(params.vector(f"layers.{layer}.{name}")) for name in XIELU)
     above = g.op.Relu(x)
     below = g.op.Min(x, g.constant(np.array(0, np.float32)))
     quadratic = g.op.Mul(g.op.Mul(above, above), positive)

@@ -16,16 +16,17 @@ from edgegen.bundle.manifest import KVSpec, Model, Phase, Quantization
 from edgegen.errors import ExportError, UsageError
 from edgegen.model.ort_session import open_session
 from edgegen.system import trim_memory
-from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME
+from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.requirements import MINIMUM_ONNXRUNTIME
 from edgegen_export.model_source import ModelFacts, Plan
 from edgegen_export.optimum.trace import LoadedModel, check_traceable, read_config, versions
 from edgegen_export.optimum.traced_decoder import build_traced
 from edgegen_export.optimum.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
 from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.tensors.lazy import LazyTensor
 
 TOLERANCE = 1e-3
 """Largest difference of a logit between the trace and the model that was traced, relative to the largest logit."""
@@ -80,7 +81,8 @@ class TraceLoader:
     progress: ExportProgress
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """
+        """Refuse models that optimum cannot trace.
+
         Raises:
             ExportError: optimum is not installed.
             UnsupportedModelError: it does not trace this architecture.
@@ -91,7 +93,8 @@ class TraceLoader:
         """Not known before the model is traced."""
 
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
-        """
+        """The checkpoint as it is, for transformers to load.
+
         Raises:
             UsageError: the checkpoint is a GGUF file.
         """
@@ -126,7 +129,7 @@ class TraceLoader:
         del loaded
         trim_memory()
         return TracedSource(
-            ModelFacts(model, traced.kv, MINIMUM_ONNXRUNTIME, made_with=versions()),
+            ModelFacts(model, traced.kv, LEAST_ONNXRUNTIME, made_with=versions()),
             traced,
             reference,
             tuple(filter(None, [config.warning, _left_in_floats(traced, self.recipe)])),

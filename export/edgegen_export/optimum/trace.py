@@ -54,7 +54,8 @@ class LoadedModel:
     """The model in float32, in memory, in torch."""
 
     def __init__(self, folder: Path, model_type: str) -> None:
-        """
+        """Load the model with transformers.
+
         Raises:
             TensorError: weights are missing.
             UnsupportedModelError: transformers cannot load it.
@@ -138,12 +139,17 @@ def check_traceable(config: Mapping[str, Any]) -> None:
             if found and classes[model_type] not in found
             else None,
             "it is an encoder and a decoder, not a decoder only" if config.get("is_encoder_decoder") else None,
-            "it is already quantized: export the original checkpoint" if config.get("quantization_config") else None,
+            "it is already quantized: export the original checkpoint" if _is_quantized(config) else None,
         )
         if problem
     ]
     if problems:
         raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(problems)}")
+
+
+def _is_quantized(config: Mapping[str, Any]) -> bool:
+    """MLX's older tools write ``quantization`` alone."""
+    return bool(config.get("quantization_config") or config.get("quantization"))
 
 
 def read_config(folder: Path, max_context: int | None) -> TracedConfig:
@@ -208,7 +214,8 @@ def context_of(config: Any, wanted: int | None = None) -> tuple[int, str | None]
 
 
 def _import(name: str) -> Any:
-    """
+    """The module ``name``.
+
     Raises:
         ExportError: the module, or what it needs, is not installed.
     """

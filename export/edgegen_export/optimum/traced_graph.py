@@ -21,7 +21,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 
 from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.errors import UnsupportedModelError, one_or_list
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.tensors.lazy import LazyTensor
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 ALL_LOGITS = "logits of all"

@@ -1,6 +1,6 @@
 """ResumeFolder: the intermediate results of an export, kept beside its target so that the same export can resume.
 
-An export that was interrupted or killed, or found the disk full, leaves it behind. It is the same export if tensors,
+An export that was interrupted or killed, or found the disk full, leaves it. It is the same export if tensors,
 options and versions are the same, whatever file the tensors lie in (:func:`fingerprint`).
 """
 
@@ -19,7 +19,7 @@ import onnxruntime
 
 import edgegen
 from edgegen.system import locked
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
 KEPT_PREFIX = ".unfinished-"
@@ -27,7 +27,7 @@ _KEPT_S = 7 * 24 * 3600
 
 
 class ResumeFolder:
-    """Used as a context. A finished bundle, and an export that would fail again, leave nothing of this behind."""
+    """Used as a context. A finished bundle, and an export that would fail again, leave nothing of this."""
 
     def __init__(self, target: Path, scratch: Path, warn: Callable[[str], None]) -> None:
         """``scratch``: where to work instead, while another process works on the same. ``warn`` hears what is kept."""

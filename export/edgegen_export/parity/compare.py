@@ -2,7 +2,7 @@
 
 :func:`record_reference` runs the checkpoint over a short text (layer by layer, without torch, where a family is known),
 and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` measures the bundle; so does
-:mod:`edgegen.parity.verify`, on any other machine later.
+:mod:`edgegen.evaluation.parity.verify`, on any other machine later.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.errors import ExportError, LogitsError
+from edgegen.evaluation.parity.measure import greedy, parity_of, perplexity_of_reference
+from edgegen.evaluation.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_softmax
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen.model.interfaces import Runner
-from edgegen.parity.measure import greedy, parity_of, perplexity_of_reference
-from edgegen.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_softmax
-from edgegen.parity.report import ParityReport, VariantParity
 from edgegen.system import physical_cores, trim_memory
 from edgegen_export.parity.extent import OF_SMALL, Extent
 

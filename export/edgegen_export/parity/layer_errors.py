@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
+from edgegen.evaluation.parity.measure import rounded
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.ort_session import Binding, Buffer, OneSession
-from edgegen.parity.measure import rounded
 from edgegen.system import trim_memory
 from edgegen_export.graph.decoder import state_name
 from edgegen_export.scratch import Scratch
@@ -60,11 +61,10 @@ def _states(
     """The residual stream after each layer, of ``shape`` [t, d], in the quantized model."""
     path, model = bundle.file(_GRAPH), bundle.manifest.model
     path.write_bytes(graph)  # beside the weights, for ONNX Runtime looks for them nowhere else
-    try:
-        session = OneSession(path, keep_spinning=False)
+    try:  # the order of sums is read from the file too, where stock operators run
+        graphs = _StatesGraph(OneSession(path, keep_spinning=False), model.num_layers, shape, scratch)
     finally:
         path.unlink()
-    graphs = _StatesGraph(session, model.num_layers, shape, scratch)
     runner = scratch_runner(graphs, variant, model.vocab_size, model.max_context, scratch)
     runner.prefill(runner.new_cache(), 0, ids)
     return [buffer.array[0] for buffer in graphs.buffers]
@@ -76,7 +76,7 @@ class _StatesGraph:
     def __init__(self, session: OneSession, layers: int, shape: tuple[int, int], scratch: Scratch) -> None:
         self._session = session
         self.switch = self._session.switch
-        self.runs_in_fixed_order = session.runs_in_fixed_order
+        self.order: SummingOrder = session.order
         self.buffers = [Buffer(scratch.empty((1, *shape))) for _ in range(layers)]
 
     def binding(self, phase: Phase) -> Binding:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegen.errors import ExportError, UsageError
-from edgegen.parity.report import ParityReport
+from edgegen.evaluation.parity.report import ParityReport
 
 
 def check_plot(path: Path, *, traced: bool) -> None:

@@ -45,7 +45,8 @@ six, to publish the changes in the newspaper, and to meet again before the end o
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """
+    """The tokenizer in a ``tokenizer.json``.
+
     Raises:
         CheckpointError: it is none that can be read.
     """

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegen.bundle.manifest import Manifest, Quantization
-from edgegen.parity.report import ParityReport, VariantParity
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen_export.quantize.recipe import Scheme
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat
-from edgegen_export.checkpoint import Groups, LazyTensor
 from edgegen_export.quantize.blockwise import Blocks, block_size_for
 from edgegen_export.quantize.recipe import EIGHT_BITS, FOUR_BITS
+from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.tensors.quantized_groups import Groups
 
 _FORMS = {form.bits: form for form in (EIGHT_BITS, FOUR_BITS)}
 

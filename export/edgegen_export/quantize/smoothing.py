@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import mixer_matrices
+from edgegen_export.architecture.components.component import Component, Pair
+from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.tensors.lazy import LazyTensor
 
 Floats = NDArray[np.float32]
 
@@ -21,65 +22,32 @@ _LARGEST = 1e4
 """Factors stay within this and its inverse: a channel that is hardly ever used must not blow up when it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """``maker``: the module, norm or matrix, whose outputs are the inputs of the modules ``takers``.
-
-    ``group``: how many channels in the takers' inputs each block of ``width`` of the maker's outputs stands for, one
-    such block after the other: a key/value head serves that many query heads.
-    """
-
-    maker: str
-    takers: tuple[str, ...]
-    group: int = 1
-    width: int = 1
-
-
 def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
-    attn, mlp, conv, mamba, delta = (f"layers.{layer}.{name}" for name in ("attn", "mlp", "conv", "mamba", "delta"))
-    pairs: list[Pair] = []
-    kind = config.layers[layer]
-    if kind.conv:  # what it takes is multiplied with c
-        pairs.append(Pair(f"{conv}.c", (f"{conv}.out",)))
-    if kind.mamba and kind.mamba.eps is not None:
-        pairs.append(Pair(f"{mamba}.norm", (f"{mamba}.out",)))
-    if kind.delta:
-        pairs.append(Pair(f"{delta}.norm", (f"{delta}.out",)))
-    shared = kind.source is not None or layer in config.sources  # values that other layers read too
-    if kind.attends and config.clip_qkv is None and not (config.value_norm or kind.value_is_key or shared):
-        # Attention is linear in its values.
-        group = config.num_heads // config.kv_heads_of(layer)
-        pairs.append(Pair(f"{attn}.v", (f"{attn}.o",), group, config.head_dim_of(layer)))
-    experts = config.experts_of(layer)
-    if (
-        config.has_mlp(layer) and not experts and (config.gated or config.activation == "relu")
-    ):  # relu(x / s) = relu(x) / s
-        pairs.append(Pair(f"{mlp}.up", (f"{mlp}.down",)))
-    from_attention = tuple(name for inputs in mixer_matrices(config, layer).values() for name in inputs)
-    from_mlp = (f"{mlp}.gate", f"{mlp}.up") if config.gated else (f"{mlp}.up",)
-    if config.laurel:
-        pairs.append(Pair(f"layers.{layer}.laurel.left", (f"layers.{layer}.laurel.right",)))
-    if config.per_layer and config.altup and config.altup.scaled:
-        pairs.append(Pair(f"layers.{layer}.altup.scale", (f"layers.{layer}.per_layer.gate",)))
-    attn_norm, mlp_norm = f"layers.{layer}.attn_norm", f"layers.{layer}.mlp_norm"
+    own, name = config.layers[layer], f"layers.{layer}."
+    modules = {module for one in own.components for module in one.matrices(config.hidden_size)}
+    read_by_others = [own.attention] if layer in config.sources else []
+    pairs = [pair for one in own.components if one not in read_by_others for pair in one.smoothing_pairs]
+    pairs = [pair for pair in pairs if modules.issuperset(pair.consumers)]
+    attending = [*own.mixing, *(extra for extra in own.extras if isinstance(extra, Laurel))]
+    thinking = [own.mlp] if own.mlp else []
+
+    def after(norm: str, *taking: Component) -> list[Pair]:
+        """The norm and the matrices that take what it gives, unless it is used as it is, too."""
+        if not taking or not all(one.takes_smoothed for one in taking):
+            return []
+        return [Pair(norm, tuple(module for one in taking for module in one.inputs))]
+
     match config.block:
         case "sequential" | "sandwich" | "parallel_two_norms":
-            if not config.laurel:  # which adds what attention takes as it is
-                pairs.append(Pair(attn_norm, from_attention))
-            if not experts:  # which are multiplied with activations as they are
-                pairs.append(Pair(mlp_norm, from_mlp))
+            pairs += after("attn_norm", *attending) + after("mlp_norm", *thinking)
         case "parallel":
-            if not experts:
-                pairs.append(Pair(attn_norm, from_attention + from_mlp))
+            pairs += after("attn_norm", *attending, *thinking)
         case "single":
-            if not config.has_mlp(layer):
-                pairs.append(Pair(f"layers.{layer}.norm", from_attention))
-            elif not experts:
-                pairs.append(Pair(f"layers.{layer}.norm", from_mlp))
+            pairs += after("norm", *attending, *thinking)
         case "post_norm" | "norm_after_sum" | "normed_residual":
             pass  # what the matrices take is the residual stream itself
-    return tuple(pairs)
+    return tuple(pair.within(name) for pair in pairs)
 
 
 def head_pair(config: DecoderConfig) -> Pair | None:
@@ -92,25 +60,25 @@ def head_pair(config: DecoderConfig) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Smoothed:
-    """``tensors`` that changed, by our names; ``factors`` [k], by which what the takers take is divided."""
+    """``tensors`` that changed, by our names; ``factors`` [k], by which what the consumers take is divided."""
 
     tensors: dict[str, LazyTensor]
     factors: Floats
 
 
 def smoothed(tensors: Mapping[str, LazyTensor], pair: Pair, largest: Floats, alpha: float) -> Smoothed:
-    """Smooth ``pair`` for takers whose inputs have the magnitudes ``largest`` [k]."""
-    weights = np.max([_column_magnitudes(tensors[f"{name}.weight"]) for name in pair.takers], axis=0)
+    """Smooth ``pair`` for consumers whose inputs have the magnitudes ``largest`` [k]."""
+    weights = np.max([_column_magnitudes(tensors[f"{name}.weight"]) for name in pair.consumers], axis=0)
     factors = _factors(_per_made_channel(pair, largest), _per_made_channel(pair, weights), alpha)
-    maker = [name for name in (f"{pair.maker}.weight", f"{pair.maker}.bias") if name in tensors]
+    stored = [name for name in (f"{pair.producer}.weight", f"{pair.producer}.bias") if name in tensors]
     taken = np.tile(factors.reshape(-1, 1, pair.width), (1, pair.group, 1)).ravel()
-    changed = {name: tensors[name].scaled(np.float32(1) / factors) for name in maker}
-    changed |= {f"{name}.weight": tensors[f"{name}.weight"].scaled(taken, axis=1) for name in pair.takers}
+    changed = {name: tensors[name].scaled(np.float32(1) / factors) for name in stored}
+    changed |= {f"{name}.weight": tensors[f"{name}.weight"].scaled(taken, axis=1) for name in pair.consumers}
     return Smoothed(changed, taken)
 
 
 def _per_made_channel(pair: Pair, taken: Floats) -> Floats:
-    """The greatest value of ``taken`` [k] among the inputs that one output of the maker stands behind."""
+    """The greatest value of ``taken`` [k] among the inputs that one output of the producer stands for."""
     return taken.reshape(-1, pair.group, pair.width).max(axis=1).ravel()
 
 

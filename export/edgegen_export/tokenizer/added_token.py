@@ -1,6 +1,6 @@
 """AddedToken: a token of ``tokenizer.json`` that is matched in the text before the tokenizer's model runs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -26,6 +26,10 @@ class AddedToken:
     def literal(cls, content: str, *, special: bool) -> "AddedToken":
         """The token, matched literally, before normalization."""
         return cls(content, special=special, normalized=False)
+
+    def found_as(self, other: "AddedToken") -> "AddedToken":
+        """This token, added over ``other`` of the same text: what either finds is found."""
+        return replace(self, special=self.special or other.special, normalized=self.normalized and other.normalized)
 
     @classmethod
     def read(cls, value: object, *, special: bool = False) -> "AddedToken":

@@ -100,14 +100,20 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "llama mistral mistral3 ministral mixtral phi3 phimoe deepseek_v2 deepseek_v3 persimmon jamba jetmoe "
-            "ernie4_5 arcee"
+            "ernie4_5 arcee deepseek_vl deepseek_vl_hybrid idefics2 idefics3 janus llava llava_next "
+            "llava_next_video llava_onevision video_llava vipllava"
         ).split(),
         "LlamaTokenizer",
     ),
     **dict.fromkeys("gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma".split(), "GemmaTokenizer"),
-    **dict.fromkeys("qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next".split(), "Qwen2Tokenizer"),
+    **dict.fromkeys(
+        (
+            "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next internvl qwen2_vl qwen2_5_vl qwen2_audio qwen3_vl qwen3_vl_moe"
+        ).split(),
+        "Qwen2Tokenizer",
+    ),
     **dict.fromkeys("codegen phi".split(), "CodeGenTokenizer"),
-    **dict.fromkeys("cohere cohere2".split(), "CohereTokenizer"),
+    **dict.fromkeys("cohere cohere2 aya_vision".split(), "CohereTokenizer"),
     "code_llama": "CodeLlamaTokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
     "bloom": "BloomTokenizer",

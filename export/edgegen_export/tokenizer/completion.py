@@ -1,5 +1,7 @@
 """Completion of a ``tokenizer.json`` with what transformers adds when it loads one: special tokens, BOS and EOS."""
 
+from dataclasses import replace
+
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.classes import TokenizerClass
@@ -19,14 +21,17 @@ def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: Tokeni
     problems: list[str] = []
     before = tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor
     for token_id, token in settings.added.items():
+        if not settings.described and (token_id in before[0] or tokenizer.id_of(token.content) in before[0]):
+            continue  # its flags are those of tokenizer.json
         try:
             tokenizer.add(token, token_id)
         except ValueError as error:
             problems.append(str(error))
     for token in _special_tokens(tokenizer, settings, kind, made=made):
         known = tokenizer.id_of(token.content)
-        if known in tokenizer.added:
-            tokenizer.mark_special(known)
+        if known is not None and (present := tokenizer.added.get(known)) is not None:
+            flagged = settings.flagged.get(token.content)
+            tokenizer.add(replace(present, special=True) if flagged is None else flagged.found_as(present))
         else:
             tokenizer.add(token)
     pre_tokenizer = tokenizer.pre_tokenizer

@@ -1,47 +1,126 @@
 """The tokenizer files of a bundle, copied or converted from the checkpoint's."""
 
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
 from edgegen.errors import CheckpointError, did_you_mean
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.checkpoint.companions import MORE_TEMPLATES
+from edgegen_export.checkpoint.text_file import without_mark
+from edgegen_export.checkpoint.weight_files import listed
+from edgegen_export.tokenizer.chat_templates import PROCESSORS, TEMPLATE, settle_templates, templates_of
 from edgegen_export.tokenizer.classes import TOKENIZER_CLASSES, UNNAMED, TokenizerClass, class_name
 from edgegen_export.tokenizer.completion import complete
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
 from edgegen_export.tokenizer.sentencepiece_model import read_sentencepiece
-from edgegen_export.tokenizer.settings import TokenizerSettings
+from edgegen_export.tokenizer.settings import (
+    ADDED_TOKENS,
+    CONFIG,
+    MORE_SPECIAL,
+    ROLES,
+    SPECIAL_TOKENS,
+    TokenizerSettings,
+    read_object,
+    text_of,
+)
+from edgegen_export.tokenizer.special_tokens import misread, read_tokenizer
 from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 from edgegen_export.tokenizer.vocabulary_files import MERGES, VOCABULARY, read_vocabulary
 
 TOKENIZER = "tokenizer.json"
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 """The SentencePiece model's usual name, and T5's."""
-_COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+_COMPANIONS = (CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, TEMPLATE, PROCESSORS)
+_OTHER_VOCABULARY = re.compile(r".+\.tiktoken|tekken\.json|tokenizer\.model\.v\d+.*")
+"""Names of vocabularies that only other programs read: tiktoken's, and those of Mistral's own library."""
 
 
-def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
+def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda _: None) -> dict[str, bytes]:
     """Name → contents. The ``tokenizer.json`` alone gives the same ids as transformers with all files.
 
     The checkpoint's own file is copied unchanged where that holds. Without one it is converted from
     ``tokenizer.model``, ``vocab.json`` and ``merges.txt``, or GGUF metadata. Empty if the checkpoint has no tokenizer.
+    ``warn`` hears of a chat template that is left out, and of ids that are not transformers'.
 
     Raises:
         CheckpointError: the files are malformed or contradict each other, or nothing says how to read them.
     """
     if has_tokenizer(checkpoint.metadata):
         return tokenizer_from_gguf(checkpoint.metadata)
-    files = {name: path.read_bytes() for name in _COMPANIONS if (path := checkpoint.file(name))}
     sources = (TOKENIZER, *_SENTENCEPIECE, VOCABULARY, MERGES)
     found = {name: path.read_bytes() for name in sources if (path := checkpoint.file(name))}
     if not {TOKENIZER, *_SENTENCEPIECE} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
+        _refuse_other_vocabularies(checkpoint)
         return {}
+    found = {name: data if name in _SENTENCEPIECE else without_mark(data, name) for name, data in found.items()}
+    files = {name: without_mark(path.read_bytes(), name) for name in _COMPANIONS if (path := checkpoint.file(name))}
+    templates = {
+        file.removeprefix(f"{MORE_TEMPLATES}/").removesuffix(".jinja"): without_mark(path.read_bytes(), file)
+        for file, path in checkpoint.files_below(MORE_TEMPLATES, ".jinja").items()
+    }
     settings = TokenizerSettings.read(files)
+    files = _with_named_tokens(settle_templates(files, templates, warn), settings)
     name = class_name(settings, checkpoint.config)
     kind = TOKENIZER_CLASSES.get(name or UNNAMED, TokenizerClass())
-    if TOKENIZER in found and not _rebuilt(kind, settings, found):
-        carried = TokenizerJson.parse(found[TOKENIZER], TOKENIZER)
-        changed = complete(carried, settings, kind, made=False)
-        return {TOKENIZER: carried.to_bytes() if changed else found[TOKENIZER], **files}
-    made = _made(found, name, kind, settings)
-    complete(made, settings, kind, made=True)
-    return {TOKENIZER: made.to_bytes(), **files}
+    made = TOKENIZER not in found or _rebuilt(kind, settings, found)
+    tokenizer = _made(found, name, kind, settings) if made else TokenizerJson.parse(found[TOKENIZER], TOKENIZER)
+    changed = complete(tokenizer, settings, kind, made=made)
+    changed |= _find_unflagged(tokenizer, settings, "".join(templates_of(files).values()), warn)
+    return {TOKENIZER: tokenizer.to_bytes() if made or changed else found[TOKENIZER], **files}
+
+
+def _refuse_other_vocabularies(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint whose vocabulary is in a format that would be ignored.
+
+    Raises:
+        CheckpointError: the only vocabulary is one that is not read.
+    """
+    if others := sorted(filter(_OTHER_VOCABULARY.fullmatch, checkpoint.listing.files)):
+        raise CheckpointError(
+            f"{checkpoint.path} has the vocabulary {listed(others)}, which is not read, and no {TOKENIZER}: "
+            f"add the {TOKENIZER} that transformers saves, or take {listed(others)} away to export a model of token "
+            "ids alone"
+        )
+
+
+def _with_named_tokens(files: dict[str, bytes], settings: TokenizerSettings) -> dict[str, bytes]:
+    """The files with a config that has the special tokens as transformers takes them: where it does not describe its
+    added tokens, ``special_tokens_map.json`` prevails. Chat templates know the tokens by the config's names."""
+    named = {} if settings.described else read_object(files, SPECIAL_TOKENS)
+    config = read_object(files, CONFIG)
+    prevailing = {
+        role: named[role] for role in ROLES if role in named and text_of(config.get(role)) != text_of(named[role])
+    }
+    if not prevailing or CONFIG not in files:
+        return files
+    return {**files, CONFIG: (json.dumps({**config, **prevailing}, indent=2) + "\n").encode()}
+
+
+def _find_unflagged(
+    tokenizer: TokenizerJson, settings: TokenizerSettings, templates: str, warn: Callable[[str], None]
+) -> bool:
+    """Have the added tokens that a template writes found anywhere in a text; return whether anything changed.
+
+    transformers gives a token of ``added_tokens.json`` that no file calls special flags by which its fast tokenizers
+    of Llama and Mistral find it only where a text starts; its slow ones find it anywhere.
+    """
+    written = {
+        token.content: i
+        for i, token in tokenizer.added.items()
+        if i in settings.unflagged and token.normalized and token.content in templates
+    }
+    lost = misread(read_tokenizer(tokenizer.to_bytes()), written) if written else {}
+    for text in lost:
+        tokenizer.add(replace(tokenizer.added[written[text]], normalized=False))
+    if lost:
+        warn(
+            f"the chat template writes {listed(list(lost))} of {ADDED_TOKENS}, which no file calls special: found "
+            "anywhere in a text, as by transformers' slow tokenizer; the fast one finds it only where a text starts "
+            f"(name it in {MORE_SPECIAL} of {SPECIAL_TOKENS} to have both agree)"
+        )
+    return bool(lost)
 
 
 def _rebuilt(kind: TokenizerClass, settings: TokenizerSettings, found: dict[str, bytes]) -> bool:

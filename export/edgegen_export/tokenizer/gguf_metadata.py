@@ -17,7 +17,7 @@ class GgufMetadata:
         return key in self._values
 
     def text(self, key: str) -> str | None:
-        """A string, or None where there is none."""
+        """A string, or None if it is absent."""
         return self._value(key, str, "text")
 
     def number(self, key: str) -> int | None:
@@ -31,7 +31,7 @@ class GgufMetadata:
         return None
 
     def texts(self, key: str) -> list[str]:
-        """An array of strings, empty where there is none."""
+        """An array of strings, empty if it is absent."""
         return self._array(key, str, "strings")
 
     def numbers(self, key: str) -> list[int]:

@@ -29,6 +29,8 @@ _WHOLE = "tokenizer.huggingface.json"
 _TOKENS = "tokenizer.ggml.tokens"
 _TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+_CONTROL = re.compile(r"<\|[^\s|<>]+\|>")
+"""Tokens that old converters typed as parts of words, and that no text is put together to."""
 _PADDING = re.compile(r"\[PAD\d+\]")
 _SPM_IDS = {"bos_token": 1, "eos_token": 2, "unk_token": 0}
 _UNIGRAM_IDS = {"eos_token": 1, "unk_token": 2, "pad_token": 0}
@@ -205,6 +207,10 @@ def _pieces(read: GgufMetadata, *, scored: bool) -> dict[int, Piece]:
         return {}
     types = types or [int(PieceType.NORMAL)] * len(texts)
     scores = scores if scored else [0.0] * len(texts)
+    types = [
+        int(PieceType.USER_DEFINED) if kind == PieceType.NORMAL and _CONTROL.fullmatch(text) else kind
+        for kind, text in zip(types, texts, strict=True)
+    ]
     pieces = {i: Piece(*parts) for i, parts in enumerate(zip(texts, scores, map(PieceType, types), strict=True))}
     if scored:
         return pieces

@@ -87,6 +87,12 @@ _SEED_WORDS = (
     rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+_RUNS = "|".join([*(rf"\s{{{2**n}}}(?!\S)" for n in range(9, 1, -1)), r"\s{1,2}(?!\S)", r"\s"])
+"""White space in pieces of 512, 256, … and 4, of 2, and of 1."""
+_JAIS2_WORDS = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{_RUNS}"
+)
+
 PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "default": PreTokenizer((_PUNCTUATION.replace("`", ""), _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(("gpt-2", "phi-2", "jais", "trillion", "gigachat", "exaone4"), _GPT2),
@@ -96,6 +102,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     ),
     **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), replace(_LLAMA3, ignore_merges=False, add_bos=False)),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
+    "jais-2": PreTokenizer((_JAIS2_WORDS,)),
     "qwen35": PreTokenizer((_QWEN35_WORDS,), composed=True),
     "stablelm2": replace(_QWEN2, composed=False),
     **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b"), _DIGITS_FIRST),

@@ -45,7 +45,7 @@ class SentencePieceModel:
     """The pieces by id, the algorithm that splits text into them, and the normalization before it.
 
     ``bos_id``, ``eos_id``, ``pad_id``: None where the model has no such piece. ``charsmap``: the compiled rules of
-    the normalization, empty where there are none.
+    the normalization, empty without any.
     """
 
     pieces: tuple[Piece, ...] = field(repr=False)
@@ -93,7 +93,7 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
         known = Algorithm(algorithm).name if algorithm in list(Algorithm) else str(algorithm)
         problems.append(f"its algorithm is {known}, neither BPE nor UNIGRAM")
     if trainer.treat_whitespace_as_suffix:
-        problems.append("it writes spaces behind words (treat_whitespace_as_suffix), which is not supported")
+        problems.append("it writes spaces after words (treat_whitespace_as_suffix), which is not supported")
     if not normalizer.escape_whitespaces:
         problems.append("it keeps spaces as they are (escape_whitespaces is off), which is not supported")
     ids: dict[str, int] = {key: getattr(trainer, key) for key in ("unk_id", "bos_id", "eos_id", "pad_id")}

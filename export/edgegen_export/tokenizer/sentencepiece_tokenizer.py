@@ -48,11 +48,17 @@ def plain_tokenizer(model: SentencePieceModel) -> TokenizerJson:
 
 def llama_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:
     """Llama, Mistral, Phi-3: the model's normalization is ignored. ``legacy`` prepends a space to every section between
-    special tokens, not to the first one only."""
+    special tokens, not to the first one only.
+
+    Where ``add_prefix_space`` is null, transformers' fast tokenizer prepends none. So does this one for models that
+    were tuned with tokens of their own; without such tokens the vocabulary is read as its original reads it.
+    """
     named = {i: settings.added[i].content for i in range(3) if i in settings.added}
     pieces = tuple(changed(p, text=named[i]) if i in named else p for i, p in enumerate(model.pieces))
     model = changed(model, pieces=_unscored(pieces))
-    prefix = settings.add_prefix_space is not False
+    prefix = settings.add_prefix_space is not False and not (
+        settings.null_prefix_space and _has_tokens(model, settings)
+    )
     if settings.legacy is not False:
         legacy = changed(
             model, charsmap=b"", remove_extra_whitespaces=False, add_dummy_prefix=prefix, byte_fallback=True
@@ -66,6 +72,14 @@ def llama_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> T
         ),
         pieces,
     )
+
+
+def _has_tokens(model: SentencePieceModel, settings: TokenizerSettings) -> bool:
+    """Whether there are added or special tokens beside the model's own first three."""
+    first = {piece.text for piece in model.pieces[:3]}
+    named = (*settings.specials.values(), *settings.more_special, *settings.added.values())
+    symbols = any(piece.type in (PieceType.CONTROL, PieceType.USER_DEFINED) for piece in model.pieces[3:])
+    return symbols or any(token is not None and token.content not in first for token in named)
 
 
 def gemma_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:

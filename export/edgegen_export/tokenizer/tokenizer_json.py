@@ -103,11 +103,8 @@ class TokenizerJson:
                 raise ValueError(f"the added token {token.content!r} cannot have the id {known}, that of {other!r}")
             self._id_of[token.content] = known
             self._text_of[known] = token.content
-        self._added[known] = token
-
-    def mark_special(self, token_id: int) -> None:
-        """Mark an added token as special."""
-        self._added[token_id] = replace(self._added[token_id], special=True)
+        before = self._added.get(known)
+        self._added[known] = replace(token, special=True) if before and before.special else token
 
     def to_bytes(self) -> bytes:
         """The file's contents; ``CheckpointError`` if the tokenizers library does not read them.
@@ -120,7 +117,7 @@ class TokenizerJson:
         beyond = [i for i in sorted(self._added) if i >= self._size or not _has(vocab, i, self._added[i].content)]
         if beyond != list(range(self._size, self._size + len(beyond))):
             if not isinstance(vocab, dict):
-                raise CheckpointError("the ids of the added tokens leave a gap behind the vocabulary")
+                raise CheckpointError("the ids of the added tokens leave a gap after the vocabulary")
             model = {**model, "vocab": {**vocab, **{self._added[i].content: i for i in beyond}}}
         added = [self._added[i].to_json(i) for i in sorted(self._added)]
         content = {**self._content, "added_tokens": added, "model": model}

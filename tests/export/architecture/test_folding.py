@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import decoder_norms, decoder_tensors
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.tensors import decoder_norms, decoder_tensors
+from edgegen_export.tensors.lazy import LazyTensor
+from tests.export.flat_model import Model, ModelLayer
 
 Array = NDArray[np.float64]
 
-PLAIN = DecoderConfig(
-    layers=(Layer(0.25),) * 2,
+MODEL = Model(
+    layers=(ModelLayer(0.25),) * 2,
     hidden_size=32,
     num_heads=4,
     num_kv_heads=2,
@@ -22,12 +25,12 @@ PLAIN = DecoderConfig(
     intermediate_size=24,
     vocab_size=20,
     max_positions=16,
-    longest_context=16,
     norm=Norm("layer", 1e-5, bias=True),
     activation="relu",
     tied_head=True,
     qk_norm=QKNorm(Norm("rms", 1e-6), over="head"),
 )
+PLAIN = MODEL.config()
 
 MULTIPLIERS = {
     "none": {},
@@ -70,7 +73,7 @@ def tied(request: pytest.FixtureRequest) -> bool:
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS.keys())
 @pytest.mark.parametrize("multipliers", MULTIPLIERS.values(), ids=MULTIPLIERS.keys())
 def test_a_folded_model_computes_the_formula(tied: bool, norm: Norm, multipliers: dict[str, float]) -> None:
-    config = replace(PLAIN, tied_head=tied, norm=norm, **multipliers)
+    config = replace(MODEL, tied_head=tied, norm=norm, **multipliers).config()
     before = random_tensors(config)
     after = folded(config, before)
 
@@ -107,9 +110,9 @@ def test_a_folded_model_computes_the_formula(tied: bool, norm: Norm, multipliers
 
 
 def test_every_norm_then_has_a_weight_in_its_shape() -> None:
-    kinds = replace(PLAIN, norm=NORMS["without weights"])
+    kinds = replace(MODEL, norm=NORMS["without weights"])
     for over in ("head", "each_head", "all"):
-        config = replace(kinds, qk_norm=QKNorm(Norm("layer", 1e-5, weight=False), over=over))
+        config = replace(kinds, qk_norm=QKNorm(Norm("layer", 1e-5, weight=False), over=over)).config()
         tensors = folded(config, random_tensors(config))
         for name, (_, shape) in decoder_norms(config).items():
             assert tensors[f"{name}.weight"].shape == shape
@@ -124,7 +127,7 @@ def test_nothing_to_fold_leaves_the_tensors_themselves() -> None:
 
 
 def test_what_is_given_is_not_changed() -> None:
-    config = replace(PLAIN, **MULTIPLIERS["all"])
+    config = replace(MODEL, **MULTIPLIERS["all"]).config()
     before = random_tensors(config)
     copies = {name: tensor.read().copy() for name, tensor in before.items()}
     folded(config, before)

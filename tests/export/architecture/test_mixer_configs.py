@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import UnsupportedModelError
-from edgegen_export.architecture.architecture import decoder_tensors, find_architecture
+from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
 from tests.export.architecture.test_families_defaults import ODD_VALUES
@@ -36,7 +37,7 @@ def read(model_type: str, **changes: Any) -> DecoderConfig:
 def kinds(config: DecoderConfig) -> str:
     """A letter per layer: of a mixer, of attention, of both, of an MLP alone."""
     letters = {(True, False): "M", (False, True): "*", (True, True): "B", (False, False): "-"}
-    return "".join(letters[layer.mamba is not None, layer.attends] for layer in config.layers)
+    return "".join(letters[layer.mixer is not None, layer.attention is not None] for layer in config.layers)
 
 
 SPARSE = {"layers_block_type": ["mamba", "moe", "attention"]}
@@ -112,7 +113,6 @@ def test_a_granite_has_one_or_the_other() -> None:
             "attn_layer_indices: numbers of the 3 layers expected, found \\[3\\]",
         ),
         ("nemotron_h", {"n_groups": 3}, "n_groups = 3: must divide mamba_num_heads = 128"),
-        ("nemotron_h", {"num_nextn_predict_layers": 1}, "layers that predict several tokens are not supported"),
         (
             "nemotron_h",
             {"layers_block_type": None, "hybrid_override_pattern": "M*X"},
@@ -153,5 +153,5 @@ def test_no_config_breaks_a_family(model_type: str, changes: dict[str, Any]) -> 
         config = read(model_type, **changes)
     except UnsupportedModelError:
         return
-    assert len(kv_spec(config).layers) == len(config.attention_layers)
+    assert len(kv_spec(config).layers) == len(config.attentions)
     assert decoder_tensors(config)[0]

@@ -100,7 +100,7 @@ def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
         "rotary_dim = 32: not understood",
         "add_cross_attention = True: cross-attention is not part of a decoder-only model",
         "pruned_heads = {'0': [1]}: pruned heads are not supported",
-        "quantization_config.quant_method = None: gptq, awq and mxfp4 are read",
+        "quantization_config.quant_method = None: gptq, awq, mxfp4, fp8, fbgemm_fp8, compressed-tensors, modelopt",
     ):
         assert problem in message, message
     assert "10 problems" in message
@@ -369,9 +369,7 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
         ({"head_dim": 12}, "head_dim = 12: heads of this size are not supported, only multiples of 8"),
         ({"num_key_value_heads": 8}, "num_key_value_heads = 8 does not divide num_attention_heads = 4"),
         ({"num_key_value_heads": 0}, "num_key_value_heads: must be positive, found 0"),
-        ({"partial_rotary_factor": 0}, "partial_rotary_factor = 0.0: it rotates 0 of 16 values"),
-        ({"partial_rotary_factor": 0.2}, "partial_rotary_factor = 0.2: it rotates 3 of 16 values of a head"),
-        ({"partial_rotary_factor": 2}, "partial_rotary_factor = 2.0: it rotates 32 of 16 values of a head"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5: this family rotates whole heads"),
         ({"num_hidden_layers": 1 << 40}, "num_hidden_layers: must be at most 4096, found 1099511627776"),
         ({"rope_interleaved": True}, "rope_interleaved = True: adjacent pairs are rotated in other"),
         ({"rope_scaling": [1, 2]}, "rope_scaling: dict expected, found [1, 2]"),
@@ -389,6 +387,8 @@ def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, A
     [
         ("gptj", {"rotary_dim": 63}, "rotary_dim = 63: of a head of 256, an even number can be rotated"),
         ("gptj", {"rotary_dim": 512}, "rotary_dim = 512: of a head of 256"),
+        ("glm", {"partial_rotary_factor": 0}, "partial_rotary_factor = 0.0: it rotates 0 of 128 values"),
+        ("glm", {"partial_rotary_factor": 2}, "partial_rotary_factor = 2.0: it rotates 256 of 128 values of a head"),
         ("gpt_neox", {"rotary_pct": 0.01}, "rotary_pct = 0.01: it rotates 0 of 96 values of a head"),
         ("gpt_neox", {"rope_theta": 500000.0}, "rope_theta = 500000.0: contradicts the value 10000.0"),
         ("gpt_neo", {"attention_types": [[["global"], 30]]}, "describes 25 layers, and there are 24"),

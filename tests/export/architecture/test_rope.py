@@ -66,7 +66,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def rope_of(settings: dict[str, Any], **how: Any) -> Rope:
     """``read_rope`` of a config whose keys must all be understood."""
     read = ConfigReader(settings, {"rope_theta": 10000.0})
-    rope = read_rope(read, HEAD_DIM, POSITIONS, **how)
+    given: dict[str, Any] = {"partial": True, **how}
+    rope = read_rope(read, HEAD_DIM, POSITIONS, **given)
     read.ignore("original_max_position_embeddings")
     read.finish()
     return rope
@@ -121,8 +122,8 @@ def test_each_type_of_layers_has_its_own_rotation() -> None:
     }
     (gemma3,) = (family for family in FAMILIES if "gemma3_text" in family.model_types)
     config = gemma3.read_config(config)
-    assert [layer.window for layer in config.layers[:6]] == [512] * 5 + [None]
-    assert [layer.rope and layer.rope.theta for layer in config.layers[:6]] == [5e3] * 5 + [1e6]
+    assert [config.attentions[i].window for i in range(6)] == [512] * 5 + [None]
+    assert [rope and rope.theta for rope in (config.attentions[i].rope for i in range(6))] == [5e3] * 5 + [1e6]
     old = {"rope_theta": 1e6, "rope_local_base_freq": 5e3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
     before = {"sliding_window": 512, "max_position_embeddings": 32768, **old}
     assert gemma3.read_config(before) == config
@@ -157,7 +158,7 @@ def test_a_scaling_of_all_layers_is_not_that_of_windows() -> None:
         ({"rope_scaling": 2.0}, "rope_scaling: dict expected, found 2.0"),
         ({"rope_scaling": {"rope_type": "lin"}}, "rope_scaling.rope_type = 'lin': this scaling is not supported"),
         ({"rope_scaling": {"type": "yarm"}}, "is not supported (did you mean 'yarn'?)"),
-        ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "'mrope': this scaling is not supported"),
+        ({"rope_scaling": {"type": "mrope"}}, "'mrope': this scaling is not supported"),
         ({"rope_scaling": {"rope_type": 3}}, "rope_scaling.rope_type: str expected, found 3"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor: missing"),
         (

@@ -10,18 +10,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.errors import TensorError
-from edgegen_export.architecture.architecture import Architecture, bind, decoder_tensors
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm, QKNorm
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.binding import bind
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.tensor_layouts import (
     Concatenated,
+    ExpertStack,
     Interleaved,
     Same,
     Skipping,
     Stacked,
+    SwappedHalves,
     TensorLayout,
+    UnitRows,
     transposed,
 )
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.tensors import decoder_tensors
+from edgegen_export.tensors.lazy import LazyTensor
+from tests.export.flat_model import Model, ModelLayer
 
 Array = NDArray[np.float32]
 sizes = st.integers(1, 5)
@@ -98,6 +105,22 @@ def test_skipping_leaves_the_first_rows_out(skipped: int, rows: int, columns: in
     np.testing.assert_array_equal(part, whole[skipped:])
 
 
+@given(heads=sizes, half=sizes, columns=st.none() | sizes)
+def test_swapped_halves_change_places_in_every_head(heads: int, half: int, columns: int | None) -> None:
+    whole = array(heads, 2, half, *(() if columns is None else (columns,)))
+    stored = whole.reshape(-1, *whole.shape[3:])
+    (part,) = view_of(SwappedHalves("x", heads), [stored], [stored.shape])
+    np.testing.assert_array_equal(part, np.stack([whole[:, 1], whole[:, 0]], axis=1).reshape(stored.shape))
+
+
+@given(rows=sizes, columns=sizes)
+def test_unit_rows_have_a_norm_of_one_or_are_zero(rows: int, columns: int) -> None:
+    whole = array(rows, columns)
+    (part,) = view_of(UnitRows("x"), [whole], [whole.shape])
+    np.testing.assert_allclose(np.linalg.norm(part, axis=1), np.any(whole, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(part * np.linalg.norm(whole, axis=1)[:, None], whole, rtol=1e-6)
+
+
 @given(count=sizes, inner=st.lists(sizes, min_size=1, max_size=2))
 def test_stacked_rows_are_tensors_of_their_own(count: int, inner: list[int]) -> None:
     whole = array(count, *inner)
@@ -107,9 +130,29 @@ def test_stacked_rows_are_tensors_of_their_own(count: int, inner: list[int]) -> 
     np.testing.assert_array_equal(part, whole)
 
 
+@given(count=sizes, rows=sizes, columns=sizes, in_turns=st.booleans())
+@settings(deadline=None)
+def test_stacked_experts_have_inputs_first(count: int, rows: int, columns: int, in_turns: bool) -> None:
+    gate, up = array(count, rows, columns), array(count, rows, columns) + 0.5
+    both = np.stack([gate, up], axis=2 if in_turns else 1).reshape(count, 2 * rows, columns)
+    found = view_of(
+        ExpertStack("x", count, in_turns=in_turns),
+        [np.ascontiguousarray(both.transpose(0, 2, 1))],
+        [(count * rows, columns)] * 2,
+    )
+    for part, expected in zip(found, (gate, up), strict=True):
+        np.testing.assert_array_equal(part, expected.reshape(-1, columns))
+
+
 @pytest.mark.parametrize(
     "layout",
-    [Same("h.{i}.x"), Concatenated("h.{i}.x", transposed=True), Interleaved("h.{i}.x", 2), Skipping("h.{i}.x", 1)],
+    [
+        Same("h.{i}.x"),
+        Concatenated("h.{i}.x", transposed=True),
+        Interleaved("h.{i}.x", 2),
+        Skipping("h.{i}.x", 1),
+        SwappedHalves("h.{i}.x", 2),
+    ],
 )
 def test_a_view_of_a_layer_keeps_what_else_it_says(layout: TensorLayout) -> None:
     filled = layout.for_layer(7)
@@ -127,8 +170,8 @@ def test_parts_know_the_tensors_they_are_made_of() -> None:
 # Wrong shapes and missing tensors, through bind.
 
 HEADS = 4
-CONFIG = DecoderConfig(
-    layers=(Layer(0.25),) * 2,
+CONFIG = Model(
+    layers=(ModelLayer(0.25),) * 2,
     hidden_size=32,
     num_heads=HEADS,
     num_kv_heads=HEADS,
@@ -136,12 +179,11 @@ CONFIG = DecoderConfig(
     intermediate_size=24,
     vocab_size=20,
     max_positions=16,
-    longest_context=16,
     norm=Norm("rms", 1e-6),
     activation="relu",
     tied_head=True,
     qk_norm=QKNorm(Norm("layer", 1e-5), over="each_head"),
-)
+).config()
 FAMILY = Architecture(
     ("toy",),
     ("ToyForCausalLM",),

@@ -15,7 +15,6 @@ from edgegen.errors import UsageError
 from edgegen_export.calibration.bit_budget import BitBudget, ladder
 from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.fused import fused_name, parts
 from edgegen_export.graph.layerwise_model import LayerwiseModel
@@ -25,6 +24,7 @@ from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
 from edgegen_export.scratch import Scratch
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded
 from tests.export.calibration.test_calibrate import IDS, PLAIN
 from tests.export.graph.test_blocks import Weights, runner_over
@@ -132,7 +132,19 @@ def test_an_embedding_and_a_head_of_four_bits_are_what_the_graphs_read(
     config = replace(PLAIN, tied_head=tied)
     tensors = random_tensors(config)
     reference, store = LayerwiseModel(tensors, config, kv_spec(config)), BlockStore(tmp_path)
-    made = calibrate(tensors, config, reference, IDS, RECIPE, store, per_weight, lambda done, total: None, Scratch())
+    made = calibrate(
+        tensors,
+        config,
+        reference,
+        IDS,
+        RECIPE,
+        store,
+        per_weight,
+        lambda done, total: None,
+        Scratch(),
+        held_out=IDS,
+        plain=RECIPE,
+    )
     matrices = [name for layer in range(3) for name in layer_matrices(config, layer)]
     names = [*matrices, "embed"] if tied else [*matrices, "embed", "head"]
     assert {made.recipe.format_of(name).bits for name in names} == {4}

@@ -1,6 +1,8 @@
 """What calibration decides: on small models whose weights were made to ask for it."""
 
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +14,28 @@ from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnkn
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, UsageError
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm
+from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.calibration.bit_budget import ladder
 from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import BEARABLE, TOLERABLE, activation_error, bearable_format
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS, ROUNDED
 from edgegen_export.scratch import Scratch
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_llama
+from tests.export.flat_model import Model, ModelLayer
 from tests.export.quantize.test_smoothing import random_tensors
 
 Array = NDArray[np.float32]
 
-PLAIN = DecoderConfig(
-    layers=(Layer(0.25),) * 3,
+MODEL = Model(
+    layers=(ModelLayer(0.25),) * 3,
     hidden_size=64,
     num_heads=4,
     num_kv_heads=4,
@@ -40,26 +43,55 @@ PLAIN = DecoderConfig(
     intermediate_size=128,
     vocab_size=100,
     max_positions=64,
-    longest_context=64,
     norm=Norm("layer", 1e-5, bias=True),
     activation="gelu",
     tied_head=True,
 )
+PLAIN = MODEL.config()
 IDS = np.random.default_rng(0).integers(0, 100, (8, 48))
+HELD_OUT = np.random.default_rng(1).integers(0, 100, (2, 48))
 MATRICES = [name for layer in range(3) for name in layer_matrices(PLAIN, layer)]
 
 
 def calibrated(
-    folder: Path, changes: dict[str, Array] | None = None, recipe: Quantization | None = None, bits: float | None = None
+    folder: Path,
+    changes: dict[str, Array] | None = None,
+    recipe: Quantization | None = None,
+    bits: float | None = None,
+    ids: NDArray[np.int64] = IDS,
 ) -> tuple[Calibrated, BlockStore]:
     tensors = random_tensors(PLAIN) | {k: LazyTensor.from_array(v) for k, v in (changes or {}).items()}
     reference, store = LayerwiseModel(tensors, PLAIN, kv_spec(PLAIN)), BlockStore(folder)
     recipe = recipe or CALIBRATED["int4"]
-    return calibrate(tensors, PLAIN, reference, IDS, recipe, store, bits, lambda done, total: None, Scratch()), store
+
+    def on_layer(done: int, total: int) -> None: ...
+
+    plain = ROUNDED["int4"]
+    judge = partial(calibrate, held_out=HELD_OUT, plain=plain)
+    return judge(tensors, PLAIN, reference, ids, recipe, store, bits, on_layer, Scratch()), store
 
 
 def values(name: str, tensors: dict[str, LazyTensor] | None = None) -> Array:
     return (tensors or random_tensors(PLAIN))[name].read().copy()
+
+
+def test_plain_rounding_takes_the_place_of_gptq_that_costs_more(tmp_path: Path) -> None:
+    """Calibrated on one token that comes again and again, whose columns' errors are put into all the others."""
+    made, _ = calibrated(tmp_path, ids=np.full((8, 48), 7))
+    assert made.recipe == ROUNDED["int4"]
+    assert [made.tensors[name].read().tolist() for name in made.tensors] == [
+        tensor.read().tolist() for tensor in random_tensors(PLAIN).values()
+    ]
+    (warning,) = made.warnings
+    plain, calibrated_ = (float(found) for found in re.findall(r"[\d.]+(?:e-\d+)?(?= nats|\Z)", warning))
+    assert warning.startswith("weights are rounded plainly, as --fast does")
+    assert 0 < plain < calibrated_
+
+
+def test_a_bits_budget_is_kept_by_gptq(tmp_path: Path) -> None:
+    made, _ = calibrated(tmp_path, ids=np.full((8, 48), 7), bits=5.0)
+    assert made.recipe.method == "gptq"
+    assert made.warnings == ()
 
 
 def test_every_matrix_is_in_the_store_in_all_its_four_bits(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.calibration import int8_refinement
-from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Refinement, Trial, refine
+from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Refinement, refine
 from edgegen_export.calibration.layer_walk import layer_matrices
-from edgegen_export.calibration.sensitivity import Change, judged
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.calibration.sensitivity import Change, eval_ids
+from edgegen_export.calibration.trial import Trial
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.pipeline import export
@@ -21,6 +21,7 @@ from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, runner_of
 from tests.export.calibration.test_calibrate import PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
@@ -86,7 +87,7 @@ def test_where_the_best_formats_miss_the_goal_no_matrix_is_measured_alone(monkey
 @pytest.mark.parametrize(("vocabulary", "rows"), [(100, 2), (16_383, 2), (16_384, 1), (152_000, 1)])
 def test_a_model_of_many_words_is_judged_on_one_row(vocabulary: int, rows: int) -> None:
     ids = np.zeros((4, 256), np.int64)
-    assert judged(ids, vocabulary).shape == (rows, 256)
+    assert eval_ids(ids, vocabulary).shape == (rows, 256)
 
 
 def test_an_untied_head_is_judged_apart_from_the_embedding() -> None:

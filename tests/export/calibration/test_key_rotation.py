@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.calibration.key_rotation import best_angles, turned, turned_rows
-from edgegen_export.checkpoint import LazyTensor, Sum
+from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.tensors.sum import Sum
 from tests.export.quantize.test_smoothing import decoders, logits, random_tensors
 
 Array = NDArray[np.float32]
@@ -19,7 +20,7 @@ SLOW = Rope(1e8, 8)
 ROTATED = [
     pytest.param(config, id=name)
     for name, config in decoders()
-    if config.layers[0].rope and not config.qk_norm and config.clip_qkv is None
+    if (own := config.layers[0].attention) and own.rope and not own.qk_norm and own.clip is None
 ]
 
 
@@ -27,15 +28,15 @@ ROTATED = [
 def test_the_logits_stay(config: DecoderConfig) -> None:
     tensors = random_tensors(config)
     before, rng, after = logits(tensors, config), np.random.default_rng(2), dict(tensors)
-    for i, layer in enumerate(config.layers):
-        if layer.rope is None:
+    for i, own in config.attentions.items():
+        if own.rope is None:
             continue
-        angles = rng.uniform(0, 6, (config.num_kv_heads, layer.rope.dim // 2))
-        for name, count in {"q": config.num_heads, "k": config.num_kv_heads}.items():
-            of_heads = np.repeat(angles, count // config.num_kv_heads, axis=0)
+        angles = rng.uniform(0, 6, (own.kv_heads, own.rope.dim // 2))
+        for name, count in {"q": own.heads, "k": own.kv_heads}.items():
+            of_heads = np.repeat(angles, count // own.kv_heads, axis=0)
             for tensor in (f"layers.{i}.attn.{name}.weight", f"layers.{i}.attn.{name}.bias"):
                 if tensor in tensors:
-                    after[tensor] = turned_rows(tensors[tensor], of_heads, layer.rope, config.head_dim)
+                    after[tensor] = turned_rows(tensors[tensor], of_heads, own.rope, own.head_dim)
     np.testing.assert_allclose(logits(after, config), before, rtol=0, atol=3e-4 * np.abs(before).max())
 
 

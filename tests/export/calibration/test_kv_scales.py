@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from edgegen.model.interfaces import Runner
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.architecture.architecture import bind
+from edgegen_export.architecture.binding import bind
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.calibration.kv_scales import MARGIN, ROTATED_MARGIN, kv_scales
-from edgegen_export.checkpoint import Checkpoint, LazyTensor
+from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.pipeline import export
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, runner_of
-from tests.export.graph.test_blocks import CONFIGS, folded_tensors, random_tensors
+from tests.export.graph.test_blocks import MODELS, folded_tensors, random_tensors
 from tests.oracle import Oracle, import_torch, write_random
 
 CONTEXT = 96
@@ -146,7 +147,7 @@ def made(config: DecoderConfig, changes: Mapping[str, float]) -> dict[str, NDArr
     """Scales of a random model, some weights of which are filled with a value."""
     tensors = random_tensors(config, biases=False)
     for name, value in changes.items():
-        tensors[name][: config.head_dim] = value
+        tensors[name][: config.attention.head_dim] = value
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -157,7 +158,7 @@ def made(config: DecoderConfig, changes: Mapping[str, float]) -> dict[str, NDArr
 @pytest.mark.parametrize("kind", ["rotated", "no positions"])
 @pytest.mark.parametrize("value", [0.0, 1e-44, np.nan, np.inf])
 def test_a_channel_without_a_value_to_go_by_has_a_scale_all_the_same(kind: str, value: float) -> None:
-    config = replace(CONFIGS[kind], layers=CONFIGS[kind].layers[:1])
+    config = replace(MODELS[kind], layers=MODELS[kind].layers[:1]).config()
     scales = made(config, {"layers.0.attn.k.weight": value, "layers.0.attn.v.weight": value})
     for scale in scales.values():
         assert (scale[:, 0] == 1).all()
@@ -165,7 +166,7 @@ def test_a_channel_without_a_value_to_go_by_has_a_scale_all_the_same(kind: str, 
 
 
 def test_every_layer_has_two(tmp_path: Path) -> None:
-    config = CONFIGS["windows, norm of heads, one shared head"]
+    config = MODELS["windows, norm of heads, one shared head"].config()
     scales = made(config, {})
     assert {name: scale.shape for name, scale in scales.items()} == {
         f"layers.{layer}.attn.{part}_scale": (1, 1, 1, 16) for layer in range(3) for part in "kv"

@@ -8,18 +8,17 @@ from typing import cast
 
 import numpy as np
 
-from edgegen_export.architecture.config import Layer
 from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.calibration.sensitivity import Sensitivity
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.fused import fused_weight
 from edgegen_export.graph.layerwise_model import Hidden, LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, round_rows
-from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS
+from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS, ROUNDED
 from edgegen_export.scratch import Scratch
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.calibration.test_calibrate import IDS, PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
 
@@ -56,11 +55,24 @@ class CountedRun:
 
 
 def runs(layers: int, folder: Path) -> int:
-    config = replace(PLAIN, layers=(Layer(0.25),) * layers)
+    config = replace(PLAIN, layers=PLAIN.layers[:1] * layers)
     tensors = random_tensors(config)
     model = Counted(tensors, config, kv_spec(config))
     store, recipe = BlockStore(folder), CALIBRATED["int4"]
-    calibrate(tensors, config, model, IDS, recipe, store, None, lambda done, total: None, Scratch(folder))
+    plain = ROUNDED["int4"]
+    calibrate(
+        tensors,
+        config,
+        model,
+        IDS,
+        recipe,
+        store,
+        None,
+        lambda done, total: None,
+        Scratch(folder),
+        held_out=IDS,
+        plain=plain,
+    )
     return model.runs
 
 
@@ -73,7 +85,7 @@ def test_runs_grow_with_the_layers_not_with_their_square(tmp_path: Path) -> None
 
 
 def test_costs_between_measured_layers_are_near_those_measured() -> None:
-    config = replace(PLAIN, layers=(Layer(0.25),) * 7)
+    config = replace(PLAIN, layers=PLAIN.layers[:1] * 7)
     tensors = random_tensors(config)
     model, found = LayerwiseModel(tensors, config, kv_spec(config)), list[dict[str, float]]()
     for measured in (7, 3):

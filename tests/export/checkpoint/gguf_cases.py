@@ -4,10 +4,12 @@ from tests.export.checkpoint.gguf_case import BIGGER_HEADS, LLAMA, LLAMA3, LLAMA
 from tests.export.checkpoint.gguf_steps import (
     bare,
     cohere,
+    cohere2,
     falcon,
     fused,
     gemma2,
     gemma3,
+    gptj,
     granite,
     input_last,
     key_length,
@@ -21,6 +23,7 @@ from tests.export.checkpoint.gguf_steps import (
     partial_rotary,
     permuted,
     phi3,
+    pictures,
     rope,
     sizes,
     stablelm,
@@ -69,6 +72,23 @@ BEFORE_2025: dict[str, Case] = {
         {**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
         LLAMA_STEPS,
     ),
+    "qwen2vl": Case(
+        "qwen2vl", "Qwen2Config", "Qwen2ForCausalLM", {**LLAMA, "rope_theta": 1e6}, (sizes, kv_heads, rope, pictures)
+    ),
+    "paddleocr": Case(
+        "paddleocr",
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {**LLAMA, "head_dim": 16, "rope_theta": 500000.0},
+        (sizes, kv_heads, rope, key_length, pictures),
+    ),
+    "qwen3vl": Case(
+        "qwen3vl",
+        "Qwen3Config",
+        "Qwen3ForCausalLM",
+        {**BIGGER_HEADS, "rope_theta": 5e6},
+        (sizes, kv_heads, rope, key_length, pictures),
+    ),
     "qwen3": Case("qwen3", "Qwen3Config", "Qwen3ForCausalLM", BIGGER_HEADS, (sizes, kv_heads, rope, key_length)),
     "smollm3": Case(
         "smollm3",
@@ -102,6 +122,14 @@ BEFORE_2025: dict[str, Case] = {
         "CohereForCausalLM",
         {**LLAMA, "use_qk_norm": True, "logit_scale": 0.0625},
         (sizes, kv_heads, rope, cohere),
+    ),
+    "cohere2": Case(
+        "cohere2",
+        "Cohere2Config",
+        "Cohere2ForCausalLM",
+        {**LLAMA, "num_hidden_layers": 5, "sliding_window": 8, "logit_scale": 0.25, "rope_theta": 50000.0}
+        | {"tie_word_embeddings": True},
+        (sizes, kv_heads, rope, cohere2),
     ),
     "gemma": Case(
         "gemma",
@@ -198,6 +226,14 @@ BEFORE_2025: dict[str, Case] = {
         (sizes,),
         (input_last,),
         loader=True,
+    ),
+    "gptj": Case(
+        "gptj",
+        "GPTJConfig",
+        "GPTJForCausalLM",
+        {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": 40, "n_inner": 128, "rotary_dim": 8}
+        | {"bos_token_id": 1, "eos_token_id": 2},
+        (sizes, gptj),
     ),
     "starcoder": Case(
         "starcoder",

@@ -11,6 +11,7 @@ from tests.export.checkpoint.gguf_steps import (
     llama,
     merged,
     permuted,
+    pictures,
     rope,
     sizes,
     split,
@@ -42,6 +43,14 @@ OF_EXPERTS: dict[str, Case] = {
         "Qwen3MoeForCausalLM",
         {**_EXPERTS, "head_dim": 16, "num_experts": 4, "moe_intermediate_size": 16, "norm_topk_prob": True},
         (sizes, kv_heads, rope, key_length, experts),
+        (merged,),
+    ),
+    "qwen3vlmoe": Case(
+        "qwen3vlmoe",
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        {**_EXPERTS, "head_dim": 16, "num_experts": 4, "moe_intermediate_size": 16, "norm_topk_prob": True},
+        (sizes, kv_heads, rope, key_length, experts, pictures),
         (merged,),
     ),
     "olmoe": Case(

@@ -1,4 +1,4 @@
-"""How checkpoints of families with fixed states, and of Gemma 3n and 4, become GGUF files."""
+"""How checkpoints of families with fixed states, Gemma 3n and 4, and families of transformers 5 become GGUF files."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from tests.export.checkpoint.gguf_steps import (
     granite,
     kv_heads,
     lfm2,
+    llama,
     merged,
     rope,
     sizes,
@@ -31,6 +32,8 @@ class Family:
 
 
 FAMILIES_OF_FILES = {
+    "exaone": Family("exaone", (sizes, kv_heads, rope, llama), ()),
+    "jais2": Family("jais2", (sizes, kv_heads, rope, llama), ()),
     "granitemoehybrid": Family(
         "granitehybrid",
         (sizes, rope, granite, steps.granitehybrid),

@@ -114,6 +114,23 @@ def cohere(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_scaling_type(RopeScalingType.NONE)
 
 
+def cohere2(writer: GGUFWriter, config: Any) -> None:
+    cohere(writer, config)
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_rope_dimension_count(config.head_dim)
+
+
+def gptj(writer: GGUFWriter, config: Any) -> None:
+    writer.add_rope_dimension_count(config.rotary_dim)
+
+
+def pictures(writer: GGUFWriter, config: Any) -> None:
+    """What a model has for pictures that its language model sees: positions in three dimensions, and layers."""
+    writer.add_rope_dimension_sections([2, 1, 1, 0])
+    writer.add_num_deepstack_layers(3)
+
+
 def gemma2(writer: GGUFWriter, config: Any) -> None:
     writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
     writer.add_final_logit_softcapping(config.final_logit_softcapping)

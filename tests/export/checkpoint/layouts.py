@@ -18,6 +18,9 @@ Arrays = dict[str, NDArray[Any]]
 _FORMATS = {
     "bool": "BOOL",
     "uint8": "U8",
+    "uint32": "U32",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
     "int8": "I8",
     "int32": "I32",
     "int64": "I64",

@@ -116,7 +116,7 @@ def packed(matrix: Quantized, method: Literal["gptq", "gptq_v2", "awq"]) -> Arra
 
 
 def words(values: NDArray[np.int64], bits: int) -> NDArray[np.uint32]:
-    """[count, m] → [words, m], each value's bits behind those of the one before it."""
+    """[count, m] → [words, m], each value's bits after those of the one before it."""
     if bits != 3:
         each = 32 // bits
         result = np.zeros((-(-len(values) // each), values.shape[1]), np.uint32)

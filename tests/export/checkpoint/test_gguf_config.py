@@ -1,13 +1,16 @@
 """The configuration in a GGUF file's metadata: what is asked for, what is refused, and how positions are scaled."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gguf.constants import MODEL_ARCH_NAMES
 
 from edgegen.errors import CheckpointError, UnsupportedModelError
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
 from tests.export.checkpoint.gguf_bytes import LLAMA_METADATA, Raw, gguf_bytes, write_llama
 
 
@@ -44,11 +47,47 @@ def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
     }
 
 
-def test_unknown_architectures_are_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("qwem2", r" \(did you mean 'qwen2'\?\)"),
+        ("cohere2moe", r" \(did you mean 'cohere2'\?\)"),  # these are of releases after the one that tests install
+        ("gemma4-assistant", r" \(did you mean 'gemma4'\?\)"),
+        ("GPT-OSS", r" \(did you mean 'gpt-oss'\?\)"),
+        ("talkie", ""),
+        ("", ""),
+        ("ta\nlkie", ""),
+        ("x" * 1000, ""),
+    ],
+)
+def test_unknown_architectures_are_refused_by_name(tmp_path: Path, name: str, near: str) -> None:
     path = tmp_path / "x.gguf"
-    path.write_bytes(gguf_bytes({"general.architecture": "qwem2"}, [Raw("a", (4,))], bytes(16)))
+    path.write_bytes(gguf_bytes({"general.architecture": name}, [Raw("a", (4,))], bytes(16)))
+    shown = re.escape(repr(name[:60]))
     with pytest.raises(
-        UnsupportedModelError, match=r"'qwem2' is not supported \(did you mean 'qwen2'\?\); supported: apertus, "
+        UnsupportedModelError, match=rf"^\S+: general.architecture {shown} is not supported{near}; "
+    ) as caught:
+        Checkpoint.open(str(path))
+    message = str(caught.value)
+    assert message.endswith(f"; supported: {', '.join(sorted(ARCHITECTURES))}")
+    assert "\n" not in message
+    assert name not in MODEL_ARCH_NAMES.values()
+
+
+def test_every_architecture_of_the_library_is_read_or_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    for name in set(MODEL_ARCH_NAMES.values()) - ARCHITECTURES.keys() - {"clip"}:
+        path.write_bytes(gguf_bytes({"general.architecture": name}, [Raw("a", (4,))], bytes(16)))
+        with pytest.raises(UnsupportedModelError, match=rf"general.architecture '{name}' is not supported"):
+            Checkpoint.open(str(path))
+
+
+@pytest.mark.parametrize("said", [{"general.type": "mmproj"}, {}])
+def test_a_tower_is_not_the_language_model(tmp_path: Path, said: dict[str, str]) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(gguf_bytes({"general.architecture": "clip", **said}, [Raw("a", (4,))], bytes(16)))
+    with pytest.raises(
+        CheckpointError, match=r"a tower for pictures or sound, not a language model: that is in a file"
     ):
         Checkpoint.open(str(path))
 
@@ -238,3 +277,29 @@ def test_granite_without_rotary_positions_is_refused(tmp_path: Path) -> None:
 def test_a_float_is_the_number_that_was_meant(tmp_path: Path) -> None:
     assert opened(tmp_path, llama__rope__freq_base=1e6).config["rope_theta"] == 1e6
     assert opened(tmp_path, llama__attention__layer_norm_rms_epsilon=1e-6).config["rms_norm_eps"] == 1e-6
+
+
+def test_exaones_epsilon_stands_under_either_key(tmp_path: Path) -> None:
+    rms, other = "llama__attention__layer_norm_rms_epsilon", "llama__attention__layer_norm_epsilon"
+    assert arch(tmp_path, "exaone", **{rms: 1e-6}).config["rms_norm_eps"] == 1e-6
+    assert arch(tmp_path, "exaone", **{rms: None, other: 1e-6}).config["rms_norm_eps"] == 1e-6
+    with pytest.raises(CheckpointError, match=r"exaone.attention.layer_norm_rms_epsilon: missing"):
+        arch(tmp_path, "exaone", **{rms: None, other: None})
+
+
+def test_gptj_has_one_theta(tmp_path: Path) -> None:
+    usual: dict[str, Any] = {"llama__attention__layer_norm_epsilon": 1e-5}
+    assert arch(tmp_path, "gptj", **usual).config["rotary_dim"] == 4
+    assert arch(tmp_path, "gptj", **usual, llama__rope__dimension_count=2).config["rotary_dim"] == 2
+    with pytest.raises(
+        CheckpointError, match=r"gptj.rope.freq_base = 500.0: this architecture has no other than 10000"
+    ):
+        arch(tmp_path, "gptj", **usual, llama__rope__freq_base=500.0)
+
+
+def test_sections_of_positions_are_whole_numbers(tmp_path: Path) -> None:
+    for wrong in ("x", [0.5, 0.5], 1.5):
+        with pytest.raises(CheckpointError, match=r"glm4.rope.dimension_sections: whole numbers expected, found "):
+            arch(tmp_path, "glm4", llama__rope__dimension_sections=wrong)
+    for right in ([0, 0, 0, 0], [1, 1, 0, 0], 1):
+        assert arch(tmp_path, "glm4", llama__rope__dimension_sections=right).config["model_type"] == "glm4"

@@ -14,7 +14,7 @@ from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint.gguf import header
 from edgegen_export.checkpoint.gguf.file import open_gguf
 from edgegen_export.checkpoint.gguf.formats import FORMATS
-from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.tensors.mapped_file import MappedFile
 from tests.export.checkpoint.gguf_bytes import ARRAY, STRING, U32, Raw, gguf_bytes, text
 
 KNOWN = {"general.architecture": "llama"}

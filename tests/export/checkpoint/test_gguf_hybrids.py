@@ -1,5 +1,4 @@
-"""GGUF files of families with fixed states, and of Gemma 3n and 4: the same model as the checkpoint they were written
-from."""
+"""GGUF files of the families in gguf_hybrids.py: the same model as the checkpoint they were written from."""
 
 from dataclasses import replace
 from pathlib import Path

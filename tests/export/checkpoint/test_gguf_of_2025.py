@@ -8,7 +8,7 @@ import pytest
 from gguf import GGUFWriter, RopeScalingType
 
 from edgegen.errors import CheckpointError
-from edgegen_export.architecture.config import QueryScale
+from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.rope import Yarn
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families.ministral3 import MINISTRAL3
@@ -35,8 +35,8 @@ def test_a_scale_of_queries_makes_a_ministral(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(write_gguf(tmp_path / "model.gguf", case, random_model(case))))
     assert checkpoint.config["model_type"] == "ministral3"
     config = MINISTRAL3.read_config(checkpoint.config)
-    assert config.query_scale == QueryScale(0.1, 16)
-    (rope,) = {layer.rope for layer in config.layers}
+    assert config.attention.query_scale == QueryScale(0.1, 16)
+    (rope,) = {own.rope for own in config.attentions.values()}
     assert rope is not None
     assert rope.theta == 1e6
     assert rope.scaling == Yarn(4.0, 16, fast=32.0, slow=1.0, truncate=True, attention_factor=1.0)

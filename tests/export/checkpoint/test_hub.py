@@ -42,6 +42,7 @@ except EdgegenError as error:
 """
 # Contents differ, as the cache fetches equal files once.
 COMPANION = {
+    "chat_template.json": '{"chat_template": "x"}',
     "tokenizer.json": "{}",
     "vocab.json": "{ }",
     "merges.txt": "a b",

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError
-from edgegen.parity.report import ParityReport
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen_export.checkpoint.mxfp4 import Mxfp4Matrix, mxfp4_stacks
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_rows
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
 from tests.export.bundles import Listener, decoded, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES

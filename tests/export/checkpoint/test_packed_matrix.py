@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.errors import TensorError, UnsupportedModelError
-from edgegen_export.checkpoint import BaseNames, Checkpoint, LazyTensor, unpacked
+from edgegen_export.checkpoint import BaseNames, Checkpoint, unpacked
 from edgegen_export.checkpoint.packing import Packing, read_packing
 from edgegen_export.checkpoint.packing import unpacked as unpacked_words
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.checkpoint.packed_checkpoints import (
     Arrays,
     Quantized,

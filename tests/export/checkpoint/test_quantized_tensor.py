@@ -16,10 +16,10 @@ from edgegen_export.checkpoint.gguf import quantized_tensor
 from edgegen_export.checkpoint.gguf.file import open_gguf
 from edgegen_export.checkpoint.gguf.formats import FORMATS
 from edgegen_export.checkpoint.gguf.quantized_tensor import QuantizedTensor
-from edgegen_export.checkpoint.lazy import LazyTensor
-from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.tensors.mapped_file import MappedFile
 from tests.export.checkpoint.gguf_bytes import Raw, gguf_bytes
-from tests.export.checkpoint.test_lazy import check, derive
+from tests.export.tensors.test_lazy import check, derive
 
 QUANTIZED = {number: known for number, known in FORMATS.items() if known.dtype is None}
 READABLE = [number for number, known in QUANTIZED.items() if known.readable]

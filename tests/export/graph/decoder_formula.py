@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer, LearnedPositions, Norm
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import Alibi, LearnedPositions
 from edgegen_export.architecture.rope import Rope
+from tests.export.flat_model import Model, ModelLayer
 
 Array = NDArray[np.float64]
 
@@ -15,8 +17,8 @@ Array = NDArray[np.float64]
 class DecoderFormula:
     """``tensors`` by our names, float32, as a checkpoint would have them."""
 
-    def __init__(self, config: DecoderConfig, tensors: Mapping[str, NDArray[np.float32]]) -> None:
-        self.config = config
+    def __init__(self, model: Model, tensors: Mapping[str, NDArray[np.float32]]) -> None:
+        self.model = model
         self.tensors = {name: x.astype(np.float64) for name, x in tensors.items()}
         self.read: dict[str, Array] = {}
         """Keys and values by their names, for layers that read another's."""
@@ -25,37 +27,37 @@ class DecoderFormula:
 
     def logits(self, ids: list[int]) -> Array:
         """ids [t] → logits [t, vocab]."""
-        config = self.config
-        x = self.tensors["embed.weight"][ids] * config.embedding_multiplier
+        model = self.model
+        x = self.tensors["embed.weight"][ids] * model.embedding_multiplier
         if "embed_in.weight" in self.tensors:
             x = x @ self.tensors["embed_in.weight"].T
-        if config.embedding_norm:
-            x = self.norm(config.norm, x, "embed_norm")
-        if isinstance(config.positions, LearnedPositions):
+        if model.embedding_norm:
+            x = self.norm(model.norm, x, "embed_norm")
+        if isinstance(model.positions, LearnedPositions):
             x = x + self.tensors["positions.weight"][: len(ids)]
-        if own := config.per_layer:
-            shape = (len(ids), config.num_layers, own.width)
+        if own := model.per_layer:
+            shape = (len(ids), model.num_layers, own.width)
             made = (own.projection_multiplier * x @ self.tensors["per_layer_in.weight"].T).reshape(shape)
             rows = [token if token < own.rows else 0 for token in ids]
             looked_up = own.table_multiplier * self.tensors["embed_per_layer.weight"][rows].reshape(shape)
-            self.parts = own.sum_multiplier * (self.norm(config.norm, made, "per_layer_norm") + looked_up)
-        x = self.through_streams(x) if config.altup else self.through_layers(x)
-        if config.final_norm:
-            x = self.norm(config.norm, x, "final_norm")
+            self.parts = own.sum_multiplier * (self.norm(model.norm, made, "per_layer_norm") + looked_up)
+        x = self.through_streams(x) if model.altup else self.through_layers(x)
+        if model.final_norm:
+            x = self.norm(model.norm, x, "final_norm")
         if "head_in.weight" in self.tensors:
             x = x @ self.tensors["head_in.weight"].T
-        head = self.tensors["embed.weight" if config.tied_head else "head.weight"]
-        logits = config.logit_multiplier * (x @ head.T + self.tensors.get("head.bias", 0.0))
-        return capped(config.logit_softcap, logits)
+        head = self.tensors["embed.weight" if model.tied_head else "head.weight"]
+        logits = model.logit_multiplier * (x @ head.T + self.tensors.get("head.bias", 0.0))
+        return capped(model.logit_softcap, logits)
 
     def through_layers(self, x: Array) -> Array:
-        for i, layer in enumerate(self.config.layers):
+        for i, layer in enumerate(self.model.layers):
             x = self.layer(f"layers.{i}", layer, x)
         return x
 
     def through_streams(self, x: Array) -> Array:
-        """x [t, d] → the mean of all streams behind the last layer."""
-        config, altup = self.config, self.config.altup
+        """x [t, d] → the mean of all streams after the last layer."""
+        model, altup = self.model, self.model.altup
         assert altup
 
         def scaled_like(first: Array, y: Array) -> Array:
@@ -64,11 +66,11 @@ class DecoderFormula:
 
         others = range(altup.streams - 1)
         streams = np.array([x, *(scaled_like(x, self.linear(f"altup_in.{k}", x)) for k in others)])
-        for i, layer in enumerate(config.layers):
+        for i, layer in enumerate(model.layers):
             name = f"layers.{i}"
 
             def modalities(y: Array, name: str = f"{name}.altup") -> Array:
-                return np.tanh(self.linear(f"{name}.router", self.norm(config.norm, y, f"{name}.norm")) / y.shape[-1])
+                return np.tanh(self.linear(f"{name}.router", self.norm(model.norm, y, f"{name}.norm")) / y.shape[-1])
 
             mixing = self.linear(f"{name}.altup.predict", modalities(streams[altup.active]))
             mixing = mixing.reshape(-1, altup.streams, altup.streams)
@@ -78,22 +80,22 @@ class DecoderFormula:
             correct = correct if altup.clip is None else np.clip(correct, -altup.clip, altup.clip)
             weights = 1 + modalities(made) @ correct.T
             streams = streams + (made - streams[altup.active]) * weights.T[..., None]
-            if config.per_layer:
+            if model.per_layer:
                 y = streams[altup.active] * (self.tensors[f"{name}.altup.scale.weight"] if altup.scaled else 1.0)
                 streams[1:] += self.of_own_embedding(name, y)
         last = [scaled_like(streams[0], self.linear(f"altup_out.{k}", streams[k + 1])) for k in others]
         return np.mean([streams[0], *last], axis=0)
 
     def of_own_embedding(self, name: str, x: Array) -> Array:
-        gate = activated(self.config.activation, self.linear(f"{name}.per_layer.gate", x))
+        gate = activated(self.model.activation, self.linear(f"{name}.per_layer.gate", x))
         made = self.linear(f"{name}.per_layer.out", gate * self.parts[:, int(name.split(".")[1])])
-        return self.norm(self.config.norm, made, f"{name}.per_layer_norm")
+        return self.norm(self.model.norm, made, f"{name}.per_layer_norm")
 
-    def layer(self, name: str, layer: Layer, x: Array) -> Array:
-        config = self.config
+    def layer(self, name: str, layer: ModelLayer, x: Array) -> Array:
+        model = self.model
 
         def norm(x: Array, which: str) -> Array:
-            return self.norm(config.norm, x, f"{name}.{which}")
+            return self.norm(model.norm, x, f"{name}.{which}")
 
         def attention(x: Array) -> Array:
             return self.attention(f"{name}.attn", layer, x)
@@ -101,19 +103,19 @@ class DecoderFormula:
         def mlp(x: Array) -> Array:
             return self.mlp(f"{name}.mlp", layer, x)
 
-        factor = config.residual_multiplier
-        match config.block:
+        factor = model.residual_multiplier
+        match model.block:
             case "sequential":
                 x = x + factor * attention(norm(x, "attn_norm"))
                 return x + factor * mlp(norm(x, "mlp_norm"))
             case "sandwich":
                 y = norm(x, "attn_norm")
                 x = x + factor * norm(attention(y), "attn_post_norm")
-                if config.laurel:
+                if model.laurel:
                     low = self.linear(f"{name}.laurel.left", y)
                     x = (x + y + norm(self.linear(f"{name}.laurel.right", low), "laurel.norm")) / np.sqrt(2)
                 x = x + factor * norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")
-                return x + self.of_own_embedding(name, x) if config.per_layer and not config.altup else x
+                return x + self.of_own_embedding(name, x) if model.per_layer and not model.altup else x
             case "post_norm":
                 x = x + factor * norm(attention(x), "attn_post_norm")
                 return x + factor * norm(mlp(x), "mlp_post_norm")
@@ -142,8 +144,8 @@ class DecoderFormula:
         weight = self.tensors[f"{name}.weight"] if norm.weight else 1.0
         return x * (weight + norm.offset) + (self.tensors[f"{name}.bias"] if norm.bias else 0.0)
 
-    def mlp(self, name: str, layer: Layer, x: Array) -> Array:
-        if self.config.gated:
+    def mlp(self, name: str, layer: ModelLayer, x: Array) -> Array:
+        if self.model.gated:
             gate = self.linear(f"{name}.gate", x)
             if layer.cutoff is not None:
                 gate = np.maximum(gate - gate.mean(-1, keepdims=True) - layer.cutoff * gate.std(-1, keepdims=True), 0)
@@ -153,50 +155,50 @@ class DecoderFormula:
         return self.linear(f"{name}.down", hidden)
 
     def activated(self, name: str, x: Array) -> Array:
-        if self.config.activation != "xielu":
-            return activated(self.config.activation, x)
+        if self.model.activation != "xielu":
+            return activated(self.model.activation, x)
         positive, negative, beta = (self.tensors[f"{name}.act.{part}"] for part in ("alpha_p", "alpha_n", "beta"))
         above = np.log1p(np.exp(positive)) * x * x
         below = (np.log1p(np.exp(negative)) + beta) * (np.expm1(np.minimum(x, 0)) - x)
         return np.where(x > 0, above, below) + beta * x
 
-    def attention(self, name: str, layer: Layer, x: Array) -> Array:
-        config, tokens = self.config, len(x)
+    def attention(self, name: str, layer: ModelLayer, x: Array) -> Array:
+        model, tokens = self.model, len(x)
         heads: list[Array] = []
-        for part, count in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
+        for part, count in (("q", model.num_heads), ("k", model.num_kv_heads), ("v", model.num_kv_heads)):
             if part != "q" and layer.source is not None:
                 heads.append(self.read[f"layers.{layer.source}.attn.{part}"])
                 continue
             y = self.linear(f"{name}.{part}", x)
-            if config.clip_qkv is not None:
-                y = np.clip(y, -config.clip_qkv, config.clip_qkv)
-            if part != "v" and config.qk_norm and config.qk_norm.over == "all":
-                y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
-            y = y.reshape(tokens, count, config.head_dim)
-            later = config.qk_norm is not None and config.qk_norm.after_rotation
-            if part != "v" and config.qk_norm and config.qk_norm.over != "all" and not later:
-                y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
+            if model.clip_qkv is not None:
+                y = np.clip(y, -model.clip_qkv, model.clip_qkv)
+            if part != "v" and model.qk_norm and model.qk_norm.over == "all":
+                y = self.norm(model.qk_norm.norm, y, f"{name}.{part}_norm")
+            y = y.reshape(tokens, count, model.head_dim)
+            later = model.qk_norm is not None and model.qk_norm.after_rotation
+            if part != "v" and model.qk_norm and model.qk_norm.over != "all" and not later:
+                y = self.norm(model.qk_norm.norm, y, f"{name}.{part}_norm")
             if part != "v" and layer.rope:
                 y = rotated(layer.rope, y)
-            if part != "v" and config.qk_norm and later:
-                y = self.norm(config.qk_norm.norm, y, f"{name}.{part}_norm")
-            if part == "q" and config.query_scale:
-                passed = np.arange(tokens)[:, None, None] // config.query_scale.original
-                y = y * (1 + config.query_scale.beta * np.log(1 + passed))
+            if part != "v" and model.qk_norm and later:
+                y = self.norm(model.qk_norm.norm, y, f"{name}.{part}_norm")
+            if part == "q" and model.query_scale:
+                passed = np.arange(tokens)[:, None, None] // model.query_scale.original
+                y = y * (1 + model.query_scale.beta * np.log(1 + passed))
             y = self.kept(name, part, y)
-            heads.append(y.repeat(config.num_heads // count, axis=1).swapaxes(0, 1))  # [heads, t, head_dim]
+            heads.append(y.repeat(model.num_heads // count, axis=1).swapaxes(0, 1))  # [heads, t, head_dim]
             self.read[f"{name}.{part}"] = heads[-1]
         query, key, value = heads
-        scores = capped(config.attention_softcap, layer.scale * query @ key.swapaxes(1, 2))
-        if isinstance(config.positions, Alibi):
-            scores = scores + alibi(config.positions, tokens)
+        scores = capped(model.attention_softcap, layer.scale * query @ key.swapaxes(1, 2))
+        if isinstance(model.positions, Alibi):
+            scores = scores + alibi(model.positions, tokens)
         at = np.arange(tokens)
         seen = at <= at[:, None]
         if layer.window:
             seen &= at > at[:, None] - layer.window
         most = np.where(seen, scores, -np.inf).max(-1, keepdims=True)
         weights = np.where(seen, np.exp(scores - most), 0)
-        sinks = self.tensors[f"{name}.sinks"][:, None, None] if config.sinks else -np.inf
+        sinks = self.tensors[f"{name}.sinks"][:, None, None] if model.sinks else -np.inf
         attended = (weights / (weights.sum(-1, keepdims=True) + np.exp(sinks - most))) @ value
         return self.linear(f"{name}.o", attended.swapaxes(0, 1).reshape(tokens, -1))
 
@@ -210,10 +212,8 @@ class RoundedFormula(DecoderFormula):
     """Keys and values rounded to multiples of ``scales`` float32 [1, heads, 1, head_dim], by our names, from -128 to
     127 of them."""
 
-    def __init__(
-        self, config: DecoderConfig, tensors: Mapping[str, NDArray[np.float32]], scales: Mapping[str, Array]
-    ) -> None:
-        super().__init__(config, tensors)
+    def __init__(self, model: Model, tensors: Mapping[str, NDArray[np.float32]], scales: Mapping[str, Array]) -> None:
+        super().__init__(model, tensors)
         self.scales = scales
 
     def kept(self, name: str, part: str, y: Array) -> Array:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UnsupportedModelError
+from edgegen.evaluation.parity.reference import UNKNOWN, ParityReference
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
-from edgegen.parity.reference import UNKNOWN, ParityReference
-from edgegen.parity.report import ParityReport
 from edgegen_export.parity.sample_text import SAMPLE_TEXT
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of

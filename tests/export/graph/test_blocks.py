@@ -15,26 +15,19 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
-from edgegen_export.architecture.architecture import decoder_tensors
-from edgegen_export.architecture.config import (
-    Alibi,
-    AltUp,
-    Block,
-    DecoderConfig,
-    Layer,
-    LearnedPositions,
-    Norm,
-    PerLayerEmbedding,
-    QKNorm,
-    QueryScale,
-)
+from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.attention import QKNorm, QueryScale
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, LearnedPositions
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec, rotary_tables
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import TwoSessions
+from tests.export.flat_model import Model, ModelLayer, Table
 from tests.export.graph.decoder_formula import DecoderFormula
 from tests.runtime.models import fake_variant
 
@@ -46,8 +39,8 @@ Tensors = Mapping[str, LazyTensor]
 
 RMS, LAYER = Norm("rms", 1e-6), Norm("layer", 1e-5, bias=True)
 ROPE = Rope(10000.0, 16)
-PLAIN = DecoderConfig(
-    layers=(Layer(0.25),) * 2,
+PLAIN = Model(
+    layers=(ModelLayer(0.25),) * 2,
     hidden_size=32,
     num_heads=4,
     num_kv_heads=2,
@@ -55,7 +48,6 @@ PLAIN = DecoderConfig(
     intermediate_size=48,
     vocab_size=40,
     max_positions=64,
-    longest_context=64,
     norm=RMS,
     activation="silu",
     tied_head=False,
@@ -64,15 +56,15 @@ PLAIN = DecoderConfig(
 OLD = replace(PLAIN, norm=LAYER, activation="gelu_tanh", gated=False, num_kv_heads=4, positions=LearnedPositions(64))
 
 
-def layers(*windows: int | None, rope: Rope | None = ROPE, scale: float = 0.25) -> tuple[Layer, ...]:
-    return tuple(Layer(scale, window, rope) for window in windows)
+def layers(*windows: int | None, rope: Rope | None = ROPE, scale: float = 0.25) -> tuple[ModelLayer, ...]:
+    return tuple(ModelLayer(scale, window, rope) for window in windows)
 
 
 ROTATED = replace(PLAIN, layers=layers(None, None))
 SLOPES = (0.5, 0.25, 0.0625, 0.3)
 BLOCKS: tuple[Block, ...] = get_args(Block)
 
-CONFIGS: dict[str, DecoderConfig] = {
+MODELS: dict[str, Model] = {
     "no positions": PLAIN,
     "learned positions": OLD,
     "rotated": ROTATED,
@@ -81,7 +73,9 @@ CONFIGS: dict[str, DecoderConfig] = {
     "a quarter rotated": replace(PLAIN, layers=layers(None, None, rope=Rope(10000.0, 4))),
     "a quarter rotated in adjacent pairs": replace(PLAIN, layers=layers(None, None, rope=Rope(100.0, 4, True))),
     "half rotated by the operator": replace(PLAIN, head_dim=32, layers=layers(None, None)),
-    "two ropes": replace(PLAIN, layers=(Layer(0.25, 6, Rope(100.0, 16)), Layer(0.25, None, ROPE), Layer(0.25, 6))),
+    "two ropes": replace(
+        PLAIN, layers=(ModelLayer(0.25, 6, Rope(100.0, 16)), ModelLayer(0.25, None, ROPE), ModelLayer(0.25, 6))
+    ),
     "windows": replace(PLAIN, layers=layers(5, None, 12)),
     "windows of one and two": replace(PLAIN, layers=layers(1, 2)),
     "windows without rotation": replace(OLD, layers=layers(5, None, rope=None)),
@@ -114,7 +108,7 @@ CONFIGS: dict[str, DecoderConfig] = {
     "norms without weights": replace(ROTATED, norm=Norm("layer", 1e-5, weight=False)),
     "norms without bias": replace(OLD, norm=Norm("layer", 1e-5)),
     "multiplied": replace(ROTATED, embedding_multiplier=3.0, residual_multiplier=0.4, logit_multiplier=0.5),
-    "multiplied behind norms": replace(ROTATED, block="sandwich", residual_multiplier=0.4),
+    "multiplied after norms": replace(ROTATED, block="sandwich", residual_multiplier=0.4),
     "multiplied and tied": replace(ROTATED, tied_head=True, embedding_multiplier=3.0, logit_multiplier=0.5),
     "narrow embedding, no last norm": replace(
         OLD, embedding_size=24, block="norm_after_sum", final_norm=False, tied_head=True, activation="relu"
@@ -123,23 +117,22 @@ CONFIGS: dict[str, DecoderConfig] = {
         PLAIN,
         layers=(
             *layers(None, 7),
-            Layer(0.25, 7, ROPE, source=1, mlp_width=80),
-            Layer(0.5, None, ROPE, source=0),
-            Layer(0.25, 7, ROPE, source=1),
+            ModelLayer(0.25, 7, ROPE, source=1, mlp_width=80),
+            ModelLayer(0.5, None, ROPE, source=0),
+            ModelLayer(0.25, 7, ROPE, source=1),
         ),
     ),
     "shared keys and values without rotation": replace(
-        OLD, layers=(*layers(None, 7, rope=None), Layer(0.25, 7, source=1))
+        OLD, layers=(*layers(None, 7, rope=None), ModelLayer(0.25, 7, source=1))
     ),
     "shared keys, rotated before": replace(
-        PLAIN, head_dim=8, layers=(*layers(7, rope=Rope(100.0, 8)), Layer(0.5, 7, Rope(100.0, 8), source=0))
+        PLAIN, head_dim=8, layers=(*layers(7, rope=Rope(100.0, 8)), ModelLayer(0.5, 7, Rope(100.0, 8), source=0))
     ),
-    "embeddings of layers": replace(ROTATED, block="sandwich", per_layer=PerLayerEmbedding(16, 44, 4.0, 0.2, 0.7)),
-    "a table of fewer rows than tokens": replace(
-        ROTATED, block="sandwich", per_layer=PerLayerEmbedding(16, 30, 4.0, 0.2, 0.7)
-    ),
+    "embeddings of layers": replace(ROTATED, block="sandwich", per_layer=Table(16, 44, 4.0, 0.2, 0.7)),
+    "a table of fewer rows than tokens": replace(ROTATED, block="sandwich", per_layer=Table(16, 30, 4.0, 0.2, 0.7)),
     "sparse MLPs": replace(
-        PLAIN, layers=(Layer(0.25, cutoff=1.3, rope=ROPE), Layer(0.25, cutoff=0.0, mlp_width=34), Layer(0.25))
+        PLAIN,
+        layers=(ModelLayer(0.25, cutoff=1.3, rope=ROPE), ModelLayer(0.25, cutoff=0.0, mlp_width=34), ModelLayer(0.25)),
     ),
     "learned residuals": replace(ROTATED, block="sandwich", laurel=6),
     "several streams": replace(ROTATED, block="sandwich", altup=AltUp(3)),
@@ -149,16 +142,20 @@ CONFIGS: dict[str, DecoderConfig] = {
         block="sandwich",
         laurel=6,
         altup=AltUp(4, active=2),
-        per_layer=PerLayerEmbedding(16, 30, 4.0, 0.2, 0.7),
-        layers=(*layers(None, 7), Layer(0.25, 7, ROPE, source=1), Layer(0.5, None, ROPE, source=0, cutoff=0.5)),
+        per_layer=Table(16, 30, 4.0, 0.2, 0.7),
+        layers=(
+            *layers(None, 7),
+            ModelLayer(0.25, 7, ROPE, source=1),
+            ModelLayer(0.5, None, ROPE, source=0, cutoff=0.5),
+        ),
     ),
     "several streams, unscaled": replace(
         ROTATED,
         block="sandwich",
         altup=AltUp(3, scaled=False),
-        per_layer=PerLayerEmbedding(16, 44, 4.0, 0.2, 0.7),
+        per_layer=Table(16, 44, 4.0, 0.2, 0.7),
     ),
-    "single with an MLP": replace(ROTATED, block="single", layers=(*layers(None), Layer(1.0, mlp_only=True))),
+    "single with an MLP": replace(ROTATED, block="single", layers=(*layers(None), ModelLayer(1.0, mlp_only=True))),
     **{f"{block} with rms": replace(ROTATED, block=block) for block in BLOCKS},
     **{f"{block} with layer norm": replace(OLD, block=block) for block in BLOCKS},
 }
@@ -225,7 +222,7 @@ class Subject:
     formula: DecoderFormula
 
     def ids(self, count: int, seed: int = 0) -> list[int]:
-        return np.random.default_rng(seed).integers(0, self.formula.config.vocab_size, count).tolist()
+        return np.random.default_rng(seed).integers(0, self.formula.model.vocab_size, count).tolist()
 
     def close(self, found: NDArray[Any], ids: list[int], positions: list[int]) -> None:
         expected = self.formula.logits(ids)[positions]
@@ -233,12 +230,13 @@ class Subject:
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.fixture(scope="module", params=CONFIGS.values(), ids=list(CONFIGS))
+@pytest.fixture(scope="module", params=MODELS.values(), ids=list(MODELS))
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    config: DecoderConfig = request.param
+    model: Model = request.param
+    config = model.config()
     tensors = random_tensors(config, biases=config.norm.kind == "layer")
     runner = runner_of(config, tensors, tmp_path_factory.mktemp("blocks"))
-    return Subject(runner, DecoderFormula(config, tensors))
+    return Subject(runner, DecoderFormula(model, tensors))
 
 
 def poison(cache: KVCache) -> None:
@@ -321,9 +319,10 @@ def test_rows_of_different_lengths_do_not_see_each_other(subject: Subject) -> No
     ],
 )
 def test_an_int8_row_has_the_bits_it_has_alone(name: str, tmp_path: Path) -> None:
-    config = CONFIGS[name]
+    model = MODELS[name]
+    config = model.config()
     tensors = random_tensors(config, biases=True)
     runner = runner_of(config, tensors, tmp_path, "int8")
-    subject = Subject(runner, DecoderFormula(config, tensors))
+    subject = Subject(runner, DecoderFormula(model, tensors))
     rows = [subject.ids(length + 4, seed) for seed, length in enumerate(LENGTHS)]
     np.testing.assert_array_equal(*together_and_alone(runner, rows))

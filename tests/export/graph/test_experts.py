@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
-from edgegen.parity.report import ParityReport
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.system import has_vnni
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors

@@ -12,15 +12,15 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.kv_cache import KVCache
 from edgegen_export import family_source
-from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.kv_scales import kv_scales
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.pipeline import export
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import Listener, decoded, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.export.flat_model import Model
 from tests.export.graph.decoder_formula import DecoderFormula, RoundedFormula
-from tests.export.graph.test_blocks import CONFIGS, folded_tensors, random_tensors
+from tests.export.graph.test_blocks import MODELS, folded_tensors, random_tensors
 from tests.export.graph.test_blocks import runner_of as runner_of_blocks
 from tests.export.graph.test_graphs import graph, stored
 
@@ -45,8 +45,9 @@ KINDS = (
 
 
 @pytest.mark.parametrize("cut_off", [1.0, 0.3])
-@pytest.mark.parametrize("config", [CONFIGS[kind] for kind in KINDS], ids=KINDS)
-def test_logits_are_those_of_rounded_keys_and_values(config: DecoderConfig, cut_off: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", [MODELS[kind] for kind in KINDS], ids=KINDS)
+def test_logits_are_those_of_rounded_keys_and_values(model: Model, cut_off: float, tmp_path: Path) -> None:
+    config = model.config()
     tensors = random_tensors(config, biases=config.norm.kind == "layer")
     calibration = np.random.default_rng(1).integers(0, config.vocab_size, (2, 20))
     scales = {
@@ -60,11 +61,11 @@ def test_logits_are_those_of_rounded_keys_and_values(config: DecoderConfig, cut_
     found = [runner.prefill(cache, 0, ids[:11]).copy(), *runner.decode(cache, np.array([ids[11:39]]))[0].copy()]
     found.append(runner.decode(cache, np.array([[ids[39]]]))[0, 0].copy())
 
-    rounded = RoundedFormula(config, tensors, {name: x.astype(np.float64) for name, x in scales.items()})
+    rounded = RoundedFormula(model, tensors, {name: x.astype(np.float64) for name, x in scales.items()})
     expected = rounded.logits(ids)[10:]
-    # The median: a number that lies between two codes may get either, which moves the logits behind it.
+    # The median: a number that lies between two codes may get either, which moves the logits after it.
     assert np.median(np.abs(expected - np.array(found))) < TOLERANCE
-    assert np.abs(expected - DecoderFormula(config, tensors).logits(ids)[10:]).mean() > 20 * TOLERANCE
+    assert np.abs(expected - DecoderFormula(model, tensors).logits(ids)[10:]).mean() > 20 * TOLERANCE
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.model.ort_session import open_session
-from edgegen_export.architecture.architecture import choice_bias
-from edgegen_export.architecture.config import Experts, Routing
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.components.experts import CHOICE_BIAS, Experts, Routing
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.routing import fused_routing
+from edgegen_export.tensors.lazy import LazyTensor
 
 COUNT, CHOSEN = 8, 3
 PLAIN = Experts(COUNT, CHOSEN, normalized=True, width=16)
@@ -33,7 +32,7 @@ LOGITS = {
 def computed(experts: Experts, logits: Floats, bias: Floats) -> tuple[Floats, Floats]:
     """The graph's logits [n, experts] and its factor [n, 1]."""
     g = GraphBuilder("routing")
-    params = FedParameters({choice_bias(0): LazyTensor.from_array(bias)})
+    params = FedParameters({f"layers.0.{CHOICE_BIAS}": LazyTensor.from_array(bias)})
     found = fused_routing(g, params, experts, 0, g.input("x", "float32", ["b", "t", COUNT]))
     g.output("logits", g.op.Identity(found.logits), "float32", ["b", "t", COUNT])
     factor = found.factor or g.constant(np.ones((1, 1, 1), np.float32))

@@ -10,10 +10,10 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import ExportError
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.output.resume import KEPT_PREFIX, ResumeFolder, fingerprint
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
+from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.checkpoint.layouts import write_gpt2
 
 SHAPE: dict[str, Any] = {"layout": "trainer", "n_layer": 3, "n_embd": 32, "n_positions": 32}

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphContract, Manifest, MatrixFormat, Quantization
 from edgegen.errors import ExportError, UsageError
+from edgegen.evaluation.parity.measure import greedy, log_probabilities, parity_of
+from edgegen.evaluation.parity.reference import LIKELIEST, UNKNOWN
+from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen.model.concat_runner import ConcatRunner
-from edgegen.parity.measure import greedy, log_probabilities, parity_of
-from edgegen.parity.reference import LIKELIEST, UNKNOWN
-from edgegen.parity.report import ParityReport, VariantParity
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
@@ -30,9 +30,9 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
 from tests.export.bundles import Listener
-from tests.export.graph.test_blocks import CONFIGS, Weights, folded_tensors, random_tensors
+from tests.export.graph.test_blocks import MODELS, Weights, folded_tensors, random_tensors
+from tests.runtime.evaluation.test_parity import greedy_by_hand
 from tests.runtime.models import FakeGraphs, RandomGraphs, fake_runner, fake_variant, write_fake_bundle
-from tests.runtime.parity.test_parity import greedy_by_hand
 from tests.toy_decoder import POSITIONS, VOCABULARY, ToyGraphs, toy_logits, toy_variant, toy_weights
 
 Ids = NDArray[np.int64]
@@ -186,7 +186,7 @@ def test_what_was_drafted_is_not_decoded_again() -> None:
     ],
 )
 def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_path: Path) -> None:
-    config = CONFIGS[kind]
+    config = MODELS[kind].config()
     tensors = folded_tensors(config, random_tensors(config, biases=config.norm.kind == "layer"))
     weights, kv = Weights(), kv_spec(config)
     params = StoredParameters(tensors, ROUNDED["fp32"], weights, lambda elements: None)

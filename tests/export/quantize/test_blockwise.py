@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.model.ort_session import open_session
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.blockwise import Blocks, as_stored, block_size_for, packed, round_rows, stored_bits
 from edgegen_export.quantize.recipe import EIGHT_BITS, FOUR_BITS
+from edgegen_export.tensors.lazy import LazyTensor
 
 TINY = np.finfo(np.float32).tiny
 LARGE = float(np.float32(3e38))

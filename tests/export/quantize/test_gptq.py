@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen_export.checkpoint import LazyTensor
 from edgegen_export.quantize.blockwise import Blocks, as_stored, round_rows
 from edgegen_export.quantize.gptq import DAMPING, gptq, inverse_factor
 from edgegen_export.quantize.scale_search import search_scales
+from edgegen_export.tensors.lazy import LazyTensor
 
 Array = NDArray[np.float32]
 

@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.architecture import decoder_tensors, find_architecture
-from edgegen_export.architecture.config import DecoderConfig, Layer, Norm
+from edgegen_export.architecture.architecture import find_architecture
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
-from edgegen_export.checkpoint import LazyTensor
+from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
-from tests.export.graph.test_blocks import CONFIGS
+from edgegen_export.tensors.lazy import LazyTensor
+from tests.export.flat_model import Model, ModelLayer
+from tests.export.graph.test_blocks import MODELS
 from tests.families.cases import CASES
 
 Array = NDArray[np.float32]
@@ -29,10 +32,11 @@ def decoders() -> Iterator[tuple[str, DecoderConfig]]:
             continue
         raw = {"model_type": case.family, **case.config}
         config = find_architecture(raw, FAMILIES).read_config(raw)
+        own, mlp = config.attention, config.mlp
         kind = (
-            *(config.block, config.norm.kind, config.gated, config.activation, config.experts is None, config.qk_norm),
-            *(config.num_heads, config.num_kv_heads, config.clip_qkv, config.tied_head, config.embedding_size),
-            *(config.final_norm, config.attention_softcap, bool(config.sources)),
+            *(config.block, config.norm.kind, mlp.gated, mlp.activation, config.experts is None, own.qk_norm),
+            *(own.heads, own.kv_heads, own.clip, config.tied_head, config.embedding_size),
+            *(config.final_norm, own.softcap, bool(config.sources)),
         )
         if kind not in seen:
             seen.add(kind)
@@ -57,7 +61,7 @@ def logits(tensors: Mapping[str, LazyTensor], config: DecoderConfig) -> Array:
     return reference.logits(hidden.reshape(-1, hidden.shape[-1]))
 
 
-SHARED = CONFIGS["shared keys and values"]
+SHARED = MODELS["shared keys and values"].config()
 
 
 def all_pairs(config: DecoderConfig) -> list[Pair]:
@@ -74,15 +78,15 @@ def test_the_logits_stay(config: DecoderConfig, biases: bool) -> None:
     before, rng = logits(tensors, config), np.random.default_rng(2)
     after = dict(tensors)
     for pair in all_pairs(config):
-        columns = tensors[f"{pair.takers[0]}.weight"].shape[1]
+        columns = tensors[f"{pair.consumers[0]}.weight"].shape[1]
         largest = np.exp(rng.uniform(-3, 3, columns)).astype(np.float32)
         after |= smoothed(after, pair, largest, 0.5).tensors
     assert all(tensor.shape == tensors[name].shape for name, tensor in after.items())
     np.testing.assert_allclose(logits(after, config), before, rtol=0, atol=3e-4 * np.abs(before).max())
 
 
-PLAIN = DecoderConfig(
-    layers=(Layer(0.25),),
+PLAIN = Model(
+    layers=(ModelLayer(0.25),),
     hidden_size=32,
     num_heads=4,
     num_kv_heads=2,
@@ -90,25 +94,24 @@ PLAIN = DecoderConfig(
     intermediate_size=24,
     vocab_size=20,
     max_positions=16,
-    longest_context=16,
     norm=Norm("layer", 1e-5, bias=True),
     activation="silu",
     gated=True,
     tied_head=False,
-)
+).config()
 
 
 def test_activations_and_weights_meet_halfway() -> None:
     """At α = ½ both become √(max|x| · max|w|), up to what all channels have in common."""
     tensors, rng = random_tensors(PLAIN), np.random.default_rng(3)
     for pair in all_pairs(PLAIN):
-        columns = tensors[f"{pair.takers[0]}.weight"].shape[1]
+        columns = tensors[f"{pair.consumers[0]}.weight"].shape[1]
         largest = np.exp(rng.uniform(-3, 3, columns)).astype(np.float32)
         if pair.group > 1:  # channels that share a factor, alike
             largest = np.tile(largest.reshape(-1, pair.group, pair.width)[:, :1], (1, pair.group, 1)).ravel()
         done = smoothed(tensors, pair, largest, 0.5)
         x = largest / done.factors
-        w = np.max([np.abs(done.tensors[f"{name}.weight"].read()).max(axis=0) for name in pair.takers], axis=0)
+        w = np.max([np.abs(done.tensors[f"{name}.weight"].read()).max(axis=0) for name in pair.consumers], axis=0)
         if pair.group == 1:
             np.testing.assert_allclose(x / w, np.full(columns, (x / w)[0]), rtol=1e-4)
         assert np.ptp(np.log(x)) < 0.75 * np.ptp(np.log(largest))
@@ -129,8 +132,8 @@ def test_channels_without_activation_or_weight_are_left_alone() -> None:
 
 
 def test_all_pairs_of_a_plain_decoder() -> None:
-    makers = {pair.maker: pair.takers for pair in all_pairs(PLAIN)}
-    assert makers == {
+    found = {pair.producer: pair.consumers for pair in all_pairs(PLAIN)}
+    assert found == {
         "layers.0.attn.v": ("layers.0.attn.o",),
         "layers.0.mlp.up": ("layers.0.mlp.down",),
         "layers.0.attn_norm": ("layers.0.attn.q", "layers.0.attn.k", "layers.0.attn.v"),

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,10 @@ def write_folder(
     return folder
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
+def files_of(folder: Path, warn: Callable[[str], None] = lambda _: None) -> dict[str, bytes]:
     """The bundle's tokenizer files made from the folder's."""
     config = json.loads((folder / "config.json").read_bytes())
-    return tokenizer_files(Checkpoint(Listing.read(folder), Source("folder", folder.name), config, {}))
+    return tokenizer_files(Checkpoint(Listing.read(folder), Source("folder", folder.name), config, {}), warn)
 
 
 def load(files: Mapping[str, bytes], folder: Path) -> Tokenizer:

@@ -226,3 +226,13 @@ def test_a_checkpoint_without_a_vocabulary_has_no_files(tmp_path: Path) -> None:
     folder = write_gpt2(tmp_path / "checkpoint", layout="trainer", n_layer=1)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
     assert tokenizer_files(Checkpoint.open(str(folder))) == {}
+
+
+@pytest.mark.parametrize("name", ["qwen.tiktoken", "tekken.json", "tokenizer.model.v3"])
+def test_a_vocabulary_of_another_program_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    folder = write_gpt2(tmp_path / "checkpoint", layout="trainer", n_layer=1)
+    (folder / name).write_bytes(b"IQ== 0\n")
+    with pytest.raises(CheckpointError) as caught:
+        tokenizer_files(Checkpoint.open(str(folder)))
+    assert f"has the vocabulary {name}, which is not read" in str(caught.value)
+    assert "add the tokenizer.json that transformers saves" in str(caught.value)

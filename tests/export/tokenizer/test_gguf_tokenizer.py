@@ -119,6 +119,16 @@ def test_the_file_of_stories260k(test_data: Path, tmp_path: Path) -> None:
     assert json.loads(files["tokenizer_config.json"])["eos_token"] == "</s>"
 
 
+def test_a_control_token_that_is_typed_as_a_word_is_found_anywhere(tmp_path: Path) -> None:
+    """Old converters typed added tokens so, and no merge makes them."""
+    rows = [(letter, 0.0, NORMAL) for letter in LETTER_OF_BYTE.values()]
+    rows += [("<|im_start|>", 0.0, NORMAL), ("<|im_end|>", 0.0, CONTROL), ("hi", 0.0, NORMAL)]
+    metadata = metadata_of("gpt2", "gpt-2", rows, eos=257) | {f"{GGML}.merges": ["h i"]}
+    made = load(tokenizer_from_gguf(metadata), tmp_path)
+    assert made.encode("<|im_start|>hi<|im_end|><|im_start|>") == [256, 258, 257, 256]
+    assert made.decode([256, 258, 257]) == "<|im_start|>hi"
+
+
 def test_gemmas_spaces_are_tokens(test_data: Path, tmp_path: Path) -> None:
     """Runs of spaces are user-defined symbols there, and the conversion writes them as spaces."""
     symbols = ["\n", "▁▁", "▁▁▁"]
@@ -263,6 +273,7 @@ WORDS: dict[str, list[str]] = {
     "glm4": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "hunyuan-dense": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "seed-coder": ["abc", " DEF", "'LL", " ", *"1234567", "!?", "\n\n", "x"],
+    "jais-2": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "qwen35": ["abc", " DEF", "'LL", " ", *"1234567", "!?\n\n", "x"],
 }
 
@@ -273,6 +284,18 @@ def test_marks_belong_to_their_letters_or_not() -> None:
     by_name = {"qwen35": ["का", " जि"], "qwen2": ["क", "ा", " ज", "ि"]}
     for name, words in by_name.items():
         assert words_of(text, name) == ["".join(LETTER_OF_BYTE[byte] for byte in word.encode()) for word in words]
+
+
+def test_white_space_of_jais2_comes_in_powers_of_two() -> None:
+    space = LETTER_OF_BYTE[ord(" ")]
+    by_count = {5: [4], 7: [4, 2], 4: [2], 12: [8, 2], 1000: [512, 256, 128, 64, 32, 4, 2]}
+    for count, pieces in by_count.items():  # the last space belongs to the word after it
+        rest = count - 1 - sum(pieces)
+        assert words_of("a" + " " * count + "b", "jais-2") == [
+            "a",
+            *(space * n for n in (*pieces, *[1] * rest)),
+            f"{space}b",
+        ]
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -85,9 +85,7 @@ def test_llama2_becomes_its_own_tokenizer_json(test_data: Path, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["llama-spm", "phi-3"])
 def test_hard_texts_have_the_golden_ids(test_data: Path, tmp_path: Path, name: str) -> None:
     folder = write_folder(tmp_path / "x", test_data / "tokenizers" / "llama2", FILES)
-    if (
-        name == "phi-3"
-    ):  # Llama 2's vocabulary and more behind it; its tokenizer.json is legacy whatever its config says
+    if name == "phi-3":  # Llama 2's vocabulary and more after it; its tokenizer.json is legacy whatever its config says
         write_folder(folder, test_data / "tokenizers" / "phi-3", [CONFIG], {CONFIG: {"legacy": True}})
     made = load(files_of(folder), tmp_path)
     for text, ids in golden_cases(test_data, name):

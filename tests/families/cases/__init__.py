@@ -6,11 +6,11 @@ from tests.families.cases.case import CONTEXT, Case, variants
 
 FAMILIES = (
     "gpt2 opt gpt_neo gpt_neox gptj llama arcee helium hyperclovax internlm3 mistral ministral3 nemotron qwen2 qwen3 "
-    "smollm3 gemma gemma2 gemma3_text gemma3n_text gemma4_text phi phi3 falcon gpt_bigcode gpt_oss starcoder2 stablelm "
-    "olmo olmo2 olmo3 granite granitemoehybrid cohere cohere2 bloom mixtral qwen2_moe qwen3_moe olmoe granitemoe "
-    "granite_swa granitemoeshared granitemoe_swa "
-    "ernie4_5 hunyuan_v1_dense exaone4 glm glm4 apertus seed_oss lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next falcon_h1 "
-    "nemotron_h bamba qwen3_5_moe_text"
+    "smollm3 gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text phi phi3 falcon gpt_bigcode "
+    "gpt_oss starcoder2 stablelm olmo olmo2 olmo3 granite granitemoehybrid cohere cohere2 bloom mixtral qwen2_moe "
+    "qwen3_moe olmoe granitemoe granite_swa granitemoeshared granitemoe_swa ernie4_5 hunyuan_v1_dense exaone4 glm "
+    "glm4 apertus seed_oss lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next falcon_h1 nemotron_h bamba qwen3_5_moe_text "
+    "ministral cwm iquestcoder exaone jais2 vaultgemma apertus1p5_text nanochat"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 

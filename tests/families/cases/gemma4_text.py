@@ -79,6 +79,8 @@ CASES = variants(
         "E2B with heads of 24": {**E2B, "head_dim": 24, "global_head_dim": 24},
         "E2B, wide table": {**E2B, "vocab_size_per_layer_input": 112},
         "more rows than tokens": {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 95},
+        "12 layers": {"layer_types": None, "num_hidden_layers": 12},
+        "E2B of 14 layers": {**E2B, "layer_types": None, "num_hidden_layers": 14, "num_kv_shared_layers": 4},
         "experts": EXPERTS,
         "one expert per token": {**EXPERTS, "top_k_experts": 1},
         "many experts of an odd width": {**EXPERTS, "num_experts": 40, "moe_intermediate_size": 20},

@@ -192,9 +192,9 @@ class TestOpenAIsFormat:
             (
                 request(prompt=["a", "b"], stream=True, max_tokens=0, best_of=3),
                 [
-                    "prompt: one text or one list of token ids expected, found ['a', 'b']",
                     "stream: True is not supported: leave it out",
                     "best_of: 3 is not supported: leave it out",
+                    "prompt: one text or one list of token ids expected, found ['a', 'b']",
                     "max_new_tokens: must be at least 1, found 0",
                 ],
             ),
@@ -250,3 +250,36 @@ class TestLines:
         assert first.too_long == (more > 0)
         assert len(first.data) <= LONGEST_LINE + 2
         assert (second.number, second.start, second.data) == (2, len(long + end), b"b")
+
+
+class TestThinking:
+    def test_a_chat_has_the_parameters_of_chat_completions(self) -> None:
+        found = parse(request("/v1/chat/completions", messages=CHAT, reasoning={"effort": "low", "max_tokens": 9}))
+        assert found.problems == ()
+        assert (found.options.reasoning_effort, found.options.max_thinking_tokens) == ("low", 9)
+        found = parse(request("/v1/chat/completions", messages=CHAT, chat_template_kwargs={"enable_thinking": False}))
+        assert found.problems == ()
+        assert isinstance(found.prompt, Conversation)
+        assert found.prompt.variables == {"enable_thinking": False}
+
+    def test_an_own_line_has_the_options_by_their_names(self) -> None:
+        found = parse({"messages": CHAT, "thinking": False, "chat_template_kwargs": {"x": 1}})
+        assert (found.problems, found.options.thinking) == ((), False)
+        assert isinstance(found.prompt, Conversation)
+        assert found.prompt.variables == {"x": 1}
+
+    def test_what_all_chats_are_told_is_not_for_prompts(self) -> None:
+        defaults = DEFAULTS.override({"thinking": False, "max_thinking_tokens": 5})
+        assert parse({"prompt": "Once"}, defaults).options == DEFAULTS
+        assert parse({"messages": CHAT}, defaults).options == defaults
+
+    def test_a_prompt_that_is_to_be_thought_about_is_refused(self) -> None:
+        said = "thinking is for chats: give messages, or leave it out"
+        assert parse({"prompt": "Once", "thinking": True}).problems == (said,)
+
+    def test_variables_that_are_none(self) -> None:
+        found = parse(request("/v1/chat/completions", messages=CHAT, chat_template_kwargs={"tools": [], "x": 1}))
+        (problem,) = found.problems
+        assert problem.startswith(
+            "a key of chat_template_kwargs: 'tools' is not supported: it is not a variable of its own"
+        )

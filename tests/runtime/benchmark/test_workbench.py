@@ -1,4 +1,4 @@
-"""The workbench on graphs that are none, with a clock that moves when they run, or when it is read."""
+"""The workbench on stand-ins for graphs, with a clock that moves when they run, or when it is read."""
 
 import numpy as np
 import pytest

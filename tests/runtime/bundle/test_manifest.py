@@ -307,13 +307,6 @@ def test_only_a_cache_in_place_is_rounded(raw: dict[str, Any], dtype: str, kind:
         assert problems(raw) == expected
 
 
-def test_fast_prefill_of_earlier_bundles_is_ignored(raw: dict[str, Any]) -> None:
-    ordinary = Manifest.from_json(json.dumps(raw))
-    first = raw["variants"][0] | {"fast_prefill": False}
-    raw["variants"] = [first, first | {"name": "int8-fast-prefill", "fast_prefill": True}]
-    assert Manifest.from_json(json.dumps(raw)) == ordinary
-
-
 def test_variants_have_names_of_their_own(raw: dict[str, Any]) -> None:
     raw["variants"] *= 2
     assert problems(raw) == ["variants: two have the same name"]

@@ -14,6 +14,8 @@ from edgegen.tokenizer import Tokenizer
 from tests.oracle import import_transformers
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+GIGACHAT = {"bos_token": "<s>", "additional_special_tokens": ["<|role_sep|>", "<|message_sep|>", "[", "]"]}
+"""The special tokens of a template that does not go without them."""
 TOOL = {
     "type": "function",
     "function": {

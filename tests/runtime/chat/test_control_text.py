@@ -76,7 +76,7 @@ def test_what_was_said_stays_what_was_said(test_data: Path, name: str, first: st
     ids = encoded(first, answer, last)
     # The special tokens are the template's own, whatever was said.
     special, own = special_ids(model.tokenizer, ids), special_ids(model.tokenizer, encoded("x", " ", "z"))
-    if name == "llama2":  # which sees its </s> behind a space only
+    if name == "llama2":  # which sees its </s> after a space only
         assert special in (own, own[:1])
     else:
         assert special == own

@@ -4,14 +4,15 @@ import json
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.chat import ChatTemplate, Conversation
-from edgegen.chat.reasoning import ReasoningMarkers, reasoning_markers
+from edgegen.chat.layout import answer_layout
+from edgegen.chat.reasoning import ReasoningMarkers
 from edgegen.chat.reply import Reply, ReplyFormat, ReplyParser
 from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat, tool_format
 from edgegen.chat.tools import ToolCall, Tools
@@ -44,7 +45,18 @@ def written(style: ToolFormat, calls: list[Call]) -> str:
 
     match style.body:
         case "list":
-            return f"{style.opening}[{', '.join(entry(*call) for call in calls)}]{style.closing}"
+            opening = style.opening.removesuffix("[") + (f"\n{style.fence}\n" if style.fence else "")
+            return f"{opening}[{', '.join(entry(*call) for call in calls)}]{style.closing}"
+        case "keyed":
+            return f"{style.opening}[{', '.join(value({name: given}) for name, given in calls)}]{style.closing}"
+        case "python":
+            texts = [
+                f"{name}({', '.join(f'{key}={given!r}' for key, given in arguments.items())})"
+                for name, arguments in calls
+            ]
+            return f"{style.opening}[{', '.join(texts)}]{style.closing}"
+        case "braces":
+            return "".join(f"{style.opening}call:{name}{braces(given)}{style.closing}" for name, given in calls)
         case "object" if not style.opening:
             return "; ".join(entry(*call) for call in calls)
         case "object":
@@ -58,24 +70,21 @@ def written(style: ToolFormat, calls: list[Call]) -> str:
                 for name, (_, arguments) in zip(names, calls, strict=True)
             ]
             return begin + style.pad.join(texts) + end
-        case "functions" if style.several:
-            texts = [
-                f'<invoke name="{name}">\n'
-                + "".join(f'<parameter name="{key}">{value(given)}</parameter>\n' for key, given in arguments.items())
-                + "</invoke>"
-                for name, arguments in calls
-            ]
-            return "\n".join([style.opening, *texts, style.closing])
         case "functions":
+            tags = style.tags
+
+            def argument(key: str, given: Any) -> str:
+                named = tags.typed.format("true" if isinstance(given, str) else "false") or tags.named
+                return f"{tags.parameter}{key}{named}{tags.pad}{value(given)}{tags.pad}{tags.parameter_end}\n"
+
             texts = [
-                f"<function={name}>\n"
-                + "".join(
-                    f"<parameter={key}>{style.tags.pad}{value(given)}{style.tags.pad}</parameter>\n"
-                    for key, given in arguments.items()
-                )
-                + "</function>"
+                f"{tags.function}{name}{tags.named}\n"
+                + "".join(argument(key, given) for key, given in arguments.items())
+                + tags.function_end
                 for name, arguments in calls
             ]
+            if style.several:
+                return "\n".join([style.opening, *texts, style.closing])
             return "\n".join(f"{style.opening}\n{text}\n{style.closing}" for text in texts)
         case "pairs":
             return "\n".join(
@@ -87,6 +96,16 @@ def written(style: ToolFormat, calls: list[Call]) -> str:
                 + style.closing
                 for name, arguments in calls
             )
+
+
+def braces(given: Any, level: int = 0) -> str:
+    """A value as Gemma 4's template writes it."""
+    if isinstance(given, str):
+        return f'<|"|>{given}<|"|>'
+    if isinstance(given, dict):
+        entries = cast(dict[str, Any], given).items()
+        return "{" + ",".join(f"{braces(key) if level else key}:{braces(v, level + 1)}" for key, v in entries) + "}"
+    return json.dumps(given)
 
 
 def parsed(form: ReplyFormat, pieces: list[str]) -> tuple[str, str, list[Call]]:
@@ -137,7 +156,7 @@ def test_calls_come_back_however_the_text_is_cut(
     if style.body in ("functions", "pairs"):  # a value that holds the closing tag is not told from its end
         calls = [(name, {key: arguments[key] for key in arguments if key != "more"}) for name, arguments in calls]
     if not style.opening:
-        content = ""
+        content, calls = "", calls[:1] if style.single else calls
     text = f"<think>\n{thought}\n</think>\n\n{content}\n{written(style, calls)}\n"
     form = ReplyFormat(THINK, style=style, tools=TOOLS)
     assert parsed(form, cut(text, places)) == (content, thought, calls)
@@ -153,6 +172,7 @@ def test_the_deltas_of_a_call_are_the_call(
 ) -> None:
     if style.body in ("functions", "pairs"):
         calls = [(name, {key: arguments[key] for key in arguments if key != "more"}) for name, arguments in calls]
+    calls = calls[:1] if style.single else calls
     text = f"<think>\n{thought}\n</think>\n\n{written(style, calls)}\n"
     form = ReplyFormat(THINK, style=style, tools=TOOLS, constrained=constrained)
 
@@ -269,46 +289,8 @@ def test_the_markers_of_one_prompt_end() -> None:
     assert not THINK.left_open("<|im_start|>assistant\n")
 
 
-FAMILIES = {
-    "Qwen-Qwen2.5-7B-Instruct": ("hermes", None),
-    "Qwen-Qwen3-0.6B": ("hermes", "<think>"),
-    "Qwen-QwQ-32B": ("hermes", "<think>"),
-    "Qwen3-Coder": ("qwen3-coder", None),
-    "Qwen3.5-4B": ("qwen3-coder", "<think>"),
-    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": ("hermes", None),
-    "ibm-granite-granite-4.0": ("hermes", None),
-    "ibm-granite-granite-3.3-2B-Instruct": ("granite", "<think>"),
-    "meta-llama-Llama-3.1-8B-Instruct": ("llama", None),
-    "meta-llama-Llama-3.2-3B-Instruct": ("llama", None),
-    "mistralai-Mistral-Nemo-Instruct-2407": ("mistral", None),
-    "Mistral-Small-3.2-24B-Instruct-2506": ("mistral-id", None),
-    "unsloth-mistral-Devstral-Small-2507": ("mistral-named", None),
-    "llama-cpp-deepseek-r1": ("deepseek-r1", "<think>"),
-    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": ("command-r", "<|START_THINKING|>"),
-    "MiniMax-M2": ("minimax", "<think>"),
-    "GigaChat3.1-10B-A1.8B": ("gigachat", None),
-    "meetkai-functionary-medium-v3.1": ("functionary", None),
-    "upstage-Solar-Open-100B": ("solar", None),
-    "mistralai-Ministral-3-14B-Reasoning-2512": ("mistral-named", "[THINK]"),
-    "Kimi-K2-Thinking": ("kimi", "<think>"),
-    "GLM-4.6": ("glm", "<think>"),
-    "ByteDance-Seed-OSS": ("seed-oss", "<seed:think>"),
-    "NVIDIA-Nemotron-Nano-v2": ("nemotron", "<think>"),
-    "unsloth-Apriel-1.5": ("apriel", None),
-    "google-gemma-2-2b-it": (None, None),
-    "microsoft-Phi-3.5-mini-instruct": (None, None),
-    "openai-gpt-oss-120b": (None, None),
-}
-
-
-def test_the_family_is_found_in_the_template(test_data: Path) -> None:
-    sources = template_sources(test_data)
-    found = {name: (tool_format(sources[name]), reasoning_markers(sources[name])) for name in FAMILIES}
-    assert {name: (s and s.name, r and r.opening) for name, (s, r) in found.items()} == FAMILIES
-
-
-def written_by_templates(test_data: Path) -> Iterator[tuple[str, ToolFormat, list[Call], str]]:
-    """Each family's own template, its format, and two calls or one as it renders them, up to the end of the turn."""
+def written_by_templates(test_data: Path) -> Iterator[tuple[str, ReplyFormat, list[Call], str]]:
+    """Each family's own template, how to read it, and two calls or one as it renders them."""
     given: list[Call] = [("get_weather", {"city": "Ålesund"}), ("look_up", {"city": "Oslo", "days": 3})]
     assert TOOLS is not None
     for name, source in template_sources(test_data).items():
@@ -316,31 +298,57 @@ def written_by_templates(test_data: Path) -> Iterator[tuple[str, ToolFormat, lis
         # DeepSeek's own template shows calls, but no tools; templates of its users show both.
         style = tool_format(source if name != "deepseek-ai-DeepSeek-V3.1" else source + "{# tools #}")
         if style is not None and (texts := [text for n in (1, 2) for text in _rendered(template, given[:n])]):
-            yield from ((name, style, given[: text.count("city")], text) for text in texts)
+            form = ReplyFormat(style=style, tools=TOOLS, layout=answer_layout(source))
+            yield from ((name, form, given[: text.count("city")], text) for text in texts)
 
 
 def _rendered(template: ChatTemplate, given: list[Call]) -> Iterator[str]:
     calls = [ToolCall(f"abcdefgh{n}", *call, "") for n, call in enumerate(given)]
     said = Reply("", "", tuple(calls)).to_message()
-    for content in ("", None):  # some write calls only in place of a content
-        messages = [{"role": "user", "content": "XYZZY"}, {**said, "content": content}]
-        assert TOOLS is not None
+    assert TOOLS is not None
+    asked = Conversation([{"role": "user", "content": "XYZZY"}], TOOLS.definitions)
+    reads = template.capabilities(asked)
+    if not reads.calls or (len(given) > 1 and not reads.parallel_calls):  # as text, or as several turns
+        return
+    described = {key: {**PROPERTIES[key], "description": key} for key in ("city", "days")}  # what Command R+ reads
+    simple = {**PARAMETERS, "properties": described}
+    tools = [{"type": "function", "function": {**tool["function"], "parameters": simple}} for tool in TOOLS.definitions]
+    variables = {"functions": json.dumps(tools), "datetime": "today"}  # as firefunction's model card has it
+    functions = [{"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)} for name, arguments in given]
+    as_text = [{"id": "abcdefgh0", "type": "function", "function": function} for function in functions]
+    for content, written_calls in (("", said["tool_calls"]), (None, said["tool_calls"]), ("", as_text)):
+        messages = [{"role": "user", "content": "XYZZY"}, {**said, "content": content, "tool_calls": written_calls}]
+        conversation = Conversation(messages, tools=tools, add_generation_prompt=False, variables=variables)
         try:
-            text = template.render(Conversation(messages, tools=TOOLS.definitions, add_generation_prompt=False))
-        except (ConversationError, ChatTemplateError):  # Llama's allow one call only
+            text = template.render(conversation)
+        except (ConversationError, ChatTemplateError):
             continue
-        text = text.rpartition("XYZZY")[2]
+        text = text.rpartition("XYZZY")[2].rpartition("<|SYSTEM_TOKEN|>Write")[0] or text.rpartition("XYZZY")[2]
         if all(name in text for name, _ in given):  # Granite 3.3's leaves earlier calls out
             yield text
             return
 
 
+def part_of(form: ReplyFormat, text: str) -> str:
+    """What the model writes of a rendering: from the first call, or from the end of the prompt, to the last call."""
+    style = form.style
+    assert style is not None
+    if form.layout is not None and form.layout.headers is not None:
+        return text.partition(form.layout.headers.begin)[2].removesuffix("<|call|>")
+    begin = text.index(style.wrappers[0] if style.wrappers else style.opening or "{")
+    ends = (style.closing, *style.wrappers[1:], "}", "]")
+    last = max(text.rfind(end, begin) + len(end) for end in ends if end and end in text)
+    return text[begin : last if style.opening else text.rindex("}") + 1]
+
+
 def test_calls_that_a_template_writes_are_read(test_data: Path) -> None:
     """The golden rendering of each family's own templates is what its parser reads, call for call."""
     read = set[str]()
-    for name, style, calls, text in written_by_templates(test_data):
-        begin, end = (0, len(text)) if style.opening else (text.index("{"), text.rindex("}") + 1)
-        _, _, got = parsed(ReplyFormat(style=style, tools=TOOLS), [text[begin:end]])
-        assert got == calls, f"{name}: {text}"
-        read.add(style.name)
-    assert read == {style.name for style in FORMATS} - {"granite"}
+    for name, form, calls, text in written_by_templates(test_data):
+        assert form.style is not None
+        shown = text if form.style.opening and form.layout is None else part_of(form, text)
+        assert parsed(form, [shown])[2] == calls, f"{name}: {text}"
+        assert parsed(form, list(shown))[2] == calls, f"{name}: {text}"
+        read.add(form.style.name)
+    # Their templates do not write calls into a conversation.
+    assert read == {style.name for style in FORMATS} - {"granite", "lfm2", "chatglm4", "yandexgpt"}

@@ -17,6 +17,7 @@ from tests.runtime.chat.material import (
     CHATML,
     CONVERSATIONS,
     GEMMA,
+    GIGACHAT,
     INST,
     PLAIN,
     SPECIAL,
@@ -41,7 +42,7 @@ def rendered(source: str, messages: list[dict[str, Any]], **options: Any) -> str
 def templates(test_data: Path) -> dict[str, tuple[str, ChatTemplate]]:
     """Every source there is, and its template, compiled once."""
     sources = template_sources(test_data)
-    return {name: (source, ChatTemplate({"default": source}, SPECIAL)) for name, source in sources.items()}
+    return {name: (source, ChatTemplate({"default": source}, SPECIAL | GIGACHAT)) for name, source in sources.items()}
 
 
 # ---------------------------------------------------------------- goldens
@@ -62,7 +63,7 @@ def test_goldens_that_need_the_system_folded(test_data: Path) -> None:
     for golden in flagged:
         special = golden.special_tokens
         if "GigaChat" in golden.name:  # recorded with the tokenizer's own tokens, which the record does not name
-            special = {"bos_token": "<s>", "additional_special_tokens": ["<|role_sep|>", "<|message_sep|>", "[", "]"]}
+            special = GIGACHAT
         template = ChatTemplate({"default": golden.template}, special)
         conversation = Conversation(golden.messages, add_generation_prompt=golden.add_generation_prompt)
         assert template.render(conversation) == golden.expected, golden.name
@@ -77,6 +78,18 @@ def test_a_template_without_its_special_tokens_says_what_it_lacks(test_data: Pat
 # ---------------------------------------------------------------- transformers
 
 
+WORDS = {
+    "plain": ["Hello, 2 < 3?"],
+    "turns": ["Be brief.", "Hello, 2 < 3?", "Yes.", "Sure?"],
+    "calls": ["Weather?", "get_weather", "Ålesund", "rain", "It rains.", "Thanks"],
+    "unusual": ["I begin.", "And go on."],
+}
+"""What the conversations say. A template that shows all of it needs no normalization."""
+
+TOOLS_UNKNOWN = ("eachadea/vicuna-13b-1.1", "Orca-Vicuna", "deepseek-ai/deepseek-coder-33b-instruct")
+"""Templates that do not know the role of tools, and show a tool's message as the assistant's."""
+
+
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("tools", [None, [TOOL]], ids=["no tools", "tools"])
 def test_every_template_against_transformers(
@@ -85,10 +98,12 @@ def test_every_template_against_transformers(
     render = import_jinja_template_renderer()
     messages = CONVERSATIONS[name]
     compared = 0
-    for source, template in templates.values():
+    for of, (source, template) in templates.items():
         for prompt in (True, False):
             try:
-                [expected], _ = render([messages], tools, None, source, add_generation_prompt=prompt, **SPECIAL)
+                [expected], _ = render(
+                    [messages], tools, None, source, add_generation_prompt=prompt, **(SPECIAL | GIGACHAT)
+                )
             except Exception as error:  # whatever a template makes Python raise
                 expected = str(error)
             try:
@@ -97,13 +112,12 @@ def test_every_template_against_transformers(
                 text = str(error)
             if expected.strip(" .") in text and "chat template" in text:
                 continue  # both fail, with the template's own message
-            if "Be brief." in text and "Be brief." not in expected:
-                continue  # folded: held by the goldens
-            if "generator is not JSON serializable" in expected:
-                continue  # of llama.cpp, whose tojson writes what map gives: a list
+            if not all(word in expected for word in WORDS[name]) or (name == "calls" and of in TOOLS_UNKNOWN):
+                assert all(word in text for word in WORDS[name]) or "is left out by this model's chat template" in text
+                continue
             assert text == expected
             compared += 1
-    assert compared > 130
+    assert compared > {"plain": 165, "turns": 130, "calls": 75, "unusual": 140}[name]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +208,7 @@ def test_parts_for_a_template_of_texts_and_a_text_for_one_of_parts() -> None:
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
     assert rendered(CHATML, parts) == "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n"
     assert rendered("{{ messages[0].content }}", parts) == "a\nb"
-    reads_parts = "{% for p in messages[0].content %}({{ p.text }}){% endfor %}"
+    reads_parts = "{% for m in messages %}{% for p in m.content %}({{ p.text }}){% endfor %}{% endfor %}"
     assert rendered(reads_parts, parts) == "(a)(b)"
     assert rendered(reads_parts, [{"role": "user", "content": "a"}]) == "(a)"
     assert rendered(reads_parts, [{"role": "assistant", "tool_calls": []}]) == ""
@@ -207,14 +221,7 @@ def test_every_template_renders_or_says_why_not(templates: dict[str, tuple[str, 
             assert "Hello" in template.render(Conversation(PLAIN))
         except EdgegenError as error:
             refused[name] = str(error)
-    assert set(refused) == {
-        "CohereForAI-c4ai-command-r-plus-tool_use",  # these four want tools or functions
-        "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
-        "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
-        "fireworks-ai-llama-3-firefunction-v2",
-        "ai-sage/GigaChat-20B-A3B-instruct",  # and this one its special tokens
-    }
-    assert all("chat template fails on this conversation: " in message for message in refused.values())
+    assert not refused
 
 
 # ---------------------------------------------------------------- roles
@@ -247,7 +254,7 @@ def test_a_misspelt_role_is_refused_and_a_role_of_the_template_is_not() -> None:
             "User: a\nb\nAssistant:",
         ),
         ([{"role": "user", "content": ""}], "User:\nAssistant:"),
-        ([{"role": "tool", "content": "4"}], "Tool: 4\nAssistant:"),
+        ([{"role": "tool", "content": "4"}], "User: <tool_response>\n4\n</tool_response>\nAssistant:"),
         ([SYSTEM], "Be brief.\n\nAssistant:"),
     ],
 )

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from edgegen.constraint import Constraint, RowConstraint
 from edgegen.constraint.row import ConstraintWatch
 from edgegen.engine.finish import StopMatch
-from edgegen.sampling import LogitsContext, LogitsPipeline, LogitsProcessor, Temperature, TopK, TopP
+from edgegen.sampling import LogitsContext, LogitsPipeline, LogitsProcessor
 from edgegen.sampling.candidates import Candidates
+from edgegen.sampling.processors.distribution import Temperature
+from edgegen.sampling.processors.truncation import TopK, TopP
 from edgegen.sampling.sampler import Sampler
 from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer
@@ -27,7 +29,7 @@ class FakeModel:
 
     def __post_init__(self) -> None:
         enders = [*self.vocabulary.eos]
-        enders += [i for text in ('"', "}", "]", '"}', "]}", '",') for i in self.vocabulary.encode_behind(text)]
+        enders += [i for text in ('"', "}", "]", '"}', "]}", '",') for i in self.vocabulary.encode_continuation(text)]
         self._noise = np.random.default_rng(self.seed).normal(0, 3, self.vocabulary.size * 2).astype(np.float32)
         self._enders = np.array(enders)
 

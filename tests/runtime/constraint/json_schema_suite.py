@@ -29,9 +29,8 @@ class Instance:
     data: Any
     valid: bool
 
-    @property
-    def constraint(self) -> JsonSchema:
-        return JsonSchema.of(self.schema)
+    def constraint(self, *, additional_properties: bool) -> JsonSchema:
+        return JsonSchema.of(self.schema, additional_properties=additional_properties)
 
     def __str__(self) -> str:
         return f"{self.draft}/{self.keyword}: {self.test}: {json.dumps(self.data)[:80]}"
@@ -51,10 +50,11 @@ def instances(test_data: Path) -> Iterator[Instance]:
                     yield Instance(draft, file.stem, name, schema, test["data"], test["valid"])
 
 
-def outcome(instance: Instance, vocabulary: Vocabulary) -> tuple[Outcome, str]:
+def outcome(instance: Instance, vocabulary: Vocabulary, *, additional_properties: bool = True) -> tuple[Outcome, str]:
     """What becomes of the instance, written by ``json.dumps``, and the reason if its schema is refused."""
+    constraint = instance.constraint(additional_properties=additional_properties)
     try:
-        accepted = vocabulary.accepts(instance.constraint, json.dumps(instance.data, ensure_ascii=False))
+        accepted = vocabulary.accepts(constraint, json.dumps(instance.data, ensure_ascii=False))
     except ConstraintError as error:
         return "refused", str(error)
     if accepted == instance.valid:

@@ -1,5 +1,6 @@
 """Constraints that are not JSON schemas: errors before any model runs, and small print."""
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgegen.constraint import (
+    STRUCTURED_OUTPUT,
     AnyJson,
     Choice,
     Constraint,
@@ -16,6 +18,7 @@ from edgegen.constraint import (
     JsonSchema,
     Regex,
     read_response_format,
+    read_structured_output,
 )
 from edgegen.errors import ConstraintError, OptionError
 from edgegen.tokenizer import Tokenizer
@@ -98,7 +101,7 @@ def test_a_json_schema_has_a_size(gpt2: Vocabulary) -> None:
         ([], "choices are one or more texts"),
         (["a", ""], "none of them empty"),
         ("abc", r"choices are a list of texts, not one text: ['abc']"),
-        (["a", 1], "choices are texts, and 1 is none: write it in quotes"),
+        (["a", 1], "choices are texts, and 1 is not a text: write it in quotes"),
     ],
 )
 def test_wrong_choices(texts: Any, message: str) -> None:
@@ -177,6 +180,19 @@ def test_special_tokens_by_name(gpt2: Vocabulary) -> None:
             JsonSchema('{"type": "null"}'),
         ),
         (Regex("a"), Regex("a")),
+        ({"type": "json_object", "schema": {}}, AnyJson()),
+        ({"type": "json_object", "schema": {"type": "null"}}, JsonSchema('{"type": "null"}')),
+        ({"type": "json_object", "value": {"type": "null"}}, JsonSchema('{"type": "null"}')),
+        ({"type": "json", "schema": {"type": "null"}}, JsonSchema('{"type": "null"}')),
+        (
+            {"type": "json_schema", "schema": {"type": "null"}, "name": "n", "strict": None},
+            JsonSchema('{"type": "null"}'),
+        ),
+        ({"type": "json_schema", "value": {"name": "n", "schema": {"type": "null"}}}, JsonSchema('{"type": "null"}')),
+        ({"type": "regex", "pattern": "a"}, Regex("a")),
+        ({"type": "regex", "value": "a"}, Regex("a")),
+        ({"type": "grammar", "grammar": 'root ::= "a"'}, Grammar('root ::= "a"')),
+        ({"type": "ebnf", "ebnf": 'root ::= "a"'}, Grammar('root ::= "a"', "gbnf")),
     ],
 )
 def test_response_formats(value: object, expected: object) -> None:
@@ -189,12 +205,109 @@ def test_response_formats(value: object, expected: object) -> None:
         ("json", "response_format is a mapping with a 'type', a pydantic model or a constraint, not str"),
         ({"type": "json_shema"}, "not 'json_shema' (did you mean 'json_schema'?)"),
         ({"type": "object"}, "a schema goes into {'type': 'json_schema'"),
-        ({"type": "json_schema", "schema": {}}, "holds the schema at ['json_schema']['schema']"),
+        ({"type": "json_schema"}, "response_format 'json_schema' holds the schema at ['json_schema']['schema']"),
+        ({"type": "json_schema", "json_schema": {"name": "n"}}, "holds the schema at ['json_schema']['schema']"),
+        ({"type": "json"}, "response_format 'json' holds the schema at ['schema']"),
+        ({"type": "regex"}, "response_format 'regex' holds the regular expression at ['regex']"),
+        ({"type": "grammar"}, "response_format 'grammar' holds the grammar at ['grammar']"),
+        ({"type": "regex", "pattern": 3}, "response_format.pattern: text expected, found 3"),
+        ({"type": "structural_tag", "triggers": []}, "type structural_tag is not supported: use 'tools'"),
+        ({"type": "text", "schema": {}}, "'schema' is not a key of response_format"),
+        ({"type": "json_object", "shema": {}}, "'shema' is not a key of response_format (did you mean 'schema'?)"),
+        (
+            {"type": "json_object", "schema": {}, "value": {}},
+            "'schema' and 'value' would say the same: keep one of them",
+        ),
+        (
+            {"type": "json_schema", "json_schema": {"name": "a b", "scheme": {}, "strict": "yes", "description": 1}},
+            (
+                "5 problems:\n"
+                "  - 'scheme' is not a key of response_format.json_schema (did you mean 'schema'?)\n"
+                "  - response_format.json_schema.name: 1 to 64 letters, digits, _ and - expected, found 'a b'\n"
+                "  - response_format.json_schema.description: text expected, found 1\n"
+                "  - response_format.json_schema.strict: true or false expected, found 'yes'\n"
+                "  - response_format 'json_schema' holds the schema at ['json_schema']['schema']"
+            ),
+        ),
     ],
 )
 def test_wrong_response_formats(value: object, message: str) -> None:
     with pytest.raises(ConstraintError, match=re.escape(message)):
         read_response_format(value)
+
+
+NULL = JsonSchema('{"type": "null"}')
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, None),
+        ({"structured_outputs": None, "guided_json": None, "guided_decoding_backend": "xgrammar"}, None),
+        ({"json_schema": {"type": "null"}}, NULL),
+        ({"json_schema": '{"type": "null"}'}, NULL),
+        ({"guided_json": {"type": "null"}, "guided_decoding_backend": "guidance"}, NULL),
+        ({"guided_regex": "a"}, Regex("a")),
+        ({"regex": "a"}, Regex("a")),
+        ({"guided_choice": ["a", "b"]}, Choice(("a", "b"))),
+        ({"guided_grammar": 'root ::= "a"'}, Grammar('root ::= "a"')),
+        ({"ebnf": 'root ::= "a"'}, Grammar('root ::= "a"', "gbnf")),
+        ({"guided_json_object": True}, AnyJson()),
+        ({"structured_outputs": {"json": {"type": "null"}, "disable_any_whitespace": True}},
+         JsonSchema('{"type": "null"}', "compact")),
+        ({"structured_outputs": {"json": {"type": "null"}, "disable_additional_properties": False}},
+         JsonSchema('{"type": "null"}', additional_properties=True)),
+        ({"structured_outputs": {"choice": ["a"], "disable_fallback": True}}, Choice(("a",))),
+        ({"structured_outputs": {"json_object": True}}, AnyJson()),
+    ],
+)  # fmt: skip
+def test_other_parameters_for_structured_output(given: dict[str, Any], expected: object) -> None:
+    assert given.keys() <= STRUCTURED_OUTPUT
+    assert read_structured_output(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ('{"a":[1,{}],"b":[]}', "compact flexible any"),
+        ('{"a": [1, {}], "b": []}', "flexible any"),
+        (json.dumps({"a": [1, {"b": {}}], "c": []}, indent=4), "flexible any"),
+        (json.dumps({"a": [1, {"b": {}}], "c": []}, indent="\t"), "flexible any"),
+        ('{ "a": 1 }', "any"),
+        ('{"a" : [ ]}', "any"),
+        ('{"a"\n: [1]}', "any"),
+        ('{"a": [1\n, 2]}', "any"),
+        ("{\n}", "any"),
+        ("{  }\n", "any"),
+    ],
+)
+def test_whitespace_of_any_json(gpt2: Vocabulary, text: str, allowed: str) -> None:
+    for whitespace in ("compact", "flexible", "any"):
+        assert gpt2.accepts(AnyJson(whitespace=whitespace), text) == (whitespace in allowed.split()), whitespace
+
+
+def test_wrong_parameters_for_structured_output() -> None:
+    given: dict[str, Any] = {
+        "guided_regex": 3,
+        "guided_whitespace_pattern": " ",
+        "structured_outputs": {"jsn": {}, "choice": "a", "structural_tag": "x", "disable_fallback": 1},
+    }
+    with pytest.raises(ConstraintError) as error:
+        read_structured_output(given)
+    assert str(error.value).splitlines() == [
+        "7 problems:",
+        "  - guided_whitespace_pattern is not supported: leave it out",
+        "  - 'jsn' is not a key of structured_outputs (did you mean 'json'?)",
+        "  - structured_outputs.structural_tag is not supported: leave it out",
+        "  - structured_outputs.disable_fallback: true or false expected, found 1",
+        "  - guided_regex and structured_outputs.choice each say what the text must be: keep one of them",
+        "  - guided_regex: text expected, found 3",
+        "  - structured_outputs.choice: a list of texts expected, found 'a'",
+    ]
+    with pytest.raises(ConstraintError, match="structured_outputs does not say what the text must be"):
+        read_structured_output({"structured_outputs": {}})
+    with pytest.raises(ConstraintError, match="structured_outputs: an object expected, found 3"):
+        read_structured_output({"structured_outputs": 3})
 
 
 def test_a_pydantic_model_and_what_it_makes_of_the_answer(gpt2: Vocabulary) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.constraint import JsonSchema
+from edgegen.constraint.schema_levels import value_levels
 from edgegen.constraint.schema_rules import enforceable
 from edgegen.errors import ConstraintError
 from tests.runtime.constraint.vocabulary import Vocabulary
@@ -118,6 +119,11 @@ def test_a_schema_without_end_is_refused(gpt2: Vocabulary) -> None:
         ('{"name":"a","age":1}', "compact flexible any"),
         ('{"name": "a", "age": 1}', "flexible any"),
         (json.dumps({"name": "a", "age": 1}, indent=2), "flexible any"),
+        (json.dumps({"name": "a", "age": 1}, indent="\t"), "flexible any"),
+        ('{\n     "name": "a", "age": 1}', "any"),
+        ('{\n\n"name": "a", "age": 1}', "any"),
+        ('{ "name": "a", "age": 1 }', "any"),
+        ('{"name" : "a" , "age": 1}', "any"),
         ('{"name":  "a", "age": 1}', "any"),
         (' {"name": "a", "age": 1}\n', "any"),
         ('{"age": 1, "name": "a"}', ""),
@@ -129,12 +135,52 @@ def test_whitespace(gpt2: Vocabulary, text: str, allowed: str) -> None:
         assert gpt2.accepts(constraint, text) == (whitespace in allowed.split()), whitespace
 
 
+NESTED = {"a": {"b": [{"c": {"d": [[1]]}}]}}
+
+
+def test_indentation_is_as_deep_as_the_schema(gpt2: Vocabulary) -> None:
+    inner: dict[str, Any] = {"type": "integer"}
+    for name in ("", "", "d", "c", "", "b", "a"):
+        properties = {"type": "object", "properties": {name: inner}}
+        inner = properties if name else {"type": "array", "items": inner}
+    schema = JsonSchema.of(inner)
+    assert gpt2.accepts(schema, json.dumps(NESTED, indent=4))
+    assert not gpt2.accepts(schema, "{\n" + 29 * " " + '"a":{}}')
+    for free in ({}, {"type": "object"}, {"type": ["array", "object"]}):
+        assert gpt2.accepts(JsonSchema.of(free), json.dumps({"a": {"b": {"c": {"d": {}}}}}, indent=4))
+    recursive = JsonSchema.of({"type": "array", "items": {"$ref": "#"}})
+    assert gpt2.accepts(recursive, json.dumps([[[[[[[[[]]]]]]]]], indent=4))
+
+
+@pytest.mark.parametrize(
+    ("schema", "levels"),
+    [
+        ({"type": "string"}, 0),
+        ({"const": {"a": [1]}}, 2),
+        ({"enum": [1, [], [[2]]]}, 2),
+        ({"type": "array", "prefixItems": [{"type": "null"}], "items": False}, 1),
+        ({"type": "array", "items": [{"type": "null"}], "additionalItems": {"type": "array", "items": False}}, 2),
+        ({"allOf": [{"type": "object"}, {"type": "object", "additionalProperties": False}]}, 1),
+        ({"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "null"}}]}, 1),
+        ({"type": "array"}, 3),
+        ({"type": "object", "additionalProperties": {"type": "array"}}, 4),
+        ({"type": "array", "items": {"$ref": "#"}}, 7),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"type": "string"}}}}, 1),
+        (False, 0),
+    ],
+)
+def test_levels_of_what_a_schema_describes(schema: Any, levels: int) -> None:
+    assert value_levels(schema, free=3, most=7) == levels
+
+
 def test_names_cannot_come_back_in_disguise(gpt2: Vocabulary) -> None:
-    named = JsonSchema.of({"properties": {"a": {"type": "integer"}}, "required": ["a"], "type": "object"})
+    integer = {"properties": {"a": {"type": "integer"}}, "required": ["a"], "type": "object"}
+    named = JsonSchema.of(integer, additional_properties=True)
     assert gpt2.accepts(named, '{"a": 1, "b": "x"}')
     for text in (r'{"a": 1, "\u0061": "x"}', '{"a": 1, "a": "x"}', '{"a": "x"}'):
         assert not gpt2.accepts(named, text)
-    patterned = JsonSchema.of({"patternProperties": {"^f": {"type": "integer"}}, "type": "object"})
+    integers = {"patternProperties": {"^f": {"type": "integer"}}, "type": "object"}
+    patterned = JsonSchema.of(integers, additional_properties=True)
     assert not gpt2.accepts(patterned, r'{"\u0066": "x"}')
 
 

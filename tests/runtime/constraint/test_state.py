@@ -43,7 +43,7 @@ def advance(state: ConstraintState, ids: list[int]) -> ConstraintState:
 def test_mask_is_what_validates(vocabulary: Vocabulary) -> None:
     """Against every token alone, in states with few, some and nearly all tokens allowed."""
     for constraint, text in ((PERSON, '{"name_of_person":"J'), (Regex("[a-z]+1"), "ab"), (Choice(("no", "yes")), "")):
-        state = advance(vocabulary.start(constraint), vocabulary.encode_behind(text))
+        state = advance(vocabulary.start(constraint), vocabulary.encode_continuation(text))
         ids = range(vocabulary.size)
         assert allowed(state) == [i for i in ids if state.valid_prefix([i])] + [
             i for i in vocabulary.eos if state.may_stop

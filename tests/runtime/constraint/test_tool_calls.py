@@ -14,7 +14,7 @@ from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat
 from edgegen.chat.tools import Tools
 from edgegen.constraint import ToolCallConstraint
 from edgegen.errors import ConstraintError
-from tests.runtime.chat.test_reply import TOOLS, joined, parsed, written, written_by_templates
+from tests.runtime.chat.test_reply import joined, parsed, part_of, written, written_by_templates
 from tests.runtime.constraint.fake_model import FakeModel, generate
 from tests.runtime.constraint.vocabulary import Vocabulary
 
@@ -63,19 +63,15 @@ def test_each_call_is_allowed_as_its_family_writes_it(qwen: Vocabulary, style: T
 @pytest.mark.slow
 def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: Path) -> None:
     seen = set[tuple[str, str]]()
-    for name, style, calls, text in written_by_templates(test_data):
-        start = text.index(style.wrappers[0] if style.wrappers else style.opening or "{")
-        last = max(
-            text.rfind(end) + len(end) for end in (style.closing, *style.wrappers[1:], "}", "]") if end and end in text
-        )
-        said = text[start : last if style.opening else text.rindex("}") + 1]
-        assert TOOLS is not None
-        if (style.name, said) in seen:
+    for name, form, calls, text in written_by_templates(test_data):
+        assert form.style is not None
+        assert form.tools is not None
+        said = part_of(form, text)
+        if (form.style.name, said) in seen:
             continue
-        seen.add((style.name, said))
+        seen.add((form.style.name, said))
         for required in (True, False):
-            form = ReplyFormat(style=style, tools=replace(TOOLS, required=required))
-            state = qwen.start(ToolCallConstraint.of(form, {}))
+            state = qwen.start(ToolCallConstraint.of(replace(form, tools=replace(form.tools, required=required)), {}))
             ids = qwen.encode(said)
             allowed = state.valid_prefix(ids)
             assert allowed == ids, f"{name}: {calls} {said!r} only {qwen.tokenizer.decode(allowed)!r}"
@@ -83,7 +79,7 @@ def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: 
 
 @STYLES
 def test_several_calls_are_allowed_unless_one_is_named(qwen: Vocabulary, style: ToolFormat) -> None:
-    assert qwen.accepts(ToolCallConstraint.of(form_of(style), {}), written(style, CALLS))
+    assert qwen.accepts(ToolCallConstraint.of(form_of(style), {}), written(style, CALLS)) == (not style.single)
     one = Tools.read(DEFINITIONS, "required", parallel=False)
     assert qwen.accepts(ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {}), written(style, CALLS[2:]))
     assert not qwen.accepts(ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {}), written(style, CALLS))
@@ -93,7 +89,7 @@ def test_several_calls_are_allowed_unless_one_is_named(qwen: Vocabulary, style: 
 @STYLES
 def test_whatever_comes_out_is_read_as_calls(gpt2: Vocabulary, style: ToolFormat) -> None:
     # A value between tags ends when the model likes, and this one has no sense: it may only choose.
-    definitions = CHOOSING if style.body in ("pairs", "functions") else DEFINITIONS
+    definitions = CHOOSING if style.body in ("pairs", "functions", "braces") else DEFINITIONS
     form, read = ReplyFormat(style=style, tools=Tools.read(definitions, "required")), 0
     for seed in range(4):
         answer = generate(FakeModel(gpt2, seed), ToolCallConstraint.of(form, {}), seed=seed, most=400)
@@ -131,7 +127,7 @@ def test_thoughts_may_come_first(qwen: Vocabulary) -> None:
 def test_calls_in_free_text_are_calls_of_the_tools(qwen: Vocabulary, style: ToolFormat) -> None:
     free, call = ToolCallConstraint.of(form_of(style, "auto"), {}), written(style, CALLS[:1])
     before = "I look. <tool, {x}\n" if style.opening else ""
-    for text in ("", "Hello {", "<think>", before + call, before + written(style, CALLS)):
+    for text in ("", "Hello {", "<think>", before + call, before + written(style, CALLS[: 1 if style.single else 3])):
         assert qwen.accepts(free, text)
     for broken in (call.replace("city", "town"), call.replace("Oslo", "Oslo</arg_value>").replace("unit", "units")):
         assert not qwen.accepts(free, broken)

@@ -31,7 +31,7 @@ class Vocabulary:
             return ids
         return [self.id_of_byte(byte) for byte in text.encode()]
 
-    def encode_behind(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         """Tokens that spell ``text`` and nothing before it, in a vocabulary that would put a space there too."""
         behind = self.encode("\n")
         return self.encode("\n" + text)[len(behind) :]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LogProbs = Callable[[tuple[int, ...]], NDArray[np.float32]]
-"""Log-probabilities [vocab] of what comes behind the ids generated so far."""
+"""Log-probabilities [vocab] of what comes after the ids generated so far."""
 
 Answers = list[tuple[tuple[int, ...], float]]
 """Ids and score, best first."""

@@ -43,7 +43,7 @@ def llm(graphs: RandomGraphs, tmp_path: Path) -> LLM:
 
 
 def model_of(graphs: RandomGraphs, prompt: list[int], only: bytes | None = None) -> LogProbs:
-    """Its log-probabilities behind a prompt; minus infinity for all but the bytes ``only``."""
+    """Its log-probabilities after a prompt; minus infinity for all but the bytes ``only``."""
 
     def log_probs(ids: tuple[int, ...]) -> NDArray[np.float32]:
         logits = graphs.logits([*prompt, *ids]).astype(np.float64)

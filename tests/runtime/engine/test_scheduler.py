@@ -63,8 +63,8 @@ def test_blocks_of_queries_leave_no_single_one(length: int, size: int, expected:
 CHUNK = 4
 
 
-def scheduler_of(most_rows: int = 8, fits: Fits = lambda rows, length: True) -> Scheduler:
-    return Scheduler(longest_proposal=16, most_rows=most_rows, fits=fits)
+def scheduler_of(most_sequences: int = 8, fits: Fits = lambda rows, length: True) -> Scheduler:
+    return Scheduler(longest_proposal=16, most_sequences=most_sequences, fits=fits)
 
 
 def group_of(*rows: Sequence, priority: int = 0) -> SequenceGroup:
@@ -75,15 +75,15 @@ def group_of(*rows: Sequence, priority: int = 0) -> SequenceGroup:
 
 def follow(step: Step) -> None:
     """Do as an engine would, without computing anything."""
-    for row in step.decode.rows if step.decode else ():
+    for row in step.decode.sequences if step.decode else ():
         row.kv.cached += 1
         row.append(0)
     match step.multi_token:
-        case Verify(row=row, proposal=proposal):
+        case Verify(sequence=row, proposal=proposal):
             row.kv.cached += 1 + len(proposal)
             for token_id in (*proposal, 0):
                 row.append(token_id)
-        case Prefill(group=group, row=row):
+        case Prefill(group=group, sequence=row):
             row.kv.cached = chunk_end(row.kv.cached, row.params.prompt_length, CHUNK)
             for one in [one for one in group if one is row or one.prefill_source is row] if row.prefilled else []:
                 one.kv.cached = row.kv.cached
@@ -122,13 +122,13 @@ def test_a_step_is_a_chunk_of_one_prompt_and_a_token_of_every_other_row() -> Non
 
 @given(
     requests=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 12), st.integers(0, 9)), min_size=1, max_size=9),
-    most_rows=st.integers(1, 4),
+    most_sequences=st.integers(1, 4),
 )
 def test_whoever_joins_a_row_past_its_prompt_runs_in_every_step(
-    requests: list[tuple[int, int, int]], most_rows: int
+    requests: list[tuple[int, int, int]], most_sequences: int
 ) -> None:
     """``requests``: length of the prompt, new tokens, and the step in which it arrives."""
-    scheduler = scheduler_of(most_rows)
+    scheduler = scheduler_of(most_sequences)
     rows = [sequence(prompt, new) for prompt, new, _ in requests]
     for number in range(500):
         for row, (_, _, arrival) in zip(rows, requests, strict=True):
@@ -136,21 +136,21 @@ def test_whoever_joins_a_row_past_its_prompt_runs_in_every_step(
                 scheduler.add(group_of(row))
         decoding = {row for row in rows if row.kv.slot == 0 and row.prefilled and row.finish is None}
         step = scheduler.schedule()
-        assert set(step.decode.rows if step.decode else ()) == decoding
-        assert scheduler.idle or scheduler.demand[0] <= most_rows
+        assert set(step.decode.sequences if step.decode else ()) == decoding
+        assert scheduler.idle or scheduler.demand[0] <= most_sequences
         if step.multi_token:
-            step.multi_token.row.kv.slot = 0  # it has begun
+            step.multi_token.sequence.kv.slot = 0  # it has begun
         follow(step)
     assert all(len(row.generated) == row.params.max_new_tokens for row in rows)
 
 
 def started(steps: list[Step]) -> list[Sequence]:
     """Rows in the order in which their prompts were begun."""
-    return list(dict.fromkeys(step.multi_token.row for step in steps if step.multi_token))
+    return list(dict.fromkeys(step.multi_token.sequence for step in steps if step.multi_token))
 
 
 def test_first_in_is_first_out_and_nobody_overtakes() -> None:
-    scheduler = scheduler_of(most_rows=2)
+    scheduler = scheduler_of(most_sequences=2)
     pair = [sequence(4, 3), sequence(4, 3)]
     singles = [sequence(4, 6), sequence(4, 2), sequence(4, 1)]
     scheduler.add(group_of(singles[0]))
@@ -162,13 +162,13 @@ def test_first_in_is_first_out_and_nobody_overtakes() -> None:
 
 
 def test_a_group_of_more_rows_than_there_may_be_runs_by_itself() -> None:
-    scheduler = scheduler_of(most_rows=2)
+    scheduler = scheduler_of(most_sequences=2)
     before, many, behind = sequence(4, 3), [sequence(4, 2) for _ in range(5)], sequence(4, 1)
     for group in (group_of(before), group_of(*many), group_of(behind)):
         scheduler.add(group)
     steps = run(scheduler)
     assert started(steps) == [before, *many, behind]
-    assert max(len(step.decode.rows) for step in steps if step.decode) == 5
+    assert max(len(step.decode.sequences) for step in steps if step.decode) == 5
 
 
 def test_the_best_priority_goes_first_and_interrupts_a_prompt_that_has_begun() -> None:
@@ -178,7 +178,7 @@ def test_the_best_priority_goes_first_and_interrupts_a_prompt_that_has_begun() -
     scheduler.add(group_of(later, priority=5))
     follow(scheduler.schedule())
     scheduler.add(group_of(chat, priority=-1))
-    multi_token = [step.multi_token.row for step in run(scheduler) if step.multi_token]
+    multi_token = [step.multi_token.sequence for step in run(scheduler) if step.multi_token]
     assert multi_token == [chat, chat, *[summary] * 9, later]
 
 
@@ -189,9 +189,9 @@ def test_who_does_not_fit_the_memory_waits() -> None:
     scheduler.add(group_of(small[1]))
     scheduler.add(group_of(long))
     steps = run(scheduler)
-    begun = next(n for n, step in enumerate(steps) if step.multi_token and step.multi_token.row is long)
+    begun = next(n for n, step in enumerate(steps) if step.multi_token and step.multi_token.sequence is long)
     assert all(row.finish for row in small)
-    assert not any(set(small) & set(step.decode.rows) for step in steps[begun:] if step.decode)
+    assert not any(set(small) & set(step.decode.sequences) for step in steps[begun:] if step.decode)
 
 
 def test_a_shared_prompt_is_computed_once() -> None:
@@ -262,7 +262,7 @@ def test_prompts_and_proposals_take_turns() -> None:
     for _ in range(4):
         follow(scheduler.schedule())
     scheduler.add(group_of(late))
-    turns = [step.multi_token.row for step in run(scheduler)[:8] if step.multi_token]
+    turns = [step.multi_token.sequence for step in run(scheduler)[:8] if step.multi_token]
     assert turns == [late, *sure, late, *sure, late, sure[0]]
 
 
@@ -278,7 +278,7 @@ def test_nobody_proposes_while_a_prompt_is_under_way() -> None:
 
 
 def test_what_is_cancelled_is_passed_over() -> None:
-    scheduler = scheduler_of(most_rows=1)
+    scheduler = scheduler_of(most_sequences=1)
     groups = [group_of(sequence(2)) for _ in range(4)]
     for group in groups:
         scheduler.add(group)
@@ -298,7 +298,7 @@ def test_while_nobody_comes_or_goes_all_steps_are_one() -> None:
     scheduler.add(long)
     steps = run(scheduler)
     decodes = [step for step in steps if step.decode is not None]
-    assert [len(step.decode.rows) for step in decodes if step.decode] == [1, 2, 2, *[1] * 6]
+    assert [len(step.decode.sequences) for step in decodes if step.decode] == [1, 2, 2, *[1] * 6]
     assert len({id(step) for step in decodes}) == 3
 
 

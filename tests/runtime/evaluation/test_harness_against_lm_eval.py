@@ -72,7 +72,7 @@ def test_edgegen_eval_finds_what_the_harness_finds(ran: Ran, llm: LLM, tasks: Pa
 
 
 def test_perplexity_is_of_the_harness_log_probability(ran: Ran, llm: LLM, texts: list[str]) -> None:
-    """Of a text that one window holds, behind the token that the harness begins every text with."""
+    """Of a text that one window holds, after the token that the harness begins every text with."""
     text, begin = texts[0], llm.encode("")
     if llm.encode(text)[0] != begin[0]:
         assert llm.tokenizer is not None

@@ -58,9 +58,9 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("change", "problem"),
         [
-            ({"label": 2}, "label or gold: 2 is none of the 2 choices, which are counted from 0"),
-            ({"label": -1}, "label or gold: -1 is none of the 2 choices, which are counted from 0"),
-            ({"label": "7"}, "label or gold: 7 is none of the 2 choices, which are counted from 0"),
+            ({"label": 2}, "label or gold: 2 is not one of the 2 choices, which are counted from 0"),
+            ({"label": -1}, "label or gold: -1 is not one of the 2 choices, which are counted from 0"),
+            ({"label": "7"}, "label or gold: 7 is not one of the 2 choices, which are counted from 0"),
             ({"label": ""}, "label or gold: the number of a choice expected, found ''"),
             ({"label": True}, "label or gold: the number of a choice expected, found True"),
             ({"label": 1.0}, "label or gold: the number of a choice expected, found 1.0"),

@@ -39,7 +39,7 @@ def logprob(ids: list[int], begin: int, seed: int = 0) -> float:
 
 
 def logprob_of(context: str, continuation: str) -> float:
-    """Texts of the byte tokenizer, behind the beginning-of-sequence token if there is no context."""
+    """Texts of the byte tokenizer, after the beginning-of-sequence token if there is no context."""
     ids = [*(context + continuation).encode()]
     return logprob(ids, len(context.encode())) if context else logprob([EOS, *ids], 1)
 

@@ -1,6 +1,6 @@
 """What becomes of bad and of extreme input, from the call of ``generate`` on: one table.
 
-The model has a context of 32 tokens and a random distribution behind every text (``RandomGraphs``). Each case says
+The model has a context of 32 tokens and a random distribution after every text (``RandomGraphs``). Each case says
 what is asked for beside ``DEFAULTS``, and what comes of it: an error, which for options is raised before any run, or an
 answer. What single settings do to given logits stands in a table of its own, ``LOGITS_CASES``, which belongs to this
 one.
@@ -35,7 +35,7 @@ class EdgeCase:
         end: why, and by which option, the first answer ended.
         answers: how many there are.
         error: what the refusal says, all of these, and ``kind`` its class.
-        wrong: a logit of the model that is put out of order behind ``at`` ids of the answer.
+        wrong: a logit of the model that is put out of order after ``at`` ids of the answer.
     """
 
     name: str
@@ -198,7 +198,7 @@ CASES = (
     refused("too many beams", {"num_beams": 65}, "num_beams: must be between 1 and 64, found 65"),
     refused("half a beam", {"num_beams": 1.5}, "num_beams: int expected"),
     refused("a penalty beyond numbers", {"num_beams": 2, "length_penalty": 1e5}, "length_penalty: must be between -20"),
-    refused("a penalty that is none", {"length_penalty": NAN}, "length_penalty: must be between -20 and 20"),
+    refused("a penalty that is not a number", {"length_penalty": NAN}, "length_penalty: must be between -20 and 20"),
     refused("stopping early by halves", {"early_stopping": 0.5}, "early_stopping: True, False or 'never' expected"),
     refused("stopping early by a number", {"early_stopping": 1}, "early_stopping: True, False or 'never' expected"),
     refused("stopping early sometimes", {"early_stopping": "sometimes"}, "early_stopping: True, False or 'never'"),
@@ -282,7 +282,7 @@ CASES = (
         *("3 problems:", "negative_prompt is for guidance", "all answers would be the same", "is one of suppress"),
     ),
     refused(
-        "names that are none", {"num_beam": 2, "nbest": 3}, "'num_beam' is not an option (did you mean 'num_beams'?)"
+        "names of no option", {"num_beam": 2, "nbest": 3}, "'num_beam' is not an option (did you mean 'num_beams'?)"
     ),
     refused("a name that others have", {"stop": "a"}, "stop: texts that end the answer are stop_strings here"),
     refused("several answers by another name", {"n": 2}, "n: several answers are num_return_sequences here"),

@@ -1,4 +1,4 @@
-"""The table of edge cases, each in its own words, each on a model that is as good as new behind it."""
+"""The table of edge cases, each in its own words, each on a model that is as good as new after it."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.runtime.models import EOS, RandomGraphs, fake_llm
 
 
 class WrongGraphs(RandomGraphs):
-    """One logit behind texts of ``length`` ids is ``value``."""
+    """One logit after texts of ``length`` ids is ``value``."""
 
     value: float | None = None
     length = 0

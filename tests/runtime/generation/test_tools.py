@@ -169,6 +169,12 @@ def test_a_call_that_must_be_made_is_streamed_while_it_is_written(folder: Path) 
     assert (result.content, result.finish_reason) == ("", "tool_calls")
 
 
+def test_a_call_that_is_repeated_for_ever_comes_to_an_end(folder: Path) -> None:
+    llm, _ = saying(folder, "\n".join([CALL] * 20))
+    answer = llm.chat(ASKED, tools=[get_weather], tool_choice="required", max_new_tokens=1500)
+    assert (len(answer.tool_calls), answer.finish_reason, answer.content) == (8, "tool_calls", "")
+
+
 def test_a_call_that_is_cut_short_has_been_streamed(folder: Path) -> None:
     llm, _ = saying(folder, f"{CALL}\n{CALL}")
     most = len(f"{CALL}\n{CALL}".removesuffix('slo"}}\n</tool_call>'))
@@ -194,11 +200,49 @@ def test_an_answer_cut_short_has_no_call(folder: Path) -> None:
     llm, _ = saying(folder, CALL)
     answer = llm.chat(ASKED, tools=[get_weather], max_new_tokens=30)
     assert (answer.finish_reason, answer.tool_calls, answer.content) == ("length", (), "")
-    answer = llm.chat(ASKED, tools=[UNENFORCEABLE], max_new_tokens=30)
-    assert (answer.finish_reason, answer.tool_calls, answer.content) == ("length", (), CALL[:30])
+    for most in (5, 12, 30):
+        stream = llm.stream_chat(ASKED, tools=[UNENFORCEABLE], max_new_tokens=most)
+        assert "".join(chunk.content for chunk in stream) == stream.result.content == ""
+        assert (stream.result.finish_reason, stream.result.tool_calls) == ("length", ())
     token = CancelToken()
     token.cancel()
     assert llm.chat(ASKED, tools=[get_weather], cancel=token).tool_calls == ()
+
+
+HARMONY = (
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+    "{% for m in messages %}<|start|>{{ m.role }} to=all<|channel|>analysis<|message|>"
+    "{{ m.content }}<|end|>{% endfor %}"
+    "<|start|>assistant"
+)
+HARMONY_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}'
+
+
+def test_messages_with_headers_are_read(folder: Path) -> None:
+    llm, _ = saying(folder, HARMONY_CALL, HARMONY)
+    for choice in ("auto", "required"):
+        stream = llm.stream_chat(ASKED, tools=[get_weather], tool_choice=choice)
+        chunks, result = list(stream), stream.result
+        assert (result.content, result.finish_reason, result.text) == ("", "tool_calls", HARMONY_CALL)
+        assert [call.arguments for call in result.tool_calls] == [{"city": "Oslo"}]
+        deltas = [delta for chunk in chunks for delta in chunk.tool_call_deltas]
+        assert "".join(delta.arguments for delta in deltas) == '{"city": "Oslo"}'
+        assert len(deltas) > 5
+    assert llm.chat(ASKED, tools=[UNENFORCEABLE]).tool_calls[0].arguments == {"city": "Oslo"}
+    for most in range(1, len(HARMONY_CALL), 13):
+        cut = llm.chat(ASKED, tools=[UNENFORCEABLE], max_new_tokens=most)
+        assert (cut.content, cut.finish_reason) == ("", "length")
+
+
+def test_what_a_message_with_a_header_says_goes_into_the_conversation(folder: Path) -> None:
+    llm, graphs = saying(folder, "<|channel|>final<|message|>It rains.", HARMONY)
+    session = Session()
+    answer = llm.chat(ASKED, session=session)
+    assert (answer.content, answer.reasoning_content) == ("It rains.", "")
+    assert session.messages == (*ASKED, {"role": "assistant", "content": "It rains."})
+    graphs.answer = b"<|channel|>analysis<|message|>Hm."
+    answer = llm.chat(ASKED)
+    assert (answer.content, answer.reasoning_content) == ("", "Hm.")
 
 
 def test_each_of_several_answers_has_its_calls(folder: Path) -> None:
@@ -212,10 +256,31 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"tools": [3]}, ConversationError, r"tools\[0\] must be a dict or a function, not int"),
     ({"tools": [{"name": "f"}]}, ConversationError, r"tools\[0\] must be a dict such as"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, ConversationError, "not 'a b'"),
+    (
+        {"tools": [{"type": "function", "func": 1, "function": {"name": "f", "parameter": {}, "strict": 1}}, 3]},
+        ConversationError,
+        (
+            r"4 problems:\n"
+            r"  - tools\[0\]: 'func' is not a key of a tool \(did you mean 'function'\?\)\n"
+            r"  - tools\[0\].function: 'parameter' is not a key of a function \(did you mean 'parameters'\?\)\n"
+            r"  - tools\[0\].function.strict must be true or false, not 1\n"
+            r"  - tools\[1\] must be a dict or a function, not int"
+        ),
+    ),
+    (
+        {"tools": [{"type": "function", "function": {"name": "f", "description": 3}}]},
+        ConversationError,
+        r"tools\[0\].function.description must be a text, not 3",
+    ),
     ({"tools": [get_weather, get_weather]}, ConversationError, "tools has 'get_weather' twice"),
     ({"tools": [undescribed]}, ConversationError, "is the function undescribed, which has no docstring"),
     ({"tools": [get_weather], "tool_choice": "requird"}, ConversationError, "did you mean 'required'"),
     ({"tools": [get_weather], "tool_choice": 3}, ConversationError, "a tool_choice by name is"),
+    (
+        {"tools": [get_weather], "tool_choice": {"type": "function", "function": {"name": "get_weather"}, "x": 1}},
+        ConversationError,
+        "a tool_choice by name is",
+    ),
     (
         {"tools": [get_weather], "tool_choice": {"type": "function", "function": {"name": "get_wether"}}},
         ConversationError,
@@ -235,6 +300,18 @@ def test_wrong_arguments_are_refused(
     with pytest.raises(error, match=message):
         llm.chat(ASKED, **arguments)
     assert graphs.runs == []
+
+
+def test_marks_for_prefix_caching_are_no_part_of_the_prompt(folder: Path) -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    function = {"name": "now", "description": "The time.", "strict": None, "return": {"type": "string"}}
+    prompts = list[str]()
+    for name, more in (("plain", {}), ("marked", mark)):
+        llm, graphs = saying(folder / name, "Noon")
+        llm.chat(ASKED, tools=[{"type": "function", "function": function | more} | more])
+        prompts.append(graphs.prompt)
+    assert prompts[0] == prompts[1]
+    assert "The time." in prompts[0]
 
 
 def test_tools_of_a_conversation_are_tools(folder: Path) -> None:

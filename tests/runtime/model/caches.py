@@ -33,7 +33,7 @@ def arrays(cache: KVCache) -> list[NDArray[Any]]:
 
 
 def append(cache: KVCache, slot: int, values: list[float]) -> None:
-    """Write positions as a graph would: in place, behind the slot's length, a value per position."""
+    """Write positions as a graph would: in place, after the slot's length, a value per position."""
     start = int(cache.lengths[slot])
     for i, array in enumerate(arrays(cache)):
         for at, value in enumerate(values, start):

@@ -92,7 +92,7 @@ class CacheMachine(RuleBasedStateMachine, Generic[C]):
         slot = self.any_slot(data)
         held = len(self.rows[slot])
         length = data.draw(st.integers(self.fewest(held), 2 * held))
-        if self.cache.reach(slot, length) == length:
+        if self.cache.truncatable_length(slot, length) == length:
             self.cache.truncate(slot, length)
             self.rows[slot] = self.rows[slot][:length]
 
@@ -140,8 +140,8 @@ class CacheMachine(RuleBasedStateMachine, Generic[C]):
         """A snapshot stays as it was, whatever has happened to its slot since."""
         snapshot, values = data.draw(st.sampled_from(self.saved))
         length = data.draw(st.integers(self.fewest(len(values)), len(values)))
-        assert self.cache.snapshot_reach(snapshot, len(values)) == len(values)
-        if self.cache.snapshot_reach(snapshot, length) != length:
+        assert self.cache.restorable_length(snapshot, len(values)) == len(values)
+        if self.cache.restorable_length(snapshot, length) != length:
             length = len(values)
         self.make_room(len(self.rows) + 1, length)
         self.cache.restore(len(self.rows), snapshot, length)
@@ -248,11 +248,13 @@ class WindowedMachine(CacheMachine[KVCache]):
         for slot, row in enumerate(self.rows):
             base = int(self.cache.bases["near"][slot])
             for length in range(max(1, len(row) - 2 * BEHIND), len(row) + 1):
-                assert (self.cache.reach(slot, length) == length) == (base <= max(0, length - WINDOW.size + 1))
+                assert (self.cache.truncatable_length(slot, length) == length) == (
+                    base <= max(0, length - WINDOW.size + 1)
+                )
         for snapshot, values in self.saved:
             base = snapshot.bases["near"]
             for length in range(max(1, len(values) - 2 * BEHIND), len(values) + 1):
-                assert (self.cache.snapshot_reach(snapshot, length) == length) == (
+                assert (self.cache.restorable_length(snapshot, length) == length) == (
                     base <= max(0, length - WINDOW.size + 1)
                 )
 

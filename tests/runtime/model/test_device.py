@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.half_attention import obstacles, with_half_attention
 from edgegen.errors import DeviceError
 from edgegen.generation.session import Session
+from edgegen.graph.float16_attention import obstacles, with_float16_attention
 from edgegen.llm import LLM
 from edgegen.model.device import CUDA, Device, DeviceArray, DeviceCopies
 from edgegen.model.device_kv_cache import STEP, DeviceKVCache
@@ -140,7 +140,7 @@ class TestCache:
     def test_what_is_cut_off_is_forgotten(self, runner: DeviceRunner) -> None:
         cache, prompt = runner.new_cache(), random_ids(20)
         runner.prefill(cache, 0, prompt)
-        assert (cache.reach(0, 7), cache.snapshot_reach(cache.save(0), 7)) == (7, 7)
+        assert (cache.truncatable_length(0, 7), cache.restorable_length(cache.save(0), 7)) == (7, 7)
         cache.checkpoint(0)
         cache.truncate(0, 7)
         whole = runner.new_cache()
@@ -266,4 +266,4 @@ class TestRefusals:
         graph = bundle.file(bundle.variant.prefill).read_bytes()
         assert obstacles(graph) == []
         with pytest.raises(ValueError, match="ends too early"):
-            with_half_attention(graph[:-1])
+            with_float16_attention(graph[:-1])

@@ -1,4 +1,4 @@
-"""FixedStates: where a slot can go back to, and that it finds there what was there."""
+"""FixedStates: where a slot can be rolled back to, and that it finds there what was there."""
 
 from collections.abc import Callable
 
@@ -46,27 +46,27 @@ def test_a_new_slot_is_zero_and_can_go_nowhere() -> None:
     assert [buffer.array.shape for buffer in one.buffers(0, 2)] == [(2, 2, 3), (2, 4)]
 
 
-def test_a_slot_can_go_back_to_its_checkpoints_alone() -> None:
+def test_a_slot_can_be_rolled_back_to_its_checkpoints_alone() -> None:
     one = states()
     for length in (5, 6, 7):
         run(one, 0, length)
         if length == 6:
             one.checkpoint(0)
     assert list(one.positions(0)) == [7, 6]
-    one.go_back(0, 6)
+    one.roll_back(0, 6)
     assert value(one, 0) == 6
     run(one, 0, 9)
     assert list(one.positions(0)) == [9, 6]
 
 
-def test_what_an_interrupted_run_has_written_is_void() -> None:
+def test_what_an_interrupted_run_has_written_is_invalid() -> None:
     one = states()
     run(one, 0, 5)
     one.checkpoint(0)
     one.begin(0, 1)
     write(one, 0, np.nan)
     assert list(one.positions(0)) == [5]
-    one.go_back(0, 5)
+    one.roll_back(0, 5)
     assert value(one, 0) == 5
 
 
@@ -80,7 +80,7 @@ def test_many_checkpoints_are_thinned_out_and_stay_spread() -> None:
     assert min(kept) < 70
     assert max(kept) > 95
     for at in sorted(kept, reverse=True):
-        one.go_back(0, at)
+        one.roll_back(0, at)
         assert value(one, 0) == at
     assert list(one.positions(0)) == [min(kept)]
 
@@ -89,7 +89,7 @@ def test_what_other_texts_will_go_on_from_stays_longest() -> None:
     one = states()
     for length in range(1, 101):
         run(one, 0, length)
-        one.checkpoint(0, sought=length in (3, 40))
+        one.checkpoint(0, shared_prefix=length in (3, 40))
     one.checkpoint(0)  # once more: it stays what it was
     assert {3, 40} < set(one.positions(0))
     assert len(list(one.positions(0))) == CHECKPOINTS
@@ -157,16 +157,16 @@ def test_a_cache_says_how_far_back_a_slot_can_go() -> None:
             pass
         if cache.lengths[0] == 10:
             cache.checkpoint(0)
-    assert [cache.reach(0, length) for length in (21, 20, 19, 10, 9, 0)] == [21, 10, 10, 10, 0, 0]
+    assert [cache.truncatable_length(0, length) for length in (21, 20, 19, 10, 9, 0)] == [21, 10, 10, 10, 0, 0]
     snapshot = cache.save(0)
-    assert [cache.snapshot_reach(snapshot, length) for length in (21, 20, 10, 9)] == [21, 10, 10, 0]
-    with pytest.raises(UsageError, match=r"cannot go back to 15 of its 21 positions: .*; go back to 10"):
+    assert [cache.restorable_length(snapshot, length) for length in (21, 20, 10, 9)] == [21, 10, 10, 0]
+    with pytest.raises(UsageError, match=r"cannot be truncated to 15 of its 21 positions: .*; truncate to 10"):
         cache.truncate(0, 15)
     cache.truncate(0, 10)
     assert cache.lengths[0] == 10
     with pytest.raises(KeyError), cache.running(0, 1, 3):
         raise KeyError
-    assert (cache.lengths[0], cache.reach(0, 10)) == (10, 10)
+    assert (cache.lengths[0], cache.truncatable_length(0, 10)) == (10, 10)
 
 
 def test_a_cache_counts_what_it_copies_of_states() -> None:
@@ -182,7 +182,7 @@ def test_a_cache_counts_what_it_copies_of_states() -> None:
         return cache.copied_bytes - before
 
     assert counted(lambda: cache.checkpoint(0)) == row
-    assert counted(lambda: cache.checkpoint(0, sought=True)) == 0  # there is one
+    assert counted(lambda: cache.checkpoint(0, shared_prefix=True)) == 0  # there is one
     assert counted(lambda: cache.truncate(0, 10)) == 0  # it is there
     with pytest.raises(KeyError), cache.running(0, 1, 3):
         raise KeyError

@@ -175,7 +175,7 @@ def test_what_is_no_longer_kept_cannot_be_gone_back_to() -> None:
     for at in range(500):
         put(cache, 0, [float(at)])
     base = int(cache.bases["near"][0])
-    with pytest.raises(UsageError, match=r"slot 0 of the cache cannot go back to 100 of its 500 positions"):
+    with pytest.raises(UsageError, match=r"slot 0 of the cache cannot be truncated to 100 of its 500 positions"):
         cache.truncate(0, 100)
     assert cache.lengths.tolist() == [500]
     cache.truncate(0, base + WINDOW.size - 1)  # whose next query sees the first that is kept

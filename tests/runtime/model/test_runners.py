@@ -19,7 +19,7 @@ IDS = np.random.default_rng(5).integers(0, VOCABULARY, POSITIONS).tolist()
 
 @dataclass(frozen=True)
 class Subject:
-    """A runner, its graphs, and the logits [vocab] behind given ids, known without it."""
+    """A runner, its graphs, and the logits [vocab] after given ids, known without it."""
 
     runner: Runner[Any]
     graphs: FakeGraphs | ToyGraphs

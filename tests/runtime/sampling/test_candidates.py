@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import EdgegenError, OptionError
-from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings, Temperature, TopK, TopP
+from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
 from edgegen.sampling.candidates import WEIGHT_OF_BEST
+from edgegen.sampling.processors.distribution import Temperature
+from edgegen.sampling.processors.truncation import TopK, TopP
 
 CONTEXT = LogitsContext((1, 2, 3))
 

@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.errors import UsageError
-from edgegen.sampling import Candidates, CustomProcessor, LogitsContext, LogitsPipeline, LogitsSettings
+from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
+from edgegen.sampling.processors.distribution import CustomProcessor
 
 
 def test_sees_ids_and_logits_and_may_change_its_own() -> None:

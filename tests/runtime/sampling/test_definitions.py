@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings, Mirostat, Xtc, guide
+from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
+from edgegen.sampling.processors.distribution import guide
+from edgegen.sampling.processors.mirostat import Mirostat
+from edgegen.sampling.processors.truncation import Xtc
 from edgegen.sampling.random_numbers import uniform
 from edgegen.sampling.sampler import Sampler
 from tests.oracle import import_torch, import_transformers

@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen.sampling import (
-    Candidates,
-    Dry,
-    FrequencyPenalty,
-    LogitsContext,
-    LogitsPipeline,
-    LogitsProcessor,
-    LogitsSettings,
-    RepetitionPenalty,
-    Xtc,
-)
+from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsProcessor, LogitsSettings
+from edgegen.sampling.processors.penalties import Dry, FrequencyPenalty, RepetitionPenalty
+from edgegen.sampling.processors.truncation import Xtc
 from edgegen.sampling.random_numbers import uniform
 from edgegen.sampling.sampler import Sampler
 

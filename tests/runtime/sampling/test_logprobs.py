@@ -33,7 +33,7 @@ def expected(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def recorded(logits: list[float], token_id: int, top: int) -> Any:
-    recorder = LogprobRecorder(str, top)
+    recorder = LogprobRecorder(lambda token_id: (str(token_id), None), top)
     recorder.record(np.array(logits, np.float32), token_id)
     (entry,) = recorder.take()
     assert recorder.take() == ()

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.errors import OptionError
-from edgegen.sampling import Candidates, LogitsContext, LogitsProcessor, RepetitionPenalty, Temperature, TopK, TopP
+from edgegen.sampling import Candidates, LogitsContext, LogitsProcessor
+from edgegen.sampling.processors.distribution import Temperature
+from edgegen.sampling.processors.penalties import RepetitionPenalty
+from edgegen.sampling.processors.truncation import TopK, TopP
 
 CONTEXT = LogitsContext(())
 Logits = NDArray[np.float32]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
 from edgegen.sampling.history import History
 from edgegen.sampling.id_array import IdArray
-from edgegen.sampling.processors.token_counts import TokenCounts
+from edgegen.sampling.token_counts import TokenCounts
 
 TOKENS = st.integers(0, 4) | st.integers(1000, 1005)
 EDITS = st.lists(st.tuples(st.integers(0, 12), st.lists(TOKENS, max_size=8)), min_size=1, max_size=12)

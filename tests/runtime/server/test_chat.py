@@ -151,11 +151,15 @@ def test_thoughts_are_apart(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
-        ({"tools": {}}, "tools", "tools must be a list"),
+        ({"tools": {}}, "tools", "tools: a list expected, found {}"),
         ({"tools": [1]}, "tools", "tools[0] must be a dict"),
         ({"tools": [WEATHER, WEATHER]}, "tools", "tools has 'get_weather' twice"),
         ({"tools": [WEATHER], "tool_choice": "requird"}, "tool_choice", "did you mean 'required'"),
-        ({"tools": [WEATHER], "tool_choice": 3}, "tool_choice", "a tool_choice by name is"),
+        (
+            {"tools": [WEATHER], "tool_choice": 3},
+            "tool_choice",
+            "or {'type': 'function', 'function': {'name': …}}",
+        ),
         ({"tool_choice": "required"}, "tool_choice", "there are none"),
         ({"tools": [WEATHER], "parallel_tool_calls": 1}, "parallel_tool_calls", "true or false expected"),
         ({"tools": [WEATHER] * (MOST_TOOLS + 1)}, "tools", f"at most {MOST_TOOLS}"),

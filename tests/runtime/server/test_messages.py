@@ -143,9 +143,9 @@ READ: dict[str, tuple[dict[str, Any], str]] = {
         {"messages": [*HELLO, *ASKED, *({"role": "assistant", "content": said} for said in "AB"), *ASKED]},
         "<user>Hello\nWeather?<assistant>A\nB<user>Weather?<assistant>",
     ),
-    "a system message between others is told by the user": (
+    "a system message between others": (
         {"messages": [*HELLO, {"role": "system", "content": "It is noon."}]},
-        "<user>Hello\nIt is noon.<assistant>",
+        "<user>Hello<system>It is noon.<assistant>",
     ),
     "a system message for one turn": (
         {"messages": [*HELLO, {"role": "system", "content": "Now!", "clear_at": "next_user_message"}, *ASKED]},
@@ -397,7 +397,7 @@ def test_a_request_of_claude_code(folder: Path) -> None:
     assert message["stop_reason"] == "tool_use"
     assert message["context_management"] == {"applied_edits": []}
     assert "<system>You are a Claude agent.<user><system-reminder>" in graphs.prompt
-    assert "List the files.\n# Environment<assistant>" in graphs.prompt
+    assert "List the files.<system># Environment<assistant>" in graphs.prompt
 
 
 def test_oldest_turns_can_be_dropped(folder: Path) -> None:
@@ -416,59 +416,59 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_tokns": 1}, "'max_tokns' is not a parameter of /v1/messages (did you mean 'max_tokens'?)."),
     ({"max_tokens": None}, "max_tokens is missing: say how many tokens the answer may have."),
     ({"max_new_tokens": 1}, "max_tokens and max_new_tokens would say the same: keep one of them."),
-    ({"num_return_sequences": 2}, "num_return_sequences: a message is one answer"),
-    ({"logprobs": True}, "logprobs: a message is one answer without log-probabilities"),
-    ({"container": "c"}, "container is not supported: leave it out."),
-    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),
+    ({"num_return_sequences": 2}, "num_return_sequences: 2 is not supported: a message is one answer"),
+    ({"logprobs": True}, "logprobs: True is not supported: a message is one answer without"),
+    ({"container": "c"}, "container: 'c' is not supported: leave it out."),
+    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers: [{'url': 'x'}] is not supported: leave it out."),
     ({"model": "fak"}, "no model named 'fak' is served (did you mean 'fake'?)"),
     ({"system": 3}, "system: text or a list of content blocks expected, found 3."),
-    ({"system": [{"type": "image"}]}, "system[0] is of type 'image', and models here read text only"),
+    ({"system": [{"type": "image"}]}, "system[0].type: 'image' is not supported: models here read text only"),
     ({"messages": None}, "messages: a list of messages such as"),
     ({"messages": []}, "messages: a list of messages such as"),
-    ({"messages": [3]}, "messages[0]: a message whose role is user, assistant or system expected."),
-    ({"messages": [{"role": "usr", "content": "a"}]}, "system expected (did you mean 'user'?)."),
-    ({"messages": [{"role": "user"}]}, "messages[0].content: text or a list of content blocks expected, found None."),
-    ({"messages": [{**HELLO[0], "nam": "x"}]}, "messages[0] has no 'nam'."),
-    ({"messages": [{"role": "user", "content": [3]}]}, "messages[0].content[0]: a block such as"),
+    ({"messages": [3]}, "[0]: an object whose role is user, assistant, system expected, found 3."),
+    ({"messages": [{"role": "usr", "content": "a"}]}, ".role: user, assistant, system expected, found 'usr' (did you"),
+    ({"messages": [{"role": "user"}]}, ".content is missing: text or a list of content blocks expected."),
+    ({"messages": [{**HELLO[0], "nam": "x"}]}, "'nam' is not a key of messages[0]."),
+    ({"messages": [{"role": "user", "content": [3]}]}, "an object whose type is text, tool_result expected, found 3."),
     ({"messages": [user({"type": "tex"})]}, "found 'tex' (did you mean 'text'?)."),
-    ({"messages": [user({"type": []})]}, "a block of type text or tool_result expected, found []"),
-    ({"messages": [user(text("a", cach_control={}))]}, "has no 'cach_control' (did you mean 'cache_control'?)."),
-    ({"messages": [user({"type": "text"})]}, "messages[0].content[0].text: text expected, found None."),
-    ({"messages": [user({"type": "document", "source": {}})]}, "is of type 'document', and models here read text only"),
+    ({"messages": [user({"type": []})]}, "content[0].type: text, tool_result expected, found []."),
+    ({"messages": [user(text("a", cach_control={}))]}, "of messages[0].content[0] (did you mean 'cache_control'?)."),
+    ({"messages": [user({"type": "text"})]}, "messages[0].content[0].text is missing: text expected."),
+    ({"messages": [user({"type": "document", "source": {}})]}, "'document' is not supported: models here read text"),
     ({"messages": [user(RESULT)]}, "tool_use_id: the id of an earlier tool_use block expected, found 'toolu_1'."),
-    ({"messages": [*CALLED, user({**RESULT, "is_error": 1})]}, "is_error: true or false expected."),
+    ({"messages": [*CALLED, user({**RESULT, "is_error": 1})]}, "is_error: true or false expected, found 1."),
     ({"messages": [*CALLED, user({**RESULT, "content": 3})]}, "content[0].content: text or a list of content blocks"),
     ({"messages": CALLED}, "messages[1] calls tools: a message of the user with their tool_result blocks expected."),
     ({"messages": [{"role": "assistant", "content": ""}]}, "is the beginning of the answer, and has no text."),
     ({"messages": [{"role": "assistant", "content": [{**USED, "input": "{}"}]}]}, "input: an object expected, found"),
     ({"messages": [{"role": "assistant", "content": [text("a"), {**USED, "id": 3}]}]}, ".id: text expected, found 3."),
-    ({"messages": [{"role": "assistant", "content": [{"type": "thinking"}]}]}, ".thinking: text expected, found None"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "thinking"}]}]}, ".thinking is missing: text expected."),
     ({"tools": {}}, "tools: a list expected, found {}."),
     ({"tools": [3]}, "tools[0]: a tool such as"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "only custom tools, with an input_schema"),
-    ({"tools": [{"name": "a"}]}, "tools[0].input_schema: a JSON schema expected, found None."),
-    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name must be 1 to 128 letters"),
-    ({"tools": [{"input_schema": {}}], "tool_choice": {"type": "none"}}, "tools[0].name must be 1 to 128 letters"),
-    ({"tools": [{"input_schema": {}, "defer_loading": True}]}, "tools[0].name must be 1 to 128 letters"),
-    ({"tools": [{"name": "a", "input_schema": {"type": "array"}}]}, "tools[0].input_schema must be of type 'object'"),
+    ({"tools": [{"name": "a"}]}, "tools[0].input_schema is missing: a JSON schema expected."),
+    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name: 1 to 128 letters, digits, _, - and . expected"),
+    ({"tools": [{"input_schema": {}}], "tool_choice": {"type": "none"}}, "tools[0].name is missing: 1 to 128 letters"),
+    ({"tools": [{"input_schema": {}, "defer_loading": True}]}, "tools[0].name is missing: 1 to 128 letters"),
+    ({"tools": [{"name": "a", "input_schema": {"type": "array"}}]}, "tools[0].input_schema.type: 'array' is not"),
     ({"tools": [WEATHER, WEATHER]}, "tools has 'get_weather' twice."),
-    ({"tools": [WEATHER | {"descripton": ""}]}, "has no 'descripton' (did you mean 'description'?)."),
+    ({"tools": [WEATHER | {"descripton": ""}]}, "not a key of tools[0] (did you mean 'description'?)."),
     ({"tools": [WEATHER | {"description": 3}]}, "tools[0].description: text expected, found 3."),
-    ({"tool_choice": "auto"}, "tool_choice: an object whose type is auto, any, tool, none expected."),
-    ({"tool_choice": {"type": "required"}}, "tool_choice: an object whose type is auto, any, tool, none expected"),
+    ({"tool_choice": "auto"}, "tool_choice: an object whose type is auto, any, tool, none expected, found 'auto'."),
+    ({"tool_choice": {"type": "required"}}, "tool_choice.type: auto, any, tool, none expected, found 'required'."),
     ({"tool_choice": {"type": "any"}}, "tool_choice: there are no tools: give tools with it, or leave it out."),
     ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "get_wether"}}, "(did you mean 'get_weather'?)."),
     ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}}, "disable_parallel_tool_use: true or false"),
-    ({"tool_choice": {"type": "auto", "name": "x"}}, "tool_choice has no 'name'."),
-    ({"thinking": True}, "thinking: an object whose type is enabled, disabled, adaptive expected."),
-    ({"thinking": {"type": "enable"}}, "adaptive expected (did you mean 'enabled'?)."),
-    ({"thinking": {"type": "adaptive", "budget_tokens": 2000}}, "thinking has no 'budget_tokens'."),
-    ({"thinking": {"type": "adaptive", "display": "all"}}, "thinking.display: summarized, updates or omitted expected"),
-    ({"output_config": 3}, "output_config: an object expected."),
-    ({"output_config": {"efort": "high"}}, "output_config has no 'efort' (did you mean 'effort'?)."),
+    ({"tool_choice": {"type": "auto", "name": "x"}}, "'name' is not a key of tool_choice."),
+    ({"thinking": True}, "thinking: an object whose type is enabled, adaptive, disabled expected, found True."),
+    ({"thinking": {"type": "enable"}}, "thinking.type: enabled, adaptive, disabled expected, found 'enable'"),
+    ({"thinking": {"type": "adaptive", "budget_tokens": 2000}}, "'budget_tokens' is not a key of thinking."),
+    ({"thinking": {"type": "adaptive", "display": "all"}}, "thinking.display: summarized, updates, omitted expected"),
+    ({"output_config": 3}, "output_config: an object of format, effort expected, found 3."),
+    ({"output_config": {"efort": "high"}}, "not a key of output_config (did you mean 'effort'?)."),
     ({"output_config": {"effort": "hgh"}}, "max expected, found 'hgh' (did you mean 'high'?)."),
-    ({"output_config": {"format": {"type": "xml"}}}, "output_config.format: {'type': 'json_schema', 'schema': {…}}"),
-    ({"output_format": {"type": "json_schema"}}, "output_format: {'type': 'json_schema', 'schema': {…}} expected."),
+    ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type: json_schema expected, found 'xml'"),
+    ({"output_format": {"type": "json_schema"}}, "output_format.schema is missing: a JSON schema expected."),
     ({"output_format": {"type": "json_schema", "schema": {"type": "nothing"}}}, "nothing"),
     ({"stop_sequences": "x" * 1025}, "stop_sequences: a text of at most 1024 characters expected"),
     ({"stream": "yes"}, "stream: true or false expected, found 'yes'"),
@@ -489,7 +489,8 @@ def test_wrong_requests_are_refused(folder: Path, body: dict[str, Any], said: st
 
 def test_everything_that_is_wrong_is_told_at_once(client: TestClient) -> None:
     body = {"messages": [user({"type": "image"}), 3], "tools": [3], "thinking": 1, "output_config": 1, "container": "x"}
-    assert error_of(client.post(MESSAGES, json=body), 400)["message"].startswith("7 problems:\n  - container is not")
+    message = error_of(client.post(MESSAGES, json=body), 400)["message"]
+    assert message.startswith("7 problems:\n  - max_tokens is missing: say how many tokens the answer may have")
 
 
 def test_a_body_full_of_mistakes_is_not_read_to_its_end(client: TestClient) -> None:

@@ -10,8 +10,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from edgegen.server.messages import blocks as messages_blocks
-from edgegen.server.messages import request as messages_request
+from edgegen.server.messages.schema import COMPONENTS
 from edgegen.server.options import ServerOptions
 from tests.runtime.saying import ASKED, THINKING, saying
 from tests.runtime.server.material import HELLO, OWN, client_of
@@ -74,30 +73,29 @@ def test_errors_are_of_the_client_s_types(folder: Path) -> None:
 
 
 BLOCKS = {
-    "text": "TextBlockParam",
-    "thinking": "ThinkingBlockParam",
-    "redacted_thinking": "RedactedThinkingBlockParam",
-    "tool_use": "ToolUseBlockParam",
-    "tool_result": "ToolResultBlockParam",
-    "tool_reference": "ToolReferenceBlockParam",
+    "TextBlock": "TextBlockParam",
+    "ThinkingBlock": "ThinkingBlockParam",
+    "RedactedBlock": "RedactedThinkingBlockParam",
+    "ToolUseBlock": "ToolUseBlockParam",
+    "ToolResultBlock": "ToolResultBlockParam",
+    "ToolReference": "ToolReferenceBlockParam",
 }
 
 
 def test_every_field_that_the_client_has_is_known() -> None:
     """So that nothing a coding agent sends is taken for a misspelling."""
-    beta = anthropic.types.beta
-    fields = messages_blocks.BLOCKS
-    assert fields.keys() == BLOCKS.keys()
-    for kind, name in BLOCKS.items():
-        known = {"type", "cache_control", *fields[kind]}
-        assert _keys(getattr(beta, f"Beta{name}")) <= known
-    assert _keys(beta.BetaToolParam) == {*messages_request.TOOL_KEYS}
-    for kind, known in messages_request.THINKING_KEYS.items():
-        assert _keys(getattr(beta, f"BetaThinkingConfig{kind.title()}Param")) == {*known}
-    assert _keys(beta.BetaOutputConfigParam) - {"task_budget"} == {"format", "effort"}
+    beta, known = anthropic.types.beta, {name: {*one.get("properties", {})} for name, one in COMPONENTS.items()}
+    for name, client_s in BLOCKS.items():
+        assert _keys(getattr(beta, f"Beta{client_s}")) <= known[name]
+    assert _keys(beta.BetaToolParam) == known["MessageTool"]
+    for kind in COMPONENTS["Thinking"]["anyOf"]:
+        client_s = getattr(beta, f"BetaThinkingConfig{kind['properties']['type']['const'].title()}Param")
+        assert _keys(client_s) == {*kind["properties"]}
+    config = COMPONENTS["MessageRequest"]["properties"]["output_config"]
+    assert _keys(beta.BetaOutputConfigParam) - {"task_budget"} == {*config["properties"]}
     parameters = _keys(beta.message_create_params.MessageCreateParamsNonStreaming)
-    assert parameters - {"betas"} <= messages_request.KNOWN
-    assert _keys(anthropic.types.MessageCountTokensParams) <= messages_request.COUNTED
+    assert parameters - {"betas"} <= known["MessageRequest"]
+    assert _keys(anthropic.types.MessageCountTokensParams) <= known["CountTokensRequest"]
 
 
 def _keys(kind: Any) -> set[str]:

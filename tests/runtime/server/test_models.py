@@ -479,7 +479,7 @@ def test_models_without_a_source_stay_loaded(tmp_path: Path) -> None:
 def test_bodies_of_model_routes(tmp_path: Path, path: str, body: Any, status: int, param: str) -> None:
     source = FakeSource(tmp_path, "a")
     response = client_over(source, "a").post(path, json=body)
-    assert (response.status_code, error_of(response)["param"]) == (status, param)
+    assert (response.status_code, response.json()["error"]["param"]) == (status, param)
     assert not source.made["a"].closed
 
 

@@ -9,19 +9,16 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from edgegen.batch.openai import from_json
+from edgegen.openai.request import from_json
+from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.kinds import Number
 from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.server.app import WIRES, create_app
-from edgegen.server.embeddings import KNOWN as EMBEDDINGS_KNOWN
-from edgegen.server.messages.request import COUNTED
-from edgegen.server.messages.request import KNOWN as MESSAGES_KNOWN
-from edgegen.server.messages_error import COUNT_TOKENS, MESSAGES
-from edgegen.server.openai.request import SHARED
+from edgegen.server.error_format import COUNT_TOKENS, MESSAGES
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
-from edgegen.server.responses.request import KNOWN as RESPONSES_KNOWN
-from edgegen.server.responses.request import RESPONSES
+from edgegen.server.request_settings import OPTION_NAMES
+from edgegen.server.responses.schema import RESPONSES
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of, events
 
@@ -58,20 +55,19 @@ def test_every_route_is_in_the_document(tmp_path: Path, document: dict[str, Any]
     assert routes == {(method, path) for path, methods in document["paths"].items() for method in methods}
 
 
-KNOWN: dict[str, set[str]] = {
-    CHAT: {*SHARED, "messages", "tools", "tool_choice", "parallel_tool_calls"},
-    COMPLETION: {*SHARED, "prompt"},
-    RESPONSES: {*RESPONSES_KNOWN},
-    MESSAGES: {*MESSAGES_KNOWN},
-    COUNT_TOKENS: {*COUNTED},
-    "/v1/embeddings": {*EMBEDDINGS_KNOWN},
+OTHERWISE: dict[str, set[str]] = {
+    CHAT: set(),
+    COMPLETION: {*THINKING_OPTIONS},
+    RESPONSES: {"reasoning_effort"},  # "reasoning" has it
+    MESSAGES: set(),
 }
+"""Options that are no parameters of an API by their own names."""
 
 
-@pytest.mark.parametrize("path", KNOWN)
-def test_parameters_are_those_that_the_server_knows(document: dict[str, Any], path: str) -> None:
+@pytest.mark.parametrize("path", OTHERWISE)
+def test_options_are_parameters(document: dict[str, Any], path: str) -> None:
     schema = document["components"]["schemas"][request_schema(document, path)]
-    assert schema["properties"].keys() == KNOWN[path]
+    assert OPTION_NAMES & schema["properties"].keys() == OPTION_NAMES - OTHERWISE[path]
     assert schema["additionalProperties"] is False
 
 
@@ -134,7 +130,7 @@ LATER = {"grammar", "stop_regex", "negative_prompt", "response_format"}
 """What only a parser, or the tokenizer, can check."""
 
 
-@pytest.mark.parametrize("name", sorted(SHARED & {option.name for option in GENERATION_OPTIONS} - LATER))
+@pytest.mark.parametrize("name", sorted(OPTION_NAMES - {*THINKING_OPTIONS} - LATER))
 def test_the_document_and_the_server_agree_on_values(document: dict[str, Any], name: str) -> None:
     """Each value by itself is refused by both, or by neither."""
     schema = document["components"]["schemas"]["ChatCompletionRequest"]["properties"][name]
@@ -148,7 +144,10 @@ def test_the_document_and_the_server_agree_on_values(document: dict[str, Any], n
 
 
 def refusals(option: Any, value: Any) -> bool:
-    return bool(option.kind.problems(option.name, option.kind.normalized(from_json(option.name, value))))
+    read = from_json(option.name, value)
+    if read is None and value is not None:  # as if it were left out
+        return False
+    return bool(option.kind.problems(option.name, option.kind.normalized(read)))
 
 
 ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -170,6 +169,15 @@ ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "unknown model": (CHAT, {"messages": HELLO, "model": "fak"}, "Error"),
     "no texts": ("/render", {"texts": 3}, "Error"),
 }
+
+
+@pytest.mark.parametrize("tokens", [-1, 0, 1])
+def test_a_completion_may_have_no_tokens_or_all_that_fit(
+    client: TestClient, document: dict[str, Any], tokens: int
+) -> None:
+    body = {"prompt": "a", "max_new_tokens": tokens, "echo": True}
+    validator(document, "CompletionRequest").validate(body)
+    assert client.post(COMPLETION, json=body).status_code == 200
 
 
 @pytest.mark.parametrize("name", ANSWERS)

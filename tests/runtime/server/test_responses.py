@@ -277,7 +277,7 @@ def test_input_items_are_messages(folder: Path) -> None:
     ]
     ask(client, items, instructions="Be brief.")
     assert graphs.prompt == (
-        "<system>Be brief.\n\nSpeak English.<user>One"
+        "<system>Be brief.<system>Speak English.<user>One"
         '<assistant>I look.[get_weather {"city": "Oslo"}][get_weather {"city": "Rome"}]'
         "<tool>rain<tool>sun<assistant>No.<user>Two\nlines<assistant>"
     )
@@ -366,11 +366,13 @@ def test_output_follows_a_schema(client: TestClient) -> None:
     assert text_of(ask(client, text={"format": {"type": "json_object"}}, max_output_tokens=2)).lstrip()[:1] in ("", "{")
 
 
-@pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("low", True), ("max", True)])
-def test_reasoning_effort_reaches_the_template(folder: Path, effort: str, thinks: bool) -> None:
+@pytest.mark.parametrize(
+    ("effort", "thinks", "level"), [("none", False, ""), ("low", True, "low"), ("max", True, "high")]
+)
+def test_reasoning_effort_reaches_the_template(folder: Path, effort: str, thinks: bool, level: str) -> None:
     client, graphs = answering(folder, "Yes.", SWITCHED + "{{ reasoning_effort }}{{ '<assistant>' }}")
     response = ask(client, reasoning={"effort": effort})
-    assert graphs.prompt.endswith(f"<assistant>{'<think>' + chr(10) if thinks else ''}{effort}<assistant>")
+    assert graphs.prompt.endswith(f"<assistant>{'<think>' + chr(10) if thinks else ''}{level}<assistant>")
     assert response["reasoning"] == {"effort": effort, "summary": None}
 
 
@@ -486,7 +488,7 @@ VALUES: dict[str, list[Any]] = {
         [{"type": "web_search_call"}],
         [{"type": "reasoning", "summary": 3}],
         [{"type": "reasoning", "summary": [], "content": [{"text": 1}]}],
-        [{"type": "function_call", "call_id": "a", "name": "b"}],
+        [{"type": "function_call", "call_id": "a", "name": "b", "arguments": 1}],
         [{"type": "function_call", "call_id": "a", "name": 1, "arguments": {}}],
         [OUTPUT],
         [{"type": "function_call", "call_id": "b", "name": "b", "arguments": "{}"}, OUTPUT],
@@ -503,7 +505,7 @@ VALUES: dict[str, list[Any]] = {
     ],
     "instructions": [3, [], {}],
     "model": [3],
-    "max_output_tokens": [65, 640, 10**400, 0, -1, 1.5, "8", True],
+    "max_output_tokens": [65, 640, 10**400, 0, -2, 1.5, "8", True],
     "temperature": [-1, "1", 1e300, [], True],
     "top_p": [-1, 1.5, "1"],
     "top_logprobs": [21, 200, -1, "1", 1.5],
@@ -533,6 +535,10 @@ VALUES: dict[str, list[Any]] = {
         {"format": {"type": "json_schema", "name": "a"}},
         {"format": {"type": "json_schema", "schema": {}}},
         {"format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
+        {"format": {"type": "json_schema", "name": "a b", "schema": {}}},
+        {"format": {"type": "json_schema", "name": "a", "schema": {}, "strict": "yes"}},
+        {"format": {"type": "json_schema", "name": "a", "schema": {}, "description": 3}},
+        {"format": {"type": "text", "schema": {}}},
         {"verbosity": "low"},
     ],
     "reasoning": [
@@ -673,11 +679,30 @@ def test_no_value_of_a_parameter_breaks_the_server(limited: tuple[TestClient, Ra
             {"input": message(content=[{"type": "text", "text": "a"}])},
             "only text is understood, as {'type': 'input_text', 'text': …}",
         ),
-        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name must be 1 to 128"),
+        (
+            {"tools": [{"type": "function", "name": "a b"}]},
+            "tools[0].name: 1 to 128 letters, digits, _, - and . expected, found 'a b'.",
+        ),
         ({"tools": [WEATHER], "tool_choice": "requird"}, "{'type': 'function', 'name': …}"),
         (
             {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_wether"}},
             "did you mean 'get_weather'?",
+        ),
+        (
+            {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_weather", "nam": 1}},
+            "'nam' is not a key of tool_choice (did you mean 'name'?)",
+        ),
+        (
+            {"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "tools": [WEATHER], "mod": "auto"}},
+            "'mod' is not a key of tool_choice (did you mean 'mode'?)",
+        ),
+        (
+            {"text": {"format": {"type": "json_object", "shema": {}}}},
+            "'shema' is not a key of text.format (did you mean 'schema'?)",
+        ),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "scheme": {}}}},
+            "'scheme' is not a key of text.format (did you mean 'schema'?)",
         ),
         ({"include": ["message.output_text.logprob"]}, "did you mean 'message.output_text.logprobs'?"),
         ({"model": "fak"}, "no model named 'fak' is served (did you mean 'fake'?)"),

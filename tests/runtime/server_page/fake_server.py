@@ -40,6 +40,7 @@ class FakeServer:
     needs_key: whether requests need the key.
     unloaded: models that are to be loaded before they are used; loading waits for ``may_load``, and fails with
         ``load_problem``.
+    thinking: what the chat model's template can be told of thinking.
     """
 
     def __init__(self) -> None:
@@ -49,6 +50,7 @@ class FakeServer:
         self.unloaded = set[str]()
         self.may_load = threading.Event()
         self.load_problem = ""
+        self.thinking: dict[str, Any] = {"switch": False, "efforts": [], "thinks": False}
         routes = [
             Route("/models", self._models),
             Route("/models/load", self._load, methods=["POST"]),
@@ -97,8 +99,9 @@ class FakeServer:
     async def _props(self, request: Request) -> Response:
         model = request.query_params["model"]
         assert model not in self.unloaded
+        about = {"parity": PARITY, "quantization": "int8", "thinking": self.thinking if model == CHAT else {}}
         return self._refused(request) or JSONResponse(
-            {"model": model, "context": 1024, "chat_template": model == CHAT, "parity": PARITY, "quantization": "int8"}
+            {"model": model, "context": 1024, "chat_template": model == CHAT, **about}
         )
 
     async def _chat(self, request: Request) -> Response:

@@ -407,3 +407,44 @@ def test_colors_can_be_chosen(open_page: Open) -> None:
     assert grounds == {"light": "rgb(251, 250, 248)", "dark": "rgb(20, 23, 26)"}
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_thinking_can_be_switched_where_the_model_s_template_has_a_switch(open_page: Open, server: FakeServer) -> None:
+    server.thinking = {"switch": True, "efforts": [], "thinks": True}
+    page = open_page()
+    page.locator("#thinking:visible").wait_for()
+    assert page.locator("#thinking option").all_inner_texts() == ["Thinking: auto", "Thinking: off", "Thinking: on"]
+    send(page, "hello")
+    answered(page, 1)
+    page.get_by_label("Thinking", exact=True).select_option("off")
+    page.keyboard.press("Alt+S")
+    page.get_by_label("Max thinking tokens").fill("64")
+    send(page, "hello")
+    answered(page, 2)
+    as_it_is, off = server.bodies
+    assert as_it_is.keys().isdisjoint({"thinking", "max_thinking_tokens"})
+    assert (off["thinking"], off["max_thinking_tokens"]) == (False, 64)
+    page.reload()
+    page.locator("#thinking:visible").wait_for()
+    assert page.locator("#thinking").input_value() == "off"
+    page.get_by_role("button", name="Continue", exact=True).first.click()  # no chat, no thinking
+    page.locator("#thinking").wait_for(state="hidden")
+
+
+def test_levels_of_effort_are_those_of_the_model(open_page: Open, server: FakeServer) -> None:
+    server.thinking = {"switch": False, "efforts": ["low", "high"], "thinks": True}
+    page = open_page(PHONE)
+    page.locator("#thinking:visible").wait_for()
+    page.get_by_label("Thinking", exact=True).select_option("high")
+    send(page, "hello")
+    answered(page, 1)
+    assert server.bodies[0]["reasoning_effort"] == "high"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_model_without_a_switch_has_none_on_the_page(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "hello")
+    answered(page, 1)
+    assert page.locator("#thinking").is_hidden()
+    assert page.locator("#thoughts").is_hidden()

@@ -29,7 +29,7 @@ def model(request: pytest.FixtureRequest, test_data: Path) -> Model:
 
 
 def answer_length(model: Model, prompt: int, criterion: Any, longest: int = 60) -> int | None:
-    """How many tokens there are behind a prompt when ``criterion`` ends the text."""
+    """How many tokens there are after a prompt when ``criterion`` ends the text."""
     torch = import_torch()
     for count in range(1, longest + 1):
         if criterion(torch.tensor([model.ids[: prompt + count]]), None).all():

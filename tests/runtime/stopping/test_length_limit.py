@@ -37,7 +37,7 @@ def test_a_full_context_leaves_one_token() -> None:
 
 @pytest.mark.parametrize("max_length", [1, 9, 10])
 def test_a_length_that_the_prompt_has_already_is_refused(max_length: int) -> None:
-    with pytest.raises(OptionError, match=f"max_length: {max_length} leaves no room behind a prompt of 10 tokens"):
+    with pytest.raises(OptionError, match=f"max_length: {max_length} leaves no room after a prompt of 10 tokens"):
         length_limit(10, 32, max_new_tokens=5, max_length=max_length)
 
 

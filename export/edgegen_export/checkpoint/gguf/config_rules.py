@@ -123,6 +123,12 @@ def sliding_layers(period: int, window: int | None = None) -> Rule:
     return rule
 
 
+def text_only(read: MetadataReader) -> Entries:
+    """Positions of pictures in shares of a head, and layers that see more of them, which change nothing in texts."""
+    read.ignore("rope.dimension_sections", "n_deepstack_layers")
+    return {}
+
+
 def no_default_scaling(read: MetadataReader) -> Entries:
     """RoPE scaling said either way, for classes that have one by default."""
     return {"rope_scaling": None} | rope_scaling(read)

@@ -10,12 +10,14 @@ import numpy as np
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE, GgufHeader, TensorEntry, read_header
 from edgegen_export.checkpoint.gguf.quantized_tensor import Mxfp4Rows, QuantizedTensor
-from edgegen_export.checkpoint.lazy import ArrayTensor, LazyTensor
-from edgegen_export.checkpoint.mapped_file import MappedFile
-from edgegen_export.checkpoint.stacked import Stacked
 from edgegen_export.checkpoint.weight_files import gguf_parts, listed
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
+from edgegen_export.tensors.mapped_file import MappedFile
+from edgegen_export.tensors.stacked import Stacked
 
 _MODEL = (None, "model")
+_TOWER = "clip"
+"""The architecture that files of towers say; old ones say no type."""
 _SMALLEST_FILE = 24
 
 
@@ -69,7 +71,9 @@ def _faults(metadata: Mapping[str, Any], parts: int) -> list[str]:
     """Why this metadata is not that of a whole model in ``parts`` files."""
     problems: list[str] = []
     kind = metadata.get("general.type")
-    if kind not in _MODEL:
+    if kind == "mmproj" or metadata.get(ARCHITECTURE) == _TOWER:
+        problems.append("it holds a tower for pictures or sound, not a language model: that is in a file beside it")
+    elif kind not in _MODEL:
         problems.append(f"it holds a GGUF of type {kind!r}, not a model")
     elif not isinstance(metadata.get(ARCHITECTURE), str):
         problems.append(f"it has no {ARCHITECTURE}, so it cannot be said what model it holds")

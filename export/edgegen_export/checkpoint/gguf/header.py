@@ -9,7 +9,7 @@ import numpy as np
 
 from edgegen.errors import CheckpointError, one_or_list
 from edgegen_export.checkpoint.gguf.formats import FORMATS, Format
-from edgegen_export.checkpoint.mapped_file import MappedFile
+from edgegen_export.tensors.mapped_file import MappedFile
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

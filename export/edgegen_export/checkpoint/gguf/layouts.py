@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.checkpoint.lazy import LazyTensor
-from edgegen_export.checkpoint.stacked import Stacked
+from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.tensors.stacked import Stacked
 
 
 class NetHeads(NamedTuple):
@@ -34,12 +34,16 @@ class NetHeads(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """How many query and key-value heads there are, and how wide one is; ``net``: of a gated delta net."""
+    """How many query and key-value heads there are, and how wide one is; ``net``: of a gated delta net.
+
+    ``halved``: how many rows of a head are rotated in halves, where the original rotates neighbours.
+    """
 
     queries: int
     keys: int
     size: int
     net: NetHeads = NetHeads(1, 1, 1, 1)
+    halved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +96,35 @@ class RotaryPairs(Layout):
 
 
 @dataclass(frozen=True, slots=True)
+class RotaryHalves(Layout):
+    """Queries or keys whose rotated pairs are half of what is rotated apart; in the original a pair are neighbours.
+
+    As it is in files that say no positions of pictures, which the others are arranged for.
+    """
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        name, half = f"{self.theirs}.{parameter}", heads.halved // 2
+        if not half:
+            return {name: tensor}
+        rows = np.arange(tensor.shape[0]).reshape(-1, heads.size)
+        rotated = rows[:, : 2 * half].reshape(-1, 2, half).swapaxes(1, 2).reshape(-1, 2 * half)
+        return {name: tensor.reordered(np.concatenate([rotated, rows[:, 2 * half :]], axis=1).ravel())}
+
+
+@dataclass(frozen=True, slots=True)
 class PerGroup(Layout):
     """All queries, then all keys, then all values; the original has the queries, key and value of a group together."""
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        rows = np.arange(tensor.shape[0]).reshape(-1, heads.size)  # [heads, size]
-        queries, keys, values = np.split(rows, [heads.queries, heads.queries + heads.keys])
-        groups = (queries.reshape(heads.keys, -1), keys, values)
-        return {f"{self.theirs}.{parameter}": tensor.reordered(np.concatenate(groups, axis=1).ravel())}
+        return {f"{self.theirs}.{parameter}": _by_group(tensor, heads)}
+
+
+def _by_group(tensor: LazyTensor, heads: Heads) -> LazyTensor:
+    """All queries, all keys and all values as the queries, key and value of a group together."""
+    rows = np.arange(tensor.shape[0]).reshape(-1, heads.size)  # [heads, size]
+    queries, keys, values = np.split(rows, [heads.queries, heads.queries + heads.keys])
+    groups = (queries.reshape(heads.keys, -1), keys, values)
+    return tensor.reordered(np.concatenate(groups, axis=1).ravel())
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +262,14 @@ class Joined:
             return whole
         turns = whole.reordered(np.arange(whole.shape[0]).reshape(len(parts), -1).T.ravel())
         return turns.transposed() if len(turns.shape) == 2 else turns
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedHeads(Joined):
+    """Queries, keys and values, which the file has apart; the original has those of a group together."""
+
+    def apply(self, parts: Sequence[LazyTensor], heads: Heads) -> LazyTensor:
+        return _by_group(LazyTensor.concat(parts), heads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,15 @@ class MetadataReader:
         )
         return default
 
+    def numbers(self, key: str) -> list[int]:
+        """Whole numbers, however many."""
+        value = self._value(key)
+        values = cast(list[Any], value) if isinstance(value, list) else [] if value is None else [value]
+        if all(type(each) is int for each in values):
+            return values
+        self._problems.append(f"{self._prefix}{key}: whole numbers expected, found {_shown(cast(object, value))}")
+        return []
+
     @cached_property
     def vocab_size(self) -> int:
         """Rows of the embedding, which may be fewer or more than the tokenizer has tokens."""
@@ -161,7 +170,8 @@ class MetadataReader:
         self._problems.append(f"{self._prefix}{key}: {text}")
 
     def finish(self) -> None:
-        """
+        """Raise everything that was found wrong in the metadata, and every key that was not read.
+
         Raises:
             CheckpointError: everything found missing or wrong, and every key of the architecture nobody understood.
         """

@@ -15,9 +15,11 @@ from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE
 from edgegen_export.checkpoint.gguf.layouts import Heads, Joined, Layout, Same
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
-from edgegen_export.checkpoint.lazy import LazyTensor
+from edgegen_export.tensors.lazy import LazyTensor
 
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
+_SHOWN = 60
+"""How much of an unknown name is repeated."""
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _BOS, _PAD = "bos_token_id", "padding_token_id"
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn, of a message
@@ -42,8 +44,9 @@ def read_original(gguf: GgufFile) -> Original:
     """
     name = gguf.metadata[ARCHITECTURE]
     if name not in ARCHITECTURES:
+        near = did_you_mean(_stem(name), ARCHITECTURES)
         raise UnsupportedModelError(
-            f"{gguf.path}: {ARCHITECTURE} {name!r} is not supported{did_you_mean(name, ARCHITECTURES)}; "
+            f"{gguf.path}: {ARCHITECTURE} {name[:_SHOWN]!r} is not supported{near}; "
             f"supported: {', '.join(sorted(ARCHITECTURES))}"
         )
     architecture = ARCHITECTURES[name]
@@ -65,6 +68,12 @@ def read_original(gguf: GgufFile) -> Original:
     heads, layers = read.heads._replace(net=read.net), config.get("num_hidden_layers", read.layers)
     read.finish()
     return Original(config | _token_ids(gguf), architecture, heads, tied, layers, range(layers, read.layers))
+
+
+def _stem(name: str) -> str:
+    """The longest known name that ``name`` begins with, as those of variants do; or ``name`` itself."""
+    lower = name.lower()
+    return max((known for known in ARCHITECTURES if lower.startswith(known)), key=len, default=lower)
 
 
 def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor]:

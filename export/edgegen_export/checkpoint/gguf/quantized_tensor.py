@@ -5,10 +5,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.gguf.formats import Format
-from edgegen_export.checkpoint.groups import Grouping, Groups
-from edgegen_export.checkpoint.lazy import LazyTensor, Transposed, check_take
-from edgegen_export.checkpoint.mapped_file import MappedFile
 from edgegen_export.checkpoint.mxfp4 import MIDDLE, TWICE
+from edgegen_export.tensors.lazy import LazyTensor, Transposed, check_take
+from edgegen_export.tensors.mapped_file import MappedFile
+from edgegen_export.tensors.quantized_groups import Grouping, Groups
 
 _STEP = 1 << 20  # values dequantized at a time
 

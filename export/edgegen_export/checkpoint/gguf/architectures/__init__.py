@@ -10,7 +10,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
     QWEN3MOE,
 )
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3N, GEMMA4
-from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTNEOX, STARCODER
+from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTJ, GPTNEOX, STARCODER
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     FALCON_H1,
     GRANITEHYBRID,
@@ -22,8 +22,11 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
 )
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    COHERE2,
     COMMAND_R,
+    EXAONE,
     GRANITE,
+    INTERNLM2,
     MINICPM,
     OLMO,
     OLMO2,
@@ -33,7 +36,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     STABLELM,
     STARCODER2,
 )
-from edgegen_export.checkpoint.gguf.architectures.of_2025 import (
+from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import (
     APERTUS,
     CHATGLM,
     ERNIE4_5,
@@ -44,15 +47,18 @@ from edgegen_export.checkpoint.gguf.architectures.of_2025 import (
     SEED_OSS,
 )
 from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
-from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, NEMOTRON
+from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, JAIS2, NEMOTRON
+from edgegen_export.checkpoint.gguf.architectures.with_vision import PADDLEOCR, QWEN2VL, QWEN3VL, QWEN3VLMOE
 
 ARCHITECTURES: dict[str, GgufArchitecture] = {
     "apertus": APERTUS,
     "arcee": ARCEE,
     "bloom": BLOOM,
     "chatglm": CHATGLM,
+    "cohere2": COHERE2,
     "command-r": COMMAND_R,
     "ernie4_5": ERNIE4_5,
+    "exaone": EXAONE,
     "exaone4": EXAONE4,
     "falcon": FALCON,
     "falcon-h1": FALCON_H1,
@@ -64,11 +70,14 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "glm4": GLM4,
     "gpt-oss": GPT_OSS,
     "gpt2": GPT2,
+    "gptj": GPTJ,
     "gptneox": GPTNEOX,
     "granite": GRANITE,
     "granitehybrid": GRANITEHYBRID,
     "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
+    "internlm2": INTERNLM2,
+    "jais2": JAIS2,
     "lfm2": LFM2,
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,
@@ -80,15 +89,19 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmoe": OLMOE,
+    "paddleocr": PADDLEOCR,
     "phi2": PHI2,
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen2moe": QWEN2MOE,
+    "qwen2vl": QWEN2VL,
     "qwen3": QWEN3,
     "qwen3moe": QWEN3MOE,
     "qwen3next": QWEN3NEXT,
     "qwen35": QWEN35,
     "qwen35moe": QWEN35MOE,
+    "qwen3vl": QWEN3VL,
+    "qwen3vlmoe": QWEN3VLMOE,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

@@ -1,4 +1,4 @@
-"""GPT-2 and its relatives: queries, keys and values in one matrix, an MLP without a gate."""
+"""GPT-2 and its relatives: queries, keys and values mostly in one matrix, an MLP without a gate."""
 
 from dataclasses import replace
 
@@ -45,6 +45,30 @@ GPT2 = GgufArchitecture(
         "transformer.h.{i}.",
     ),
     rules=(_one_key_per_query,),
+)
+
+
+def _rotated(read: MetadataReader) -> Entries:
+    read.refuse("rope.freq_base", (10000.0,), "this architecture has no other than 10000")
+    return {"rotary_dim": read.integer("rope.dimension_count", read.heads.size)}
+
+
+GPTJ = replace(
+    GPT2,
+    model_type="gptj",
+    hf_class="GPTJForCausalLM",
+    modules=modules(
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
+        {
+            "attn_norm": "ln_1",
+            **{f"attn_{x}": f"attn.{x}_proj" for x in "qkv"},
+            "attn_output": "attn.out_proj",
+            "ffn_up": "mlp.fc_in",
+            "ffn_down": "mlp.fc_out",
+        },
+        "transformer.h.{i}.",
+    ),
+    rules=(_one_key_per_query, _rotated),
 )
 
 

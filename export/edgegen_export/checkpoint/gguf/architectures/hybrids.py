@@ -324,14 +324,8 @@ QWEN3NEXT = replace(
 )
 
 
-def _sections(read: MetadataReader) -> Entries:
-    """Positions of pictures, which texts do not have, in shares of a head."""
-    read.ignore("rope.dimension_sections")
-    return {}
-
-
 def _no_width(read: MetadataReader) -> Entries:
-    """That of an MLP, of which there is none."""
+    """That of an MLP, which these layers do not have."""
     read.ignore("feed_forward_length")
     return {}
 
@@ -356,7 +350,7 @@ QWEN35 = replace(
         },
         PREFIX,
     ),
-    rules=(*_NET_RULES, _sections),
+    rules=(*_NET_RULES, rule.text_only),
 )
 QWEN35MOE = replace(
     QWEN35,

@@ -13,7 +13,7 @@ from edgegen_export.checkpoint.gguf.architecture import (
     modules,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Each, RotaryPairs
+from edgegen_export.checkpoint.gguf.layouts import Each, GroupedHeads, RotaryPairs
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -158,6 +158,68 @@ COMMAND_R = replace(
     reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
     modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP}, PREFIX),
     rules=(*_RULES, _ATTENTION_BIAS, _query_key_norm),
+)
+
+COHERE2 = replace(
+    COMMAND_R,
+    model_type="cohere2",
+    hf_class="Cohere2ForCausalLM",
+    modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **GATED_MLP}, PREFIX),
+    rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS, rule.sliding_layers(4)),
+)
+
+
+def _exaone(read: MetadataReader) -> Entries:
+    """Its norm's epsilon, which some converters write under the other kind's key, as its config does."""
+    other = read.real(LAYER_NORM_EPS, 0.0)
+    return {"rms_norm_eps": read.real(RMS_NORM_EPS, other or None)}
+
+
+EXAONE = replace(
+    LLAMA,
+    model_type="exaone",
+    hf_class="ExaoneForCausalLM",
+    reals={},
+    modules=modules(
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
+        {
+            "attn_norm": "ln_1",
+            **{f"attn_{x}": f"attn.attention.{x}_proj" for x in "qkv"},
+            "attn_output": "attn.attention.out_proj",
+            "ffn_norm": "ln_2",
+            "ffn_gate": "mlp.c_fc_0",
+            "ffn_up": "mlp.c_fc_1",
+            "ffn_down": "mlp.c_proj",
+        },
+        "transformer.h.{i}.",
+    ),
+    rules=(*_RULES, _exaone),
+)
+
+_WQKV = f"{PREFIX}attention.w"
+INTERNLM2 = replace(
+    LLAMA,
+    model_type="internlm2",
+    hf_class="InternLM2ForCausalLM",
+    modules=modules(
+        {"token_embd": "model.tok_embeddings", "output_norm": "model.norm", "output": "output"},
+        {
+            "attn_norm": "attention_norm",
+            "attn_q": RotaryPairs("attention.wq"),
+            "attn_k": RotaryPairs("attention.wk"),
+            "attn_v": "attention.wv",
+            "attn_output": "attention.wo",
+            "ffn_norm": "ffn_norm",
+            "ffn_gate": "feed_forward.w1",
+            "ffn_up": "feed_forward.w3",
+            "ffn_down": "feed_forward.w2",
+        },
+        PREFIX,
+    ),
+    joined=tuple(
+        GroupedHeads(tuple(f"{_WQKV}{x}.{kind}" for x in "qkv"), f"{_WQKV}qkv.{kind}") for kind in ("weight", "bias")
+    ),
+    rules=_RULES,
 )
 
 

@@ -1,4 +1,4 @@
-"""Arcee and Nemotron: relatives of Llama whose MLP has no gate and squares its ReLU."""
+"""Arcee, Nemotron and Jais 2: relatives of Llama whose MLP has no gate and squares its ReLU."""
 
 from dataclasses import replace
 
@@ -33,4 +33,12 @@ NEMOTRON = replace(
         PREFIX,
     ),
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.partial_rotary("partial_rotary_factor"), *_BIASES),
+)
+JAIS2 = replace(
+    LLAMA,
+    model_type="jais2",
+    hf_class="Jais2ForCausalLM",
+    reals={LAYER_NORM_EPS: "layer_norm_eps"},
+    modules=modules(TOP, {**NORMS, **ATTENTION, **_MLP}, PREFIX),
+    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary),
 )

@@ -1,0 +1,92 @@
+"""Reads the parameters with which llama.cpp, SGLang and vLLM ask for constrained output beside ``response_format``."""
+
+from collections.abc import Mapping
+from reprlib import repr as shortened
+from typing import Any, cast
+
+from edgegen.constraint.any_json import AnyJson
+from edgegen.constraint.choice import Choice
+from edgegen.constraint.constraint import Constraint, Whitespace
+from edgegen.constraint.grammar import Grammar
+from edgegen.constraint.json_schema import JsonSchema
+from edgegen.constraint.regex import Regex
+from edgegen.constraint.response_format import unknown_keys
+from edgegen.errors import ConstraintError, one_or_list
+
+_KINDS = ("json", "regex", "choice", "grammar", "json_object")
+_PARAMETERS: Mapping[str, str] = {
+    "json_schema": "json",  # llama.cpp, SGLang
+    "regex": "regex",  # SGLang
+    "ebnf": "ebnf",
+    **{f"guided_{kind}": kind for kind in _KINDS},  # vLLM
+}
+_REFUSED = ("structural_tag", "guided_whitespace_pattern")
+_SWITCHES = ("disable_additional_properties", "disable_any_whitespace", "disable_fallback")
+_REFUSED_INSIDE = ("structural_tag", "whitespace_pattern")
+_OUTPUTS = "structured_outputs"
+
+STRUCTURED_OUTPUT = frozenset({*_PARAMETERS, *_REFUSED, _OUTPUTS, "guided_decoding_backend"})
+"""The names of the parameters. Which library compiles a grammar (``guided_decoding_backend``) changes no text."""
+
+
+def read_structured_output(given: Mapping[str, Any]) -> Constraint | None:
+    """The constraint that those parameters in ``given`` ask for that are in ``STRUCTURED_OUTPUT``; None for free text.
+
+    Raises:
+        ConstraintError: two say what the text must be, one is not supported, or its value is wrong; all of this is
+            listed.
+    """
+    problems = [f"{name} is not supported: leave it out" for name in _REFUSED if given.get(name) is not None]
+    asked: object = given.get(_OUTPUTS)
+    inside: Mapping[str, Any] = cast(Mapping[str, Any], asked) if isinstance(asked, Mapping) else {}
+    if not isinstance(asked, Mapping | None):
+        problems.append(f"{_OUTPUTS}: an object expected, found {shortened(asked)}")
+    problems += unknown_keys(_OUTPUTS, inside, (*_KINDS, *_SWITCHES, *_REFUSED_INSIDE))
+    problems += [
+        f"{_OUTPUTS}.{key} is not supported: leave it out" for key in _REFUSED_INSIDE if inside.get(key) is not None
+    ]
+    problems += [
+        f"{_OUTPUTS}.{key}: true or false expected, found {shortened(inside[key])}"
+        for key in _SWITCHES
+        if not isinstance(inside.get(key), bool | None)
+    ]
+    found = [(name, kind, given[name]) for name, kind in _PARAMETERS.items() if given.get(name) is not None]
+    found += [(f"{_OUTPUTS}.{kind}", kind, inside[kind]) for kind in _KINDS if inside.get(kind) is not None]
+    if isinstance(asked, Mapping) and not found and not problems:
+        problems.append(f"{_OUTPUTS} does not say what the text must be: give one of {', '.join(_KINDS)}")
+    if len(found) > 1:
+        names = " and ".join(name for name, _, _ in found)
+        problems.append(f"{names} each say what the text must be: keep one of them")
+    problems += [problem for name, kind, value in found if (problem := _problem(name, kind, value))]
+    if problems:
+        raise ConstraintError(one_or_list(problems))
+    whitespace: Whitespace = "compact" if inside.get("disable_any_whitespace") else "flexible"
+    additional = inside.get("disable_additional_properties") is False
+    return _constraint(*found[0][1:], whitespace, additional_properties=additional) if found else None
+
+
+def _problem(name: str, kind: str, value: object) -> str:
+    match kind:
+        case "json":
+            return ""
+        case "json_object":
+            right, expected = value is True, "true"
+        case "choice":
+            right, expected = isinstance(value, list), "a list of texts"
+        case _:
+            right, expected = isinstance(value, str), "text"
+    return "" if right else f"{name}: {expected} expected, found {shortened(value)}"
+
+
+def _constraint(kind: str, value: Any, whitespace: Whitespace, *, additional_properties: bool) -> Constraint:
+    match kind:
+        case "json":
+            return JsonSchema.of(value, whitespace, additional_properties=additional_properties)
+        case "json_object":
+            return AnyJson(whitespace=whitespace)
+        case "choice":
+            return Choice.of(value)
+        case "regex":
+            return Regex(value)
+        case _:
+            return Grammar(value, "gbnf" if kind == "ebnf" else None)

@@ -1,0 +1,1 @@
+"""ONNX graphs as the runtime reads and rewrites them: protobuf, nodes, checks, fused operators."""

@@ -1,0 +1,287 @@
+"""Graphs rewritten to use edgegen's own operators, the kernels, in place of ONNX Runtime's."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, Self
+
+from edgegen.graph.experts import fused_experts
+from edgegen.graph.fusion import with_chains
+from edgegen.graph.node import GraphNode
+from edgegen.graph.norms_and_activations import with_float_kernels
+from edgegen.graph.protobuf import (
+    edited,
+    field,
+    fields,
+    float_field,
+    integer,
+    integer_field,
+    packed_integers,
+    values,
+)
+
+_GRAPH, _OPSET_IMPORT = 7, 8
+_NODE, _INITIALIZER, _RESULT = 1, 5, 12
+_ATTRIBUTE_NAME, _VALUE_NAME = 1, 1
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
+_FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
+_OPSET_DOMAIN, _OPSET_VERSION = 1, 2
+
+_INTEGER_0 = integer_field(3, 0) + integer_field(20, 2)
+_FLOAT_0 = float_field(2, 0.0) + integer_field(20, 1)
+_TEXT_OF_ATTRIBUTE = bytes([4 << 3 | 2, len("PER_CHANNEL")])
+
+_OF_ATTENTION = {
+    b"num_heads": _INTEGER_0,
+    b"kv_num_heads": _INTEGER_0,
+    b"scale": _FLOAT_0,
+    b"local_window_size": _INTEGER_0,
+    b"softcap": _FLOAT_0,
+    b"do_rotary": _INTEGER_0,
+    b"rotary_interleaved": _INTEGER_0,
+}
+"""Attributes of attention, and what they are where they are left out."""
+
+_ROUNDING = {b"k_quant_type", b"v_quant_type"}
+_STORED = (b"bits", b"block_size")
+"""Attributes that tell how codes are to be read."""
+_KEPT = (b"K", b"N", b"bits", b"block_size", *_OF_ATTENTION)
+"""Attributes that our operators have of those that they replace."""
+
+EXACT = frozenset(
+    b"Abs Add Cast Clip Concat Div Expand Gather GatherND Identity Less Max Mul Pad Range ReduceMax Relu Reshape Shape "
+    b"Slice Split Sqrt Sub Sum Unsqueeze Where".split()
+)
+"""Stock operators that round each element once, or never: IEEE 754 leaves them no choice of bits. ``Sum`` adds its
+inputs one after the other."""
+
+
+SummingOrder = Literal["fixed", "rows", "batch"]
+"""In which order a graph's operators add: always the same; one that depends on how many tokens of a sequence are
+computed at once; or one that depends on the other rows of the batch too."""
+
+_ALWAYS_THE_SAME = 2
+"""So many experts of a token: of two numbers the order changes nothing."""
+
+
+class _Tensor(NamedTuple):
+    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, and its
+    shape."""
+
+    element_type: int | None
+    place: tuple[bytes, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def parsed(cls, message: bytes) -> tuple[bytes, Self]:
+        """Its name, and the tensor."""
+        name, element_type, place, shape = b"", None, list[bytes](), list[int]()
+        for number, payload, whole in fields(message):
+            if number == _TENSOR_NAME:
+                name = payload
+            elif number == _TENSOR_TYPE:
+                element_type = integer(whole)
+            elif number == _TENSOR_EXTERNAL_DATA:
+                place.append(payload)
+            elif number == _TENSOR_DIMS:
+                shape += packed_integers(payload) if payload else [integer(whole)]
+        return name, cls(element_type, tuple(place), tuple(shape))
+
+
+def with_kernels(graph: bytes) -> bytes:
+    """``graph`` with our operators in place of those that they can compute.
+
+    They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for
+    ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, those of
+    :func:`with_float_kernels`, and ``MatMulChain`` for several of them that follow one another.
+
+    Raises:
+        ValueError: that is no graph.
+    """
+    next(values(graph, _GRAPH))
+    return edited(graph, _GRAPH, _body_with_kernels) + field(
+        _OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1)
+    )
+
+
+def _body_with_kernels(body: bytes) -> bytes:
+    """``with_kernels`` of a ``GraphProto``. Each message is read once: loading a model waits for this."""
+    parts = [*fields(body)]
+    nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
+    tensors = dict(_Tensor.parsed(payload) for number, payload, _ in parts if number == _INITIALIZER)
+    results = [next(values(payload, _VALUE_NAME)) for number, payload, _ in parts if number == _RESULT]
+
+    rewriter = _Rewriter(tensors, nodes)
+    rewritten = [rewriter.node(node) for node in nodes]
+    floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
+    rewritten = with_chains(with_float_kernels(rewritten, floats, results), results)
+    rewritten = _without_unused_casts(rewritten, results)
+    unused = _unused(rewritten, rewriter.shared)
+
+    replacements = iter(zip(nodes, rewritten, strict=True))
+    written = list[bytes]()
+    names = iter(tensors)
+    for number, _, whole in parts:
+        if number == _NODE:
+            old, new = next(replacements)
+            written.append(whole if new is old else field(_NODE, new.message) if new else b"")
+        elif number != _INITIALIZER or next(names) not in unused:
+            written.append(whole)
+    return b"".join(written)
+
+
+class _Rewriter:
+    """Replaces a graph's quantized matrices, embeddings and attention by our operators."""
+
+    def __init__(self, tensors: Mapping[bytes, _Tensor], nodes: Sequence[GraphNode]) -> None:
+        self._tensors = tensors
+        self._types = {name: tensor.element_type for name, tensor in tensors.items()}
+        self._casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.op_type == b"Cast"}
+        self.shared = _shared_tables(nodes, tensors)
+
+    def node(self, node: GraphNode) -> GraphNode:
+        """``node`` as one of our operators, or as it is."""
+        match node.op_type:
+            case b"MatMulNBits":
+                return self._matmul(node)
+            case b"GatherBlockQuantized":
+                return self._gather(node)
+            case b"QMoE":
+                return self._experts(node)
+            case b"GroupQueryAttention":
+                return _attention(node, self._tensors.keys())
+            case _:
+                return node
+
+    def _matmul(self, node: GraphNode) -> GraphNode:
+        x, codes, scales, zeros, order, bias = [*node.inputs, b"", b"", b""][:6]
+        scales = self._casts.get(scales, scales)  # the kernels read bfloat16 where it lies
+        stored = (node.integer(b"bits"), node.integer(b"block_size"))
+        fits = self._readable(stored, codes, scales, zeros) and node.integer(b"accuracy_level") == 4
+        if not fits or order or (bias and self._types.get(bias) != _FLOAT):
+            return node
+        return _replaced(node, b"BlockMatMul", [x, codes, scales, zeros, bias])
+
+    def _gather(self, node: GraphNode) -> GraphNode:
+        codes, ids, scales, zeros = [*node.inputs, b""][:4]
+        scales = self._casts.get(scales, scales)
+        stored = (node.integer(b"bits", 4), node.integer(b"block_size", 128))
+        axes = (node.integer(b"gather_axis", 0), node.integer(b"quantize_axis", 1))
+        if not self._readable(stored, codes, scales, zeros) or axes != (0, 1):
+            return node
+        return _replaced(node, b"BlockGather", [self.shared.get(codes, codes), ids, scales, zeros])
+
+    def _experts(self, node: GraphNode) -> GraphNode:
+        inputs = [self._casts.get(name, name) if at in (3, 6) else name for at, name in enumerate(node.inputs)]
+        stored = (node.integer(b"expert_weight_bits", 4), node.integer(b"block_size"))
+        names = [*inputs, b"", b""]
+        if not all(self._readable(stored, names[at], names[at + 1], b"") for at in (2, 5)):
+            return node
+        shapes = {name: self._tensors[name].shape for name in inputs if name in self._tensors}
+        return fused_experts(node, inputs, shapes) or node
+
+    def _readable(self, stored: tuple[int | None, int | None], codes: bytes, scales: bytes, zeros: bytes) -> bool:
+        """Whether our kernels read numbers of so many bits, in blocks of that size."""
+        bits, block = stored
+        types = self._types
+        return (
+            bits in (4, 8)
+            and block in (32, 64)
+            and types.get(codes) == _UINT8
+            and types.get(scales) in (_FLOAT, _BFLOAT16)
+            and (not zeros or types.get(zeros) == _UINT8)
+        )
+
+
+def inexact_operators(graph: bytes) -> frozenset[bytes]:
+    """Types of ``graph``'s operators whose bits may depend on chunks or on the processor: neither ours nor exact."""
+    return _inexact(_nodes(graph))
+
+
+def summing_order(graph: bytes, *, kernels: bool, vnni: bool) -> SummingOrder:
+    """In which order ``graph``'s operators add; ``kernels``: whether it was rewritten to use ours; ``vnni``: whether
+    the processor has it."""
+    nodes = _nodes(graph)
+    if any(_depends_on_batch(node, vnni) for node in nodes):
+        return "batch"
+    return "fixed" if kernels and not _inexact(nodes) else "rows"
+
+
+def _inexact(nodes: Iterable[GraphNode]) -> frozenset[bytes]:
+    return frozenset(node.op_type for node in nodes if node.domain != b"edgegen") - EXACT
+
+
+def _depends_on_batch(node: GraphNode, vnni: bool) -> bool:
+    """ONNX Runtime adds the results of a token's experts as its threads get there; without VNNI it multiplies up to
+    four rows by matrices of 4 bits in another way than more."""
+    match node.op_type:
+        case b"MatMulNBits":
+            return not vnni and node.integer(b"bits", 4) == 4
+        case b"QMoE":
+            four = node.integer(b"expert_weight_bits", 4) == 4
+            return (four and not vnni) or (node.integer(b"k", 1) or 1) > _ALWAYS_THE_SAME
+        case b"MoE":
+            return (node.integer(b"k", 1) or 1) > _ALWAYS_THE_SAME
+        case _:
+            return False
+
+
+def _nodes(graph: bytes) -> list[GraphNode]:
+    return [GraphNode.parsed(message) for message in values(next(values(graph, _GRAPH)), _NODE)]
+
+
+def _shared_tables(nodes: Iterable[GraphNode], tensors: Mapping[bytes, _Tensor]) -> dict[bytes, bytes]:
+    """Tables whose rows are gathered, and the matrices of the same bytes, which would be mapped a second time."""
+
+    def place(codes: bytes) -> tuple[bytes, ...]:
+        tensor = tensors.get(codes)
+        return tensor.place if tensor else ()
+
+    products, gathers = list[GraphNode](), list[GraphNode]()
+    for node in nodes:
+        if node.op_type == b"MatMulNBits":
+            products.append(node)
+        elif node.op_type == b"GatherBlockQuantized":
+            gathers.append(node)
+    tables = {at: gather for gather in gathers if (at := place(gather.inputs[0]))}
+    shared = dict[bytes, bytes]()
+    for product in products if tables else ():
+        matrix = product.inputs[1]
+        gather = tables.get(place(matrix))
+        if gather and all(gather.integer(name) == product.integer(name) for name in _STORED):
+            shared[gather.inputs[0]] = matrix
+    return shared
+
+
+def _without_unused_casts(nodes: Sequence[GraphNode | None], results: Iterable[bytes]) -> list[GraphNode | None]:
+    """Nodes without casts that nothing reads any more: ONNX Runtime would compute them when it opens the graph."""
+    used = {name for node in nodes if node for name in node.inputs}.union(results)
+    return [None if node and node.op_type == b"Cast" and node.outputs[0] not in used else node for node in nodes]
+
+
+def _unused(nodes: Iterable[GraphNode | None], names: Collection[bytes]) -> frozenset[bytes]:
+    """Those initializers of ``names`` that no node reads any more."""
+    if not names:
+        return frozenset()
+    return frozenset(names) - {name for node in nodes if node for name in node.inputs}
+
+
+def _attention(node: GraphNode, initializers: Collection[bytes]) -> GraphNode:
+    scales, attributes = node.inputs[12:14], node.attributes
+    by_channel = all(_TEXT_OF_ATTRIBUTE + b"PER_CHANNEL" in attributes.get(name, b"") for name in _ROUNDING)
+    if attributes.keys() - _OF_ATTENTION - _ROUNDING - {b"kv_cache_bit_width"} or b"scale" not in attributes:
+        return node
+    if scales and (not by_channel or len(scales) < 2 or set(scales) - {*initializers}):
+        return node
+    defaults = {
+        name: field(_ATTRIBUTE_NAME, name) + default
+        for name, default in _OF_ATTENTION.items()
+        if name not in attributes
+    }
+    return _replaced(node, b"CachedAttentionInt8" if scales else b"CachedAttention", node.inputs, defaults)
+
+
+def _replaced(
+    node: GraphNode, op_type: bytes, inputs: Sequence[bytes], defaults: Mapping[bytes, bytes] | None = None
+) -> GraphNode:
+    """``node`` as one of our operators, with attributes that it leaves to its own defaults."""
+    kept = {name: attribute for name, attribute in node.attributes.items() if name in _KEPT}
+    return node.replaced(op_type, inputs, node.outputs, kept | dict(defaults or {}))

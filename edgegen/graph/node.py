@@ -1,0 +1,90 @@
+"""Nodes of an ONNX graph, read in one pass and written again as other operators."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from edgegen.graph.protobuf import field, fields, integer_field, integer_value, values
+
+_INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
+_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TYPE = 1, 3, 20
+_INTEGER_TYPE = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphNode:
+    """A ``NodeProto``.
+
+    Attributes:
+        message: its bytes.
+        attributes: ``AttributeProto`` messages by name.
+    """
+
+    message: bytes
+    op_type: bytes
+    domain: bytes
+    name: bytes
+    inputs: Sequence[bytes]
+    outputs: Sequence[bytes]
+    attributes: Mapping[bytes, bytes]
+
+    @classmethod
+    def parsed(cls, message: bytes) -> Self:
+        """Read a node from its protobuf message.
+
+        Raises:
+            ValueError: that is no node.
+        """
+        op_type = domain = name = b""
+        inputs, outputs, attributes = list[bytes](), list[bytes](), dict[bytes, bytes]()
+        for number, payload, _ in fields(message):
+            if number == _INPUT:
+                inputs.append(payload)
+            elif number == _OUTPUT:
+                outputs.append(payload)
+            elif number == _ATTRIBUTE:
+                attributes[next(values(payload, _ATTRIBUTE_NAME))] = payload
+            elif number == _OP_TYPE:
+                op_type = payload
+            elif number == _DOMAIN:
+                domain = payload
+            elif number == _NAME:
+                name = payload
+        return cls(message, op_type, domain, name, inputs, outputs, attributes)
+
+    def integer(self, name: bytes, default: int | None = None) -> int | None:
+        """An attribute that is an integer; ``default`` where it is left out."""
+        message = self.attributes.get(name)
+        return default if message is None else integer_value(message, _ATTRIBUTE_INTEGER)
+
+    def replaced(
+        self, op_type: bytes, inputs: Sequence[bytes], outputs: Sequence[bytes], attributes: Mapping[bytes, bytes]
+    ) -> Self:
+        """One of edgegen's operators in the place, and with the name, of this node."""
+        inputs, outputs = _trimmed(inputs), _trimmed(outputs)
+        parts = [field(_INPUT, name) for name in inputs] + [field(_OUTPUT, name) for name in outputs]
+        if self.name:
+            parts.append(field(_NAME, self.name))
+        parts += [field(_OP_TYPE, op_type), field(_DOMAIN, b"edgegen")]
+        parts += [field(_ATTRIBUTE, attribute) for attribute in attributes.values()]
+        return type(self)(b"".join(parts), op_type, b"edgegen", self.name, inputs, outputs, attributes)
+
+
+def integer_attribute(name: bytes, value: int) -> bytes:
+    """An ``AttributeProto`` of an integer that is not negative."""
+    integer = integer_field(_ATTRIBUTE_INTEGER, value) + integer_field(_ATTRIBUTE_TYPE, _INTEGER_TYPE)
+    return field(_ATTRIBUTE_NAME, name) + integer
+
+
+def renamed_attribute(attribute: bytes, name: bytes) -> bytes:
+    """An ``AttributeProto`` of that name, with what ``attribute`` holds."""
+    others = (whole for number, _, whole in fields(attribute) if number != _ATTRIBUTE_NAME)
+    return field(_ATTRIBUTE_NAME, name) + b"".join(others)
+
+
+def _trimmed(names: Sequence[bytes]) -> list[bytes]:
+    """``names`` without those at the end that are left out."""
+    kept = list(names)
+    while not kept[-1]:
+        kept.pop()
+    return kept

@@ -1,0 +1,100 @@
+"""Protocol buffer messages, read and edited field by field: ONNX graphs, without ``onnx``, which the run time lacks.
+
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+
+Edit = Callable[[bytes], bytes]
+
+
+def values(message: bytes, number: int) -> Iterator[bytes]:
+    """What the fields ``number`` hold, which are bytes."""
+    return (payload for found, payload, _ in fields(message) if found == number)
+
+
+def integer_value(message: bytes, number: int) -> int | None:
+    """What the last field ``number`` holds, which is an integer; None if it is absent."""
+    found = [whole for at, _, whole in fields(message) if at == number]
+    return integer(found[-1]) if found else None
+
+
+def integer(whole: bytes) -> int:
+    """What a whole field holds, which is an integer; a negative one is 2⁶⁴ more."""
+    return _varint(whole, _varint(whole, 0)[1])[0]
+
+
+def packed_integers(payload: bytes) -> Iterator[int]:
+    """The integers of a packed field."""
+    at = 0
+    while at < len(payload):
+        value, at = _varint(payload, at)
+        yield value
+
+
+def edited(message: bytes, number: int, edit: Edit) -> bytes:
+    """``message``, its fields ``number``, which are bytes, edited."""
+    return b"".join(
+        field(found, edit(payload)) if found == number else whole for found, payload, whole in fields(message)
+    )
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A field of bytes, text or a message."""
+    return _as_varint(number << 3 | 2) + _as_varint(len(payload)) + payload
+
+
+def integer_field(number: int, value: int) -> bytes:
+    """A field of an integer that is not negative."""
+    return _as_varint(number << 3) + _as_varint(value)
+
+
+def float_field(number: int, value: float) -> bytes:
+    """A field of a float of 32 bits."""
+    return _as_varint(number << 3 | 5) + struct.pack("<f", value)
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, payload (of a field of bytes; else empty) and the whole of each field."""
+    at, size = 0, len(message)
+    while at < size:
+        tag, begin = (message[at], at + 1) if message[at] < 0x80 else _varint(message, at)
+        kind = tag & 7
+        if kind == 2:  # most are; their length is a byte as a rule
+            short = begin < size and message[begin] < 0x80
+            length, begin = (message[begin], begin + 1) if short else _varint(message, begin)
+            end = begin + length
+        elif kind == 0:
+            _, end = _varint(message, begin)
+        elif kind in (1, 5):
+            end = begin + (8 if kind == 1 else 4)
+        else:
+            raise ValueError(f"a field of kind {kind}")
+        if end > size:
+            raise ValueError("a message that ends too early")
+        yield tag >> 3, message[begin:end] if kind == 2 else b"", message[at:end]
+        at = end
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at ``at``, and where it ends."""
+    value = shift = 0
+    while True:
+        if at >= len(message):
+            raise ValueError("a message that ends too early")
+        if shift > 63:
+            raise ValueError("an integer of more than 64 bits")
+        value |= (message[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if message[at - 1] < 0x80:
+            return value, at
+
+
+def _as_varint(value: int) -> bytes:
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)

@@ -1,0 +1,137 @@
+"""bind(): a checkpoint's tensors under our names, each used exactly once."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from edgegen.errors import TensorError, did_you_mean, one_or_list
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensor_layouts import Shape, TensorLayout
+from edgegen_export.architecture.tensors import components_of, decoder_tensors
+from edgegen_export.checkpoint.base_names import without_prefix
+from edgegen_export.tensors.lazy import LazyTensor
+
+
+def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+    """Our names → lazy tensors. Every tensor of the checkpoint is used exactly once or ignored by name.
+
+    Raises:
+        TensorError: tensors are missing, extra or misshapen; all of them are listed.
+    """
+    required, optional = decoder_tensors(config)
+    shapes = required | optional
+    found, clashes = _without_prefix(architecture, theirs)
+    instances = _instances(architecture.as_stored(found), config)
+    strange = _by_layer(found.keys() - {name for _, layout in instances for name in layout.names})
+    bound: dict[str, LazyTensor] = {}
+    used: set[str] = set()
+    problems = list(clashes)
+    spare = _spare_tensors(config)
+    head = next((layout.theirs for names, layout in instances if names == ("head.weight",)), "")
+    for names, layout in instances:
+        if not all(name in shapes for name in names):  # ours do not exist under this config
+            used |= found.keys() & set(layout.names) if spare.issuperset(names) else set()
+            continue
+        wanted = layout.shape([shapes[name] for name in names])
+        sources = [found.get(name) for name in layout.names]
+        if any(name in required for name in names) or any(sources):
+            missing = [name for name, source in zip(layout.names, sources, strict=True) if source is None]
+            if len(missing) == len(sources) > 1:
+                missing = [f"{missing[0]} to {missing[-1]}"]  # experts may have thousands
+            problems += [
+                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange.get(_layer(name), ()))}"
+                for name in missing
+            ]
+        present = [source for source in sources if source is not None]
+        used |= found.keys() & set(layout.names)
+        problems += [
+            f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
+            for name, source in zip(layout.names, sources, strict=True)
+            if source is not None and source.shape != wanted
+        ]
+        if len(present) == len(sources) and all(source.shape == wanted for source in present):
+            bound |= zip(names, layout.apply(present, [shapes[name] for name in names]), strict=True)
+    if config.tied_head and head in found:  # old checkpoints store it twice
+        used.add(head)
+        if "embed.weight" in bound and not found[head].equals(bound["embed.weight"]):
+            problems.append(
+                f"{head}: differs from the token embedding, to which the config ties it; to use it, set "
+                '"tie_word_embeddings": false in config.json; to drop it, delete it from the checkpoint'
+            )
+    if found and not used - {head}:  # heads of most models have the same name
+        some = ", ".join(name[:100] for name in sorted(found.keys() - used)[:3])
+        raise TensorError(
+            f"the checkpoint's tensors ({some}, …) are not those of a "
+            f"{architecture.model_types[0]} model: its config.json must be that of another one"
+        )
+    problems += [f"{name}: missing, and other layers have it" for name in _lacking(instances, optional, found)]
+    unmapped = required.keys() - {name for names, _ in instances for name in names}
+    problems += [f"{name}: needed, and the architecture does not say what it is called" for name in sorted(unmapped)]
+    problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
+    if problems:
+        raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
+    return bound
+
+
+def _spare_tensors(config: DecoderConfig) -> set[str]:
+    """Tensors that a checkpoint may have, and that nothing is computed with."""
+    return {f"{layer}{name}" for layer, one in components_of(config) for name in one.spare}
+
+
+def _layer(name: str) -> str:
+    """The first number in a name: that of its layer, where it has one."""
+    number = re.search(r"\d+", name)
+    return number[0] if number else ""
+
+
+def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names by layer: spelling hints search one layer, since a model may have ten thousands of tensors."""
+    result: dict[str, list[str]] = {}
+    for name in names:
+        result.setdefault(_layer(name), []).append(name)
+    return result
+
+
+def _lacking(
+    instances: list[tuple[tuple[str, ...], TensorLayout]],
+    optional: Mapping[str, Shape],
+    found: Mapping[str, LazyTensor],
+) -> list[str]:
+    """The checkpoint's names of optional tensors that only some layers have."""
+    with_it, without = set[str](), dict[str, list[str]]()
+    for names, layout in instances:
+        kind = re.sub(r"\d+", "{i}", names[0], count=1)
+        if names[0] not in optional:
+            continue
+        if any(name in found for name in layout.names):
+            with_it.add(kind)
+        else:
+            without.setdefault(kind, []).extend(layout.names)
+    return [name for kind, names in without.items() if kind in with_it for name in names]
+
+
+def _without_prefix(
+    architecture: Architecture, theirs: Mapping[str, LazyTensor]
+) -> tuple[dict[str, LazyTensor], list[str]]:
+    """The checkpoint's tensors without prefix and without ignored ones; duplicate names become problems."""
+    ignored = re.compile("|".join(architecture.ignored) or r"(?!)")
+    found: dict[str, LazyTensor] = {}
+    clashes: list[str] = []
+    for full_name, tensor in theirs.items():
+        name = without_prefix(full_name, architecture.prefixes)
+        if ignored.fullmatch(name):
+            continue
+        if name in found:
+            clashes.append(f"{full_name}: stored twice, with and without a prefix")
+        found[name] = tensor
+    return found, clashes
+
+
+def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], TensorLayout]]:
+    """The architecture's map with its templates filled in for every layer."""
+    instances: list[tuple[tuple[str, ...], TensorLayout]] = []
+    for ours, layout in architecture.layouts(config).items():
+        names = (ours,) if isinstance(ours, str) else ours
+        layers = range(config.num_layers) if "{i}" in layout.theirs else range(1)
+        instances += [(tuple(n.replace("{i}", str(i)) for n in names), layout.for_layer(i)) for i in layers]
+    return instances

@@ -1,0 +1,136 @@
+"""Attention: softmax attention over a KV cache, and all that happens to queries, keys and values before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from edgegen_export.architecture.components.component import (
+    LEAST_ONNXRUNTIME,
+    WINDOWS,
+    Component,
+    Modules,
+    Pair,
+    Shapes,
+)
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.rope import Rope
+from edgegen_export.architecture.tensor_layouts import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class QKNorm:
+    """Queries and keys normalized before rotation, or ``after_rotation``.
+
+    ``over``: ``head``, each head with one weight [head_dim] for all; ``each_head``, each with its own
+    [heads, head_dim]; ``all``, the heads of a token together, [heads · head_dim].
+    """
+
+    norm: Norm
+    over: Literal["head", "each_head", "all"]
+    after_rotation: bool = False
+
+    def shape(self, heads: int, head_dim: int) -> Shape:
+        """Of the weight for so many heads."""
+        return {"head": (head_dim,), "each_head": (heads, head_dim), "all": (heads * head_dim,)}[self.over]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScale:
+    """Queries times ``1 + beta · log(1 + ⌊position / original⌋)``, which is 1 at the first ``original`` positions."""
+
+    beta: float
+    original: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Component):
+    """Causal attention of ``heads`` queries over ``kv_heads`` keys and values, each of ``head_dim`` numbers.
+
+    ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
+    position, or None for full attention; ``rope``: rotation of queries and keys, or None. ``source``: an earlier layer,
+    whose keys and values it reads instead of its own. ``value_is_key``: values are what the key projection gives,
+    before its norm and rotation. ``value_norm``: each head of the values is divided by its root mean square, with the
+    epsilon of the model's norm. ``gate``: what attention reads is multiplied with the sigmoid of a gate, projected like
+    the queries, one number for each channel or for each head. ``clip``: limit to which q, k and v are clamped.
+    ``softcap``: scores are ``softcap · tanh(score / softcap)``. ``sinks``: each head has a logit that takes a share of
+    the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    rope: Rope | None = None
+    source: int | None = None
+    value_is_key: bool = False
+    qk_norm: QKNorm | None = None
+    value_norm: bool = False
+    query_scale: QueryScale | None = None
+    gate: Literal["by_channel", "by_head"] | None = None
+    clip: float | None = None
+    softcap: float | None = None
+    sinks: bool = False
+
+    @property
+    def least_onnxruntime(self) -> str:
+        return WINDOWS if self.window else LEAST_ONNXRUNTIME
+
+    @property
+    def width(self) -> int:
+        """Channels of the queries."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Channels of the keys, and of the values."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def gates(self) -> int:
+        """Channels of the gate."""
+        return {None: 0, "by_head": self.heads, "by_channel": self.width}[self.gate]
+
+    @property
+    def projected(self) -> Shapes:
+        """The channels of what is projected of the sublayer's input, in the order in which the graph fuses it."""
+        keys = {} if self.source is not None else {"k": (self.kv_width,)}
+        values = {} if self.source is not None or self.value_is_key else {"v": (self.kv_width,)}
+        return {"q": (self.width,), **keys, **values, **({"gate": (self.gates,)} if self.gate else {})}
+
+    @property
+    def inputs(self) -> Modules:
+        return tuple(f"attn.{name}" for name in self.projected)
+
+    @property
+    def outputs(self) -> Modules:
+        return ("attn.o",)
+
+    @property
+    def products(self) -> tuple[Modules, ...]:
+        return self.inputs, self.outputs
+
+    @property
+    def spare(self) -> Modules:
+        names = ("k.weight", "k.bias", "v.weight", "v.bias", "k_norm.weight", "k_norm.bias")
+        return () if self.source is None else tuple(f"attn.{name}" for name in names)
+
+    @property
+    def smoothing_pairs(self) -> tuple[Pair, ...]:
+        if self.clip is not None or self.value_norm or self.value_is_key or self.source is not None:
+            return ()
+        return (Pair("attn.v", self.outputs, self.heads // self.kv_heads, self.head_dim),)  # it is linear in its values
+
+    def matrices(self, hidden: int) -> Shapes:
+        taking = {f"attn.{name}": (*rows, hidden) for name, rows in self.projected.items()}
+        return {**taking, "attn.o": (hidden, self.width)}
+
+    def numbers(self, hidden: int) -> Shapes:
+        return {"attn.sinks": (self.heads,)} if self.sinks else {}
+
+    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        if self.qk_norm is None:
+            return {}
+        heads = {"q": self.heads, **({"k": self.kv_heads} if self.source is None else {})}
+        own = self.qk_norm
+        return {f"attn.{x}_norm": (own.norm, own.shape(count, self.head_dim)) for x, count in heads.items()}

@@ -1,0 +1,33 @@
+"""Laurel: a learned residual of low rank."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from edgegen_export.architecture.components.component import Component, Modules, Pair, Shapes
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.tensor_layouts import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Laurel(Component):
+    """A learned residual of low ``rank`` beside the attention of a ``sandwich`` (Menghani et al. 2024,
+    arXiv:2411.07501)."""
+
+    rank: int
+
+    takes_smoothed: ClassVar[bool] = False  # it adds what attention takes, as it is
+
+    @property
+    def products(self) -> tuple[Modules, ...]:
+        return ("laurel.left",), ("laurel.right",)
+
+    @property
+    def smoothing_pairs(self) -> tuple[Pair, ...]:
+        return (Pair("laurel.left", ("laurel.right",)),)
+
+    def matrices(self, hidden: int) -> Shapes:
+        return {"laurel.left": (self.rank, hidden), "laurel.right": (hidden, self.rank)}
+
+    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        return {"laurel.norm": (norm, (hidden,))}

@@ -1,0 +1,58 @@
+"""PerLayerEmbedding: an embedding of each layer's own."""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+from edgegen_export.architecture.components.component import Component, Modules, Shapes
+from edgegen_export.architecture.components.mlp import Activation
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.tensor_layouts import Shape
+from edgegen_export.tensors.lazy import LazyTensor
+
+
+@dataclass(frozen=True, slots=True)
+class PerLayerEmbedding(Component):
+    """Each layer looks up an embedding of its own, ``width`` numbers, in a table of ``rows`` tokens for all layers.
+
+    What a layer takes is ``sum_multiplier · (norm(projection_multiplier · projection(x)) + table_multiplier ·
+    table[token])``, with x the token embedding; tokens beyond the table have its first row. After its MLP the layer
+    adds ``norm(out(activation(gate(y)) · that))`` to the residual stream y.
+    """
+
+    width: int
+    rows: int
+    table_multiplier: float
+    projection_multiplier: float
+    sum_multiplier: float
+    activation: Activation
+
+    @property
+    def products(self) -> tuple[Modules, ...]:
+        return ("per_layer.gate",), ("per_layer.out",)
+
+    @property
+    def products_around(self) -> tuple[Modules, ...]:
+        return (("per_layer_in",),)
+
+    def matrices(self, hidden: int) -> Shapes:
+        return {"per_layer.gate": (self.width, hidden), "per_layer.out": (hidden, self.width)}
+
+    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        return {"per_layer_norm": (norm, (hidden,))}
+
+    def around(self, hidden: int, layers: int) -> Shapes:
+        wide = layers * self.width
+        return {"embed_per_layer": (self.rows, wide), "per_layer_in": (wide, hidden)}
+
+    def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        return {"per_layer_norm": (norm, (self.width,))}
+
+    def fold_around(self, tensors: MutableMapping[str, LazyTensor]) -> None:
+        """All multipliers in the weights."""
+        factors = {
+            "per_layer_in": self.projection_multiplier,
+            "per_layer_norm": self.sum_multiplier,
+            "embed_per_layer": self.sum_multiplier * self.table_multiplier,
+        }
+        for module, factor in factors.items():
+            tensors[f"{module}.weight"] = tensors[f"{module}.weight"].affine(factor)

@@ -1,0 +1,166 @@
+"""Families of 2025: Llama with norms, rotations and windows of their own, and xIELU's numbers in the metadata."""
+
+from dataclasses import replace
+
+from edgegen_export.checkpoint.gguf import config_rules as rule
+from edgegen_export.checkpoint.gguf.architecture import Modules, Vectors, modules
+from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    ATTENTION,
+    GATED_MLP,
+    LLAMA,
+    NORMS,
+    OLMO2,
+    PREFIX,
+    QWEN3,
+    TOP,
+)
+from edgegen_export.checkpoint.gguf.config_rules import Entries
+from edgegen_export.checkpoint.gguf.layouts import Fused, RotaryHalves
+from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
+
+_HEADS = (rule.grouped_heads, rule.head_dim)
+
+
+def _mistral3(read: MetadataReader) -> Entries:
+    """A Ministral 3 where queries are scaled by their position, and a Mistral elsewhere."""
+    beta = read.real("attention.temperature_scale", 0.0)
+    mscale = read.real("rope.scaling.yarn_log_multiplier", 0.0)
+    rope = rule.full_rotary(read)
+    if not beta:
+        return {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None, **rope}
+    scaling = {"rope_type": "default", **rope.get("rope_scaling", {})}
+    mscales = {"mscale": 1.0, "mscale_all_dim": mscale} if mscale else {}
+    numbers = {"rope_theta": rope["rope_theta"], "llama_4_scaling_beta": beta}
+    return {"rope_parameters": {**scaling, **mscales, **numbers}}
+
+
+MISTRAL3 = replace(LLAMA, model_type="ministral3", hf_class="Ministral3ForCausalLM", rules=(*_HEADS, _mistral3))
+
+ERNIE4_5 = replace(
+    LLAMA,
+    model_type="ernie4_5",
+    hf_class="Ernie4_5ForCausalLM",
+    modules=modules(TOP, {**NORMS, **ATTENTION, **GATED_MLP}, PREFIX),
+    rules=(*_HEADS, rule.full_rotary, rule.bias("use_bias", "attn_q")),
+)
+
+HUNYUAN_DENSE = replace(
+    QWEN3,
+    model_type="hunyuan_v1_dense",
+    hf_class="HunYuanDenseV1ForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **NORMS,
+            **ATTENTION,
+            "attn_q_norm": "self_attn.query_layernorm",
+            "attn_k_norm": "self_attn.key_layernorm",
+            **GATED_MLP,
+        },
+        PREFIX,
+    ),
+)
+
+
+def _exaone4(read: MetadataReader) -> Entries:
+    """Without a window, all layers attend to everything, and all rotate."""
+    if read.integer("attention.sliding_window", 0, least=0):
+        return rule.sliding_layers(4)(read)
+    return {"sliding_window": None, "layer_types": ["full_attention"] * read.layers}
+
+
+EXAONE4 = replace(
+    OLMO2, model_type="exaone4", hf_class="Exaone4ForCausalLM", rules=(*_HEADS, rule.full_rotary, _exaone4)
+)
+
+
+def _attention_bias(read: MetadataReader) -> Entries:
+    """Said either way, since the class's default is that there is one."""
+    return {"attention_bias": read.has("blk.{i}.attn_q.bias") or read.has("blk.{i}.attn_qkv.bias")}
+
+
+_GLM_LAYER: Modules = {**NORMS, **ATTENTION, "ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
+_GLM_RULES = (*_HEADS, rule.partial_rotary("partial_rotary_factor"), _attention_bias)
+CHATGLM = replace(
+    LLAMA,
+    model_type="glm",
+    hf_class="GlmForCausalLM",
+    modules=modules(TOP, {**_GLM_LAYER, "attn_qkv": Fused("self_attn.{part}_proj")}, PREFIX),
+    rules=_GLM_RULES,
+)
+
+
+def _glm4(read: MetadataReader) -> Entries:
+    """GLM-4; or the language model of GLM-4.1V or GLM-OCR, whose file has positions of pictures, and what is rotated
+    arranged for them."""
+    if any(read.numbers("rope.dimension_sections")):
+        read.heads = read.heads._replace(halved=read.integer("rope.dimension_count", read.heads.size))
+    drafts = read.integer("nextn_predict_layers", 0, least=0)
+    return {"num_hidden_layers": max(1, read.layers - drafts)}
+
+
+GLM4 = replace(
+    CHATGLM,
+    model_type="glm4",
+    hf_class="Glm4ForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **_GLM_LAYER,
+            "attn_q": RotaryHalves("self_attn.q_proj"),
+            "attn_k": RotaryHalves("self_attn.k_proj"),
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+        PREFIX,
+    ),
+    rules=(*_GLM_RULES, _glm4),
+)
+
+_XIELU: Vectors = {
+    f"xielu.{name}": (f"{PREFIX}mlp.act_fn.{name}", shape)
+    for name, shape in (("alpha_p", (1,)), ("alpha_n", (1,)), ("beta", ()), ("eps", ()))
+}
+APERTUS = replace(
+    QWEN3,
+    model_type="apertus",
+    hf_class="ApertusForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            "attn_norm": "attention_layernorm",
+            **ATTENTION,
+            "attn_q_norm": "self_attn.q_norm",
+            "attn_k_norm": "self_attn.k_norm",
+            "ffn_norm": "feedforward_layernorm",
+            "ffn_up": "mlp.up_proj",
+            "ffn_down": "mlp.down_proj",
+        },
+        PREFIX,
+    ),
+    rules=(*QWEN3.rules, rule.no_default_scaling),
+    vectors=_XIELU,
+)
+
+SEED_OSS = replace(
+    LLAMA,
+    model_type="seed_oss",
+    hf_class="SeedOssForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            "attn_norm": "input_layernorm",
+            **ATTENTION,
+            "post_attention_norm": "post_attention_layernorm",
+            **GATED_MLP,
+        },
+        PREFIX,
+    ),
+    rules=(
+        *_HEADS,
+        rule.full_rotary,
+        _attention_bias,
+        rule.bias("attention_out_bias", "attn_output"),
+        rule.bias("mlp_bias", "ffn_up"),
+    ),
+)

@@ -1,0 +1,1 @@
+"""LoRA adapters: configuration, tensors, and merging into the base model."""

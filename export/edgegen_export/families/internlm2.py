@@ -1,0 +1,37 @@
+"""InternLM 2 and 2.5: Llama with queries, keys and values fused key head by key head, and names of its own.
+
+transformers does not have it: its checkpoints bring code of their own, which is never run.
+"""
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.shared import fused_qkv, named
+
+_LAYER = "layers.{i}"
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {
+        "embed.weight": "tok_embeddings.weight",
+        "layers.{i}.attn_norm.weight": f"{_LAYER}.attention_norm.weight",
+        **fused_qkv(f"{_LAYER}.attention.wqkv", config.attention.kv_heads),
+        **named("layers.{i}.attn.o", f"{_LAYER}.attention.wo"),
+        "layers.{i}.mlp_norm.weight": f"{_LAYER}.ffn_norm.weight",
+        "layers.{i}.mlp.gate.weight": f"{_LAYER}.feed_forward.w1.weight",
+        "layers.{i}.mlp.up.weight": f"{_LAYER}.feed_forward.w3.weight",
+        "layers.{i}.mlp.down.weight": f"{_LAYER}.feed_forward.w2.weight",
+        "final_norm.weight": "norm.weight",
+        "head.weight": "output.weight",
+    }
+
+
+INTERNLM2 = Architecture(
+    model_types=("internlm2",),
+    classes=("InternLM2ForCausalLM",),
+    read=read_llama,
+    tensors=tensors,
+    defaults={**LLAMA_DEFAULTS, "vocab_size": 103168},
+    prefixes=LLAMA_PREFIXES,
+    ignored=(r"layers\.\d+\.attention\.rotary_emb\.inv_freq",),
+)

@@ -1,0 +1,18 @@
+"""IQuest-Coder: Llama by another name."""
+
+from tests.families.cases.case import CONTEXT, variants
+
+CASES = variants(
+    "iquestcoder",
+    {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "intermediate_size": 96,
+        "max_position_embeddings": CONTEXT,
+        "head_dim": 16,
+    },
+    {},
+    oracles=(5,),
+)

@@ -1,0 +1,123 @@
+"""Families that transformers does not have: a model of a type that it has, with their names of keys and tensors."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgegen.errors import UnsupportedModelError
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.families.telechat3 import TELECHAT3
+from tests.export.bundles import decoded, export_to, runner_of
+from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of, oracle_of, tokens
+
+Tensors = dict[str, NDArray[np.float32]]
+
+INTERNLM2 = {
+    "model.embed_tokens": "model.tok_embeddings",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+    "lm_head": "output",
+}
+
+
+def as_internlm2(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """Of each key head: its queries, then its key, then its value."""
+    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    size = config["hidden_size"] // heads
+    for i in range(config["num_hidden_layers"]):
+        parts = [
+            tensors.pop(f"model.layers.{i}.self_attn.{x}_proj.weight").reshape(groups, -1, size, config["hidden_size"])
+            for x in "qkv"
+        ]
+        fused = np.concatenate(parts, axis=1).reshape(-1, config["hidden_size"])
+        tensors[f"model.layers.{i}.attention.wqkv.weight"] = fused
+    renamed: Tensors = {}
+    for name, tensor in tensors.items():
+        for theirs, ours in INTERNLM2.items():
+            name = name.replace(theirs, ours)
+        renamed[name] = tensor
+    return renamed
+
+
+def as_mimo(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    draft = np.ones((config["hidden_size"], 2 * config["hidden_size"]), np.float32)
+    return {**tensors, "model.mtp_layers.0.input_proj.weight": draft}
+
+
+@pytest.mark.parametrize(
+    ("like", "model_type", "name", "rename", "beside"),
+    [
+        ("llama", "internlm2", "InternLM2ForCausalLM", as_internlm2, {"bias": False}),
+        ("qwen2", "mimo", "MiMoForCausalLM", as_mimo, {"num_nextn_predict_layers": 1, "use_mrope": False}),
+    ],
+)
+def test_a_renamed_model_computes_the_same(
+    like: str,
+    model_type: str,
+    name: str,
+    rename: Callable[[Tensors, dict[str, Any]], Tensors],
+    beside: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    case = next(case for case in CASES if (case.family, case.name) == (like, "base"))
+    original = checkpoint_of(case, tmp_path / "original")
+    config = json.loads((original / "config.json").read_text())
+    tensors = {key: each.read() for key, each in open_safetensors(original / "model.safetensors").items()}
+    folder = tmp_path / "renamed"
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", rename(tensors, config))
+    config |= {"model_type": model_type, "architectures": [name], **beside}
+    (folder / "config.json").write_text(json.dumps(config))
+    ids = tokens(case, 40, seed=1)
+    runner = runner_of(export_to(folder, tmp_path / "bundle"))
+    found = decoded(runner, runner.new_cache(), ids)
+    expected = oracle_of(case, original).logits(np.array([ids]))[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+TELECHAT3_YARN = {"rope_type": "telechat3-yarn", "factor": 4.0, "original_max_position_embeddings": 24}
+"""As in Tele-AI/TeleChat3-36B-Thinking, whose cosines and sines grow by 0.07 of the factor's logarithm."""
+
+
+@pytest.mark.parametrize("scaling", [None, {**TELECHAT3_YARN, "beta_fast": 32.0, "beta_slow": 1.0}])
+def test_telechat3_is_a_llama_with_a_yarn_of_its_own(scaling: dict[str, Any] | None, tmp_path: Path) -> None:
+    case = next(case for case in CASES if str(case) == "llama: base")
+    as_yarn = scaling and {**scaling, "rope_type": "yarn", "attention_factor": 1 + 0.07 * math.log(4)}
+    case = replace(case, config={**case.config, "rope_scaling": as_yarn})
+    folder = checkpoint_of(case, tmp_path / "checkpoint")
+    ids = tokens(case, 80, seed=1)
+    expected = oracle_of(case, folder).logits(np.array([ids]))[0]
+    config = json.loads((folder / "config.json").read_text())
+    named = scaling and {**scaling, "type": "telechat3-yarn"}
+    config |= {"model_type": "telechat3", "architectures": ["Telechat3ForCausalLM"], "rope_scaling": named}
+    (folder / "config.json").write_text(json.dumps(config))
+    runner = runner_of(export_to(folder, tmp_path / "bundle"))
+    found = decoded(runner, runner.new_cache(), ids)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+    np.testing.assert_array_equal(found.argmax(-1), expected.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rope_type": "yarn"}, "rope_type = 'yarn': this scaling is not supported"),
+        ({"mscale": 1.0}, "mscale = 1.0: this family computes it from the factor"),
+        ({"original_max_position_embeddings": None}, "rope_scaling.original_max_position_embeddings: missing"),
+    ],
+)
+def test_another_yarn_is_not_telechat3s(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=said):
+        TELECHAT3.read_config({"rope_scaling": {**TELECHAT3_YARN, **changes}})

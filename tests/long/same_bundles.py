@@ -1,0 +1,123 @@
+"""What every family's cases are exported to, as digests: the same before and after a change that means to change none.
+
+``python -m tests.long.same_bundles --write FILE`` before the change, ``--compare FILE`` after it. A digest is that of
+graphs, stored weights, tensors, norms, KV cache, smoothing pairs and the matrices that calibration walks through, for
+random weights that depend on a tensor's name alone.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import KVSpec, Quantization
+from edgegen_export.architecture.architecture import find_architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.folding import folded
+from edgegen_export.architecture.tensors import decoder_norms, decoder_tensors
+from edgegen_export.calibration.layer_walk import layer_matrices
+from edgegen_export.families import FAMILIES
+from edgegen_export.graph.decoder import build_decode, build_prefill, build_states, kv_spec, rotary_tables
+from edgegen_export.graph.parameters import StoredParameters
+from edgegen_export.quantize.recipe import ROUNDED
+from edgegen_export.quantize.smoothing import head_pair, layer_pairs
+from edgegen_export.tensors.lazy import LazyTensor
+from tests.families.cases import CASES, Case
+from tests.second_oracle import config_json
+
+_CONTEXT = "context of the export"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", type=Path, metavar="FILE")
+    action.add_argument("--compare", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    if options.write:
+        told = {str(case): _told(case) for case in CASES if not case.refused}
+        cases = {name: {"config": config, "digests": digests(config)} for name, config in told.items()}
+        options.write.write_text(json.dumps(cases), "utf-8")
+        return
+    before: dict[str, dict[str, dict[str, Any]]] = json.loads(options.compare.read_text("utf-8"))
+    changed = 0
+    for name, case in before.items():
+        found, expected = digests(case["config"]), case["digests"]
+        if parts := [part for part in expected if found.get(part) != expected[part]]:
+            changed += 1
+            print(f"{name}: {', '.join(parts)}", flush=True)
+    print(f"{len(before)} cases, {changed} changed")
+    sys.exit(1 if changed else 0)
+
+
+def _told(case: Case) -> dict[str, Any]:
+    """The case's config.json, with the context that it is exported for."""
+    stated = config_json(case.family, case.config, use_diff=True, version=case.oracles[0])
+    return {**stated, _CONTEXT: case.max_context}
+
+
+def digests(told: Mapping[str, Any]) -> dict[str, str]:
+    """The digests of what a config is exported to, by part."""
+    stated = {key: value for key, value in told.items() if key != _CONTEXT}
+    architecture = find_architecture(stated, FAMILIES)
+    config = architecture.read_config(stated)
+    config = config.for_context(told[_CONTEXT] or config.max_positions)
+    required, optional = decoder_tensors(config)
+    stored = folded(config, {name: _random(name, shape) for name, shape in (required | optional).items()})
+    kv = kv_spec(config)
+    result = {
+        "tensors": _digest([sorted(required.items()), sorted(optional.items())]),
+        "names": _digest(sorted(map(repr, architecture.layouts(config)))),
+        "norms": _digest(sorted(decoder_norms(config).items())),
+        "kv": _digest([kv, rotary_tables(config).values()]),
+        "pairs": _digest([head_pair(config), *(layer_pairs(config, i) for i in range(config.num_layers))]),
+        "matrices": _digest([layer_matrices(config, i) for i in range(config.num_layers)]),
+    }
+    for scheme in ("fp32", "int8", "int4"):
+        result[scheme] = _graphs(config, stored, kv, ROUNDED[scheme])
+    return result
+
+
+def _graphs(config: DecoderConfig, tensors: Mapping[str, LazyTensor], kv: KVSpec, recipe: Quantization) -> str:
+    """The digest of the graphs and of the weights that they store, in order."""
+    sink, result = _Sink(), hashlib.sha256()
+    params = StoredParameters(tensors, recipe, sink, lambda count: None)
+    for build in (build_prefill, build_decode, build_states):
+        result.update(build(config, params, kv).model("weights.data").SerializeToString(deterministic=True))
+    result.update(sink.digest.digest())
+    return result.hexdigest()
+
+
+class _Sink:
+    """A weights file of which the digest is kept."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self._size = 0
+
+    def begin(self, nbytes: int) -> int:
+        start, self._size = self._size, self._size + nbytes
+        return start
+
+    def append(self, array: NDArray[np.generic]) -> None:
+        self.digest.update(np.ascontiguousarray(array).tobytes())
+
+
+def _random(name: str, shape: tuple[int, ...]) -> LazyTensor:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    return LazyTensor.from_array(np.asarray(0.05 * rng.standard_normal(shape), np.float32))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()
