@@ -229,6 +229,8 @@ def test_usage_and_the_end(folder: Path) -> None:
     assert usage["output_tokens"] == len("Yes.") + 1  # and the end of the turn
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     assert (response["status"], response["incomplete_details"]) == ("completed", None)
+    assert ask(client, max_output_tokens=2)["max_output_tokens"] == 2
+    assert ask(client, max_output_tokens=-1)["max_output_tokens"] is None  # all that fits
     cut = ask(client, max_output_tokens=2)
     assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert (cut["output"][0]["status"], text_of(cut), cut["completed_at"]) == ("incomplete", "Ye", None)
