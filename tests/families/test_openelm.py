@@ -183,7 +183,7 @@ def test_the_published_sizes_give_the_published_number_of_parameters() -> None:
         ({"num_query_heads": [2, 4]}, "num_query_heads: 3 positive numbers expected, found 2"),
         ({"num_query_heads": None}, "num_query_heads: missing"),
         ({"ffn_multipliers": [0.5, 4.0]}, "ffn_multipliers: 3 positive numbers expected, found 2"),
-        ({"ffn_multipliers": 4.0}, "ffn_multipliers: list expected, found 4.0"),
+        ({"ffn_multipliers": 4.0}, "ffn_multipliers: a list expected, found 4.0"),
         ({"normalization_layer_name": "layer_norm"}, "normalization_layer_name = 'layer_norm': only rms_norm is known"),
         ({"rope_freq_constant": 1}, "rope_freq_constant: must be greater than 1"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling = .*: not understood"),

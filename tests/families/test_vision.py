@@ -72,7 +72,7 @@ def test_what_is_wrong_in_the_inner_config_is_named_by_its_place(checkpoint: Pat
     edit_json(folder / "config.json", text_config={**TEXT, "head_dimension": 16, "hidden_size": "64"})
     with pytest.raises(UnsupportedModelError) as caught:
         export_to(folder, tmp_path / "bundle")
-    assert "text_config.hidden_size: int expected, found '64'" in str(caught.value)
+    assert "text_config.hidden_size: a whole number expected, found '64'" in str(caught.value)
     assert "text_config.head_dimension = 16: not understood" in str(caught.value)
 
 

@@ -5,6 +5,7 @@ from typing import Any, TypeVar, cast
 
 from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list, suggestions
 from edgegen_export.checkpoint import read_quantization
+from edgegen_export.fields import Fields, is_a
 
 T = TypeVar("T")
 
@@ -34,11 +35,11 @@ Judge = Callable[[Mapping[str, Any], str], str | None]
 """What is wrong with a key of a config that nothing read: None if it changes nothing, empty if it may change the
 result, and else where it would change nothing."""
 
-LARGEST_SIZE, LARGEST_COUNT, LARGEST_NUMBER = (1 << 31) - 1, 1 << 12, 3e38
-"""Upper limits for sizes, numbers of layers or heads, and other numbers; no real model exceeds them."""
+LARGEST_SIZE, LARGEST_COUNT = (1 << 31) - 1, 1 << 12
+"""Upper limits for sizes, and for numbers of layers or heads; no real model exceeds them."""
 
 
-class ConfigReader:
+class ConfigReader(Fields):
     """Reads a config key by key and records every problem; keys that were neither read nor known as neutral are
     problems too.
 
@@ -52,13 +53,11 @@ class ConfigReader:
         defaults: Mapping[str, Any] | None = None,
         aliases: Mapping[str, str] | None = None,
     ) -> None:
-        self._config = {**(defaults or {}), **config}
+        super().__init__({**(defaults or {}), **config})
         self._file = config
         self._whole = True  # a config, not an object in one
         self._stated = config.keys()
-        self._read: set[str] = set()
         self._refused: set[str] = set()
-        self._problems: list[str] = []
         self._inner: dict[str, ConfigReader] = {}
         self.with_aliases(aliases or {})
 
@@ -66,31 +65,15 @@ class ConfigReader:
 
     def has(self, key: str) -> bool:
         """Whether ``key`` has a value in the file or in the defaults."""
-        return self._config.get(key) is not None
+        return self._values.get(key) is not None
 
     def stated(self, key: str) -> bool:
         """Whether the file itself says something under ``key``."""
-        return key in self._stated and bool(self._config[key])
+        return key in self._stated and bool(self._values[key])
 
     def names(self) -> frozenset[str]:
         """The keys of the file."""
         return frozenset(self._file)
-
-    def get(self, key: str, kind: type[T], default: T) -> T:
-        """The value of ``key``; ``default`` where it is absent or null."""
-        value = self.optional(key, kind)
-        return default if value is None else value
-
-    def optional(self, key: str, kind: type[T]) -> T | None:
-        """The value of ``key``, or None where it is absent or null."""
-        self._read.add(key)
-        value = self._config.get(key)
-        if value is None:
-            return None
-        if not _is_a(value, kind):
-            self.problem(f"{key}: {kind.__name__} expected, found {value!r}", key)
-            return None
-        return value if kind in (list, dict) else kind(value)  # type: ignore[call-arg]
 
     def positive(self, key: str, default: int | None = None, most: int = LARGEST_SIZE) -> int:
         """The positive whole number under ``key``, or ``default``; without a default the key is required."""
@@ -129,9 +112,9 @@ class ConfigReader:
         return value
 
     def _required(self, key: str, kind: type[T], default: T | None) -> T | None:
-        problems = len(self._problems)
+        problems = len(self.problems)
         value = self.optional(key, kind)
-        if value is None and default is None and len(self._problems) == problems:
+        if value is None and default is None and len(self.problems) == problems:
             self.problem(f"{key}: missing", key)
         return default if value is None else value
 
@@ -147,12 +130,12 @@ class ConfigReader:
 
     def sizes(self, key: str, layers: int) -> tuple[int, ...]:
         """The positive whole number of each layer under ``key``: a list, or one for all; the key is required."""
-        values = self._config.get(key)
+        values = self._values.get(key)
         if not isinstance(values, list):
             return (self.positive(key),) * layers
         self._read.add(key)
         found = cast("list[Any]", values)
-        if len(found) != layers or not all(_is_a(size, int) and 0 < size <= LARGEST_SIZE for size in found):
+        if len(found) != layers or not all(is_a(size, int) and 0 < size <= LARGEST_SIZE for size in found):
             self.problem(f"{key}: {layers} positive numbers expected, found {len(found)}: {found!r}", key)
             return (1,) * layers
         return tuple(found)
@@ -162,7 +145,7 @@ class ConfigReader:
         values = cast("list[Any] | None", self._required(key, list, None))
         if values is None:
             return (1.0,) * count
-        if len(values) != count or not all(_is_a(v, float) and v > 0 for v in values):
+        if len(values) != count or not all(is_a(v, float) and v > 0 for v in values):
             self.problem(f"{key}: a list of {count} positive numbers expected, found {len(values)}: {values!r}", key)
             return (1.0,) * count
         return tuple(float(v) for v in values)
@@ -202,21 +185,24 @@ class ConfigReader:
             if self._file.get(name) is not None:
                 self.agree(alias, self._file[name], name)
             elif self._file.get(alias) is not None:
-                self._config[name] = self._file[alias]
+                self._values[name] = self._file[alias]
             self._read.add(alias)
         return self
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigReader":
         """This reader, with values for keys that its file does not have."""
-        self._config = {**defaults, **self._config}
+        self._values = {**defaults, **self._values}
         return self
 
     # Rules.
 
     def problem(self, text: str, *keys: str) -> None:
         """Record a problem; values that depend on ``keys`` are not checked any further."""
-        self._problems.append(text)
+        self.problems.append(text)
         self._refused.update(keys)
+
+    def wrong(self, key: str, text: str) -> None:
+        self.problem(f"{key}: {text}", key)
 
     def sound(self, *keys: str) -> bool:
         """Whether ``keys`` have no problems so far."""
@@ -225,7 +211,7 @@ class ConfigReader:
     def refuse(self, key: str, harmless: Iterable[object], reason: str) -> None:
         """Record a problem for ``reason`` unless ``key`` is one of ``harmless`` or null."""
         self._read.add(key)
-        value = self._config.get(key)
+        value = self._values.get(key)
         if value is not None and value not in harmless:
             self.problem(f"{key} = {value!r}: {reason}")
 
@@ -258,10 +244,6 @@ class ConfigReader:
         if key in self._stated:
             self.refuse(key, (value,), f"contradicts the value {value!r} of its other name, {name}")
 
-    def ignore(self, *keys: str) -> None:
-        """Mark keys of this family that do not change the result as read."""
-        self._read.update(keys)
-
     def ignore_rest(self) -> None:
         """Mark all other keys as read, since a larger problem makes them meaningless."""
         self._read.update(self._stated)
@@ -285,7 +267,7 @@ class ConfigReader:
 
     def _judge_quantization(self) -> None:
         self._read.update(("quantization_config", "quantization"))
-        problems = read_quantization(self._config)
+        problems = read_quantization(self._values)
         for text in problems if isinstance(problems, list) else ():
             self.problem(text, "quantization_config")
 
@@ -294,27 +276,20 @@ class ConfigReader:
         unread = [
             key
             for key in sorted(self._stated - self._read)
-            if self._config[key] is not None and not key.startswith("_")
+            if self._values[key] is not None and not key.startswith("_")
         ]
         verdicts = {key: judge(self._file, key) if self._whole else "" for key in unread}
         unknown = [key for key, verdict in verdicts.items() if verdict is not None]
         hints = suggestions(unknown, self._read)
         return [
-            *dict.fromkeys(self._problems),
+            *dict.fromkeys(self.problems),
             *(f"{key}.{problem}" for key, inner in self._inner.items() for problem in inner._found(judge)),
             *(
-                f"{key} = {self._config[key]!r}: not understood, and it may change the result"
+                f"{key} = {self._values[key]!r}: not understood, and it may change the result"
                 + (f"; it changes nothing only where {where}" if (where := verdicts[key]) else near)
                 for key, near in zip(unknown, hints, strict=True)
             ),
         ]
-
-
-def _is_a(value: object, kind: type) -> bool:
-    """Whether a parsed JSON value is a ``kind``: whole numbers are numbers, truth values and NaN are not."""
-    if isinstance(value, bool) or kind is not float:
-        return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-    return isinstance(value, int | float) and abs(value) < LARGEST_NUMBER
 
 
 def every(period: int, at: T, otherwise: T, layers: int) -> tuple[T, ...]:

@@ -7,10 +7,11 @@ from typing import cast
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.architecture.config_reader import LARGEST_NUMBER, ConfigReader
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
 from edgegen_export.families.shared import read_layer_types, read_window, sliding
+from edgegen_export.fields import is_a
 
 
 def read_granite_swa(read: ConfigReader) -> DecoderConfig:
@@ -24,9 +25,7 @@ def read_granite_swa(read: ConfigReader) -> DecoderConfig:
 
 def _rotated(read: ConfigReader, config: DecoderConfig, thetas: list[object]) -> DecoderConfig:
     """``config`` with these thetas of its layers; 0 stands for no rotation."""
-    numbers = [
-        theta for theta in thetas if isinstance(theta, int | float) and (theta == 0 or 1 < theta < LARGEST_NUMBER)
-    ]
+    numbers = [theta for theta in thetas if is_a(theta, float) and (theta == 0 or cast(float, theta) > 1)]
     if len(numbers) != config.num_layers or len(thetas) != config.num_layers:
         read.problem(
             f"layer_rope_theta: {config.num_layers} numbers expected, each 0 or greater than 1, found {thetas!r}"

@@ -7,10 +7,10 @@ from dataclasses import replace as changed
 from typing import Any
 
 from edgegen.errors import CheckpointError, one_or_list
+from edgegen_export.fields import Fields
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.components import SPACE_MARK, bpe, byte_fallback_decoder, byte_level, template
 from edgegen_export.tokenizer.components import replace as replace_text
-from edgegen_export.tokenizer.gguf_metadata import GgufMetadata
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgegen_export.tokenizer.sentencepiece_model import (
     Algorithm,
@@ -48,8 +48,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         CheckpointError: the metadata is not a tokenizer, contradicts itself (every problem is listed), or is of a kind
             that is not supported.
     """
-    read = GgufMetadata(metadata)
-    whole, model = read.text(_WHOLE), read.text(_MODEL)
+    read = Fields(metadata)
+    whole, model = read.optional(_WHOLE, str), read.optional(_MODEL, str)
     defaults: Mapping[str, int] = {}
     add_bos, add_eos = False, False
     tokenizer: TokenizerJson | None = None
@@ -72,9 +72,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     if tokenizer is None or read.problems:
         raise _refusal(read)
     ids = _ids(read, tokenizer, defaults)
-    wanted_bos, wanted_eos = read.flag("tokenizer.ggml.add_bos_token"), read.flag("tokenizer.ggml.add_eos_token")
-    add_bos = add_bos if wanted_bos is None else wanted_bos
-    add_eos = add_eos if wanted_eos is None else wanted_eos
+    add_bos = read.get("tokenizer.ggml.add_bos_token", bool, add_bos)
+    add_eos = read.get("tokenizer.ggml.add_eos_token", bool, add_eos)
     for role, wanted in (("bos_token", add_bos), ("eos_token", add_eos)):
         if wanted and role not in ids and whole is None:
             read.problems.append(f"every text is to have the {role}, and there is no {_id_key(role)}")
@@ -97,10 +96,10 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     }
 
 
-def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
+def _byte_level_bpe(read: Fields) -> tuple[TokenizerJson | None, bool]:
     """The tokenizer, and whether BOS is added where the file does not say."""
     pieces = _pieces(read, scored=False)
-    name = read.text("tokenizer.ggml.pre") or "default"
+    name = read.optional("tokenizer.ggml.pre", str) or "default"
     pre_tokenizer = PRE_TOKENIZERS.get(name)
     if pre_tokenizer is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
@@ -121,7 +120,7 @@ def _byte_level_bpe(read: GgufMetadata) -> tuple[TokenizerJson | None, bool]:
     return tokenizer, pre_tokenizer.add_bos
 
 
-def _marked_bpe(read: GgufMetadata) -> TokenizerJson | None:
+def _marked_bpe(read: Fields) -> TokenizerJson | None:
     """BPE of letters, with marks for spaces and bytes for letters without a token; text is not split before."""
     pieces, merges = _pieces(read, scored=False), _merges(read)
     ids = {piece.text: i for i, piece in pieces.items()}  # of tokens with the same text the last, as llama.cpp has it
@@ -129,7 +128,7 @@ def _marked_bpe(read: GgufMetadata) -> TokenizerJson | None:
     if read.problems:
         return None
     unknown = next((piece.text for piece in pieces.values() if piece.type == PieceType.UNKNOWN), None)
-    given = read.number(_id_key("unk_token"))
+    given = read.optional(_id_key("unk_token"), int)
     if unknown is None and given in pieces:
         unknown = pieces[given].text
     has_bytes = any(piece.type == PieceType.BYTE for piece in pieces.values())
@@ -142,8 +141,8 @@ def _marked_bpe(read: GgufMetadata) -> TokenizerJson | None:
     return tokenizer
 
 
-def _merges(read: GgufMetadata) -> list[tuple[str, str]]:
-    lines = read.texts("tokenizer.ggml.merges")
+def _merges(read: Fields) -> list[tuple[str, str]]:
+    lines = read.list_of("tokenizer.ggml.merges", str)
     if not lines:
         read.problems.append("there is no tokenizer.ggml.merges")
     # A merge may start with a space, which belongs to its first token.
@@ -156,18 +155,18 @@ def _add_symbols(tokenizer: TokenizerJson, pieces: Mapping[int, Piece]) -> None:
             tokenizer.add(AddedToken.literal(piece.text, special=piece.type != PieceType.USER_DEFINED))
 
 
-def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[str, int]) -> TokenizerJson | None:
+def _sentencepiece(read: Fields, algorithm: Algorithm, defaults: Mapping[str, int]) -> TokenizerJson | None:
     pieces = tuple(_pieces(read, scored=True).values())
     read.problems += check_pieces(pieces)
     is_bpe = algorithm == Algorithm.BPE
-    prefix = read.flag("tokenizer.ggml.add_space_prefix")
-    extra = read.flag("tokenizer.ggml.remove_extra_whitespaces")
-    charsmap = bytes(number & 0xFF for number in read.numbers("tokenizer.ggml.precompiled_charsmap"))
+    prefix = read.get("tokenizer.ggml.add_space_prefix", bool, is_bpe)
+    extra = read.get("tokenizer.ggml.remove_extra_whitespaces", bool, False)
+    charsmap = bytes(number & 0xFF for number in read.list_of("tokenizer.ggml.precompiled_charsmap", int))
     # Converters mark the unknown token as a control token if the tokenizer's config lists it as special, and older ones
     # mark tokens that pad the vocabulary as unknown; llama.cpp takes these for control tokens.
-    given = read.number(_id_key("unk_token"))
+    given = read.get(_id_key("unk_token"), int, defaults["unk_token"])
     typed = [i for i, piece in enumerate(pieces) if piece.type == PieceType.UNKNOWN]
-    unknown = typed[0] if len(typed) == 1 else defaults["unk_token"] if given is None else given
+    unknown = typed[0] if len(typed) == 1 else given
     if not read.problems and not 0 <= unknown < len(pieces):
         read.problems.append(f"token {unknown} is to stand for the unknown, and there are only {len(pieces)}")
     if read.problems:
@@ -183,16 +182,16 @@ def _sentencepiece(read: GgufMetadata, algorithm: Algorithm, defaults: Mapping[s
             unk_id=unknown,
             byte_fallback=any(piece.type == PieceType.BYTE for piece in pieces),
             charsmap=charsmap,
-            add_dummy_prefix=is_bpe if prefix is None else prefix,
-            remove_extra_whitespaces=bool(extra),
+            add_dummy_prefix=prefix,
+            remove_extra_whitespaces=extra,
         )
     )
 
 
-def _pieces(read: GgufMetadata, *, scored: bool) -> dict[int, Piece]:
+def _pieces(read: Fields, *, scored: bool) -> dict[int, Piece]:
     """The tokens by id, without the unused ones that pad byte-level vocabularies."""
-    texts, types = read.texts(_TOKENS), read.numbers("tokenizer.ggml.token_type")
-    scores = read.scores("tokenizer.ggml.scores")
+    texts, types = read.list_of(_TOKENS, str), read.list_of("tokenizer.ggml.token_type", int)
+    scores = read.list_of("tokenizer.ggml.scores", float)
     if not texts:
         read.problems.append(f"there is no {_TOKENS}")
     if scored and not scores:
@@ -224,12 +223,12 @@ def _pieces(read: GgufMetadata, *, scored: bool) -> dict[int, Piece]:
 _TYPES = frozenset(PieceType)
 
 
-def _ids(read: GgufMetadata, tokenizer: TokenizerJson, defaults: Mapping[str, int]) -> dict[str, int]:
+def _ids(read: Fields, tokenizer: TokenizerJson, defaults: Mapping[str, int]) -> dict[str, int]:
     """Special token ids by role, from the metadata or the defaults of this kind of tokenizer."""
     ids: dict[str, int] = {}
     for role in _ROLES:
         key = _id_key(role)
-        token_id = read.number(key)
+        token_id = read.optional(key, int)
         if token_id is None:
             token_id = defaults.get(role)
             if token_id is None or tokenizer.text_of(token_id) is None:
@@ -250,11 +249,11 @@ def _end(tokenizer: TokenizerJson, ids: Mapping[str, int], role: str, wanted: bo
     return None if text is None else (text, ids[role])
 
 
-def _config(read: GgufMetadata, tokenizer: TokenizerJson, ids: Mapping[str, int]) -> dict[str, Any]:
+def _config(read: Fields, tokenizer: TokenizerJson, ids: Mapping[str, int]) -> dict[str, Any]:
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     config |= {role: tokenizer.text_of(token_id) for role, token_id in ids.items()}
-    default = read.text(_TEMPLATE)
-    named = {name: read.text(f"{_TEMPLATE}.{name}") for name in read.texts("tokenizer.chat_templates")}
+    default = read.optional(_TEMPLATE, str)
+    named = {name: read.optional(f"{_TEMPLATE}.{name}", str) for name in read.list_of("tokenizer.chat_templates", str)}
     if default is not None:
         named = {"default": default, **named}
     templates = [{"name": name, "template": text} for name, text in named.items() if text is not None]
@@ -265,5 +264,5 @@ def _config(read: GgufMetadata, tokenizer: TokenizerJson, ids: Mapping[str, int]
     return config
 
 
-def _refusal(read: GgufMetadata) -> CheckpointError:
+def _refusal(read: Fields) -> CheckpointError:
     return CheckpointError(f"the tokenizer in the GGUF file: {one_or_list(read.problems)}")

@@ -92,9 +92,9 @@ def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
     message = refusal(checkpoint, UnsupportedModelError)
     for problem in (
         "n_embd = 66 is not a multiple of n_head = 4",
-        "n_layer: int expected, found '2'",
+        "n_layer: a whole number expected, found '2'",
         "n_positions: must be positive, found 0",
-        "layer_norm_epsilon: float expected, found True",
+        "layer_norm_epsilon: a number expected, found True",
         "activation_function: 'gelu_newer' is not supported (did you mean 'gelu_new'?)",
         "scale_attn_weight = False: not understood, and it may change the result (did you mean 'scale_attn_weights'?)",
         "rotary_dim = 32: not understood",
@@ -346,12 +346,12 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
     for problem in (
         "hidden_size = 66 is not a multiple of num_attention_heads = 4",
         "num_key_value_heads = 3 does not divide num_attention_heads = 4",
-        "rms_norm_eps: float expected, found '1e-6'",
+        "rms_norm_eps: a number expected, found '1e-6'",
         "hidden_act: 'silo' is not supported (did you mean 'silu'?)",
         "intermediate_size: must be positive, found -96",
         "rope_scaling.factor: must be at least 1, found 0",
         "rope_scaling.facter = 2.0: not understood, and it may change the result (did you mean 'factor'?)",
-        "rope_theta: float expected, found inf",
+        "rope_theta: a number expected, found inf",
         "sliding_window = 8: not understood, and it may change the result",
         "max_positions = 32: not understood, and it may change the result",
     ):
@@ -372,7 +372,7 @@ def test_everything_wrong_in_a_config_of_llama_is_said_at_once(llama: Path) -> N
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5: this family rotates whole heads"),
         ({"num_hidden_layers": 1 << 40}, "num_hidden_layers: must be at most 4096, found 1099511627776"),
         ({"rope_interleaved": True}, "rope_interleaved = True: adjacent pairs are rotated in other"),
-        ({"rope_scaling": [1, 2]}, "rope_scaling: dict expected, found [1, 2]"),
+        ({"rope_scaling": [1, 2]}, "rope_scaling: an object expected, found [1, 2]"),
     ],
 )
 def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, Any], problem: str) -> None:
@@ -405,7 +405,7 @@ def test_sizes_of_heads_and_rotations_must_fit(llama: Path, changes: dict[str, A
         ("gemma3_text", {"use_bidirectional_attention": True}, "attention to later positions is not causal"),
         ("olmo", {"clip_qkv": -8}, "clip_qkv: must be positive, found -8"),
         ("mistral", {"sliding_window": 0}, "sliding_window: must be positive, found 0"),
-        ("mistral", {"sliding_window": "4096"}, "sliding_window: int expected, found '4096'"),
+        ("mistral", {"sliding_window": "4096"}, "sliding_window: a whole number expected, found '4096'"),
         ("qwen2", {"use_mrope": True}, "positions in several dimensions"),
         ("starcoder2", {"norm_type": "rms_norm"}, "norm_type = 'rms_norm': only layer_norm is known"),
         (

@@ -107,7 +107,7 @@ def test_all_that_is_missing_or_wrong_is_listed(tmp_path: Path) -> None:
     )
     for said in (
         "llama.context_length: missing",
-        "llama.block_count: int expected, found 'one'",
+        "llama.block_count: a whole number expected, found 'one'",
         "llama.embedding_length: 0 is not at least 1",
         "llama.attention.head_count: differs from layer to layer",
         "llama.attention.layer_norm_rms_epsilon: missing",
@@ -179,7 +179,7 @@ def test_what_changes_nothing_is_no_problem(tmp_path: Path) -> None:
         tmp_path, llama__attention__sliding_window=0, llama__expert_count=0, llama__attention__layer_norm_epsilon=0.5
     )
     assert "sliding_window = 8: sliding windows are not known" in refusal(tmp_path, llama__attention__sliding_window=8)
-    assert "freq_base: inf is not a finite" in refusal(tmp_path, llama__rope__freq_base=float("inf"))
+    assert "freq_base: a number expected, found inf" in refusal(tmp_path, llama__rope__freq_base=float("inf"))
 
 
 def test_linear_scaling(tmp_path: Path) -> None:

@@ -369,7 +369,7 @@ AB = [*LETTERS, ("ab", 0.0, NORMAL)]
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({f"{GGML}.model": "bert"}, "tokenizer.ggml.model is 'bert', which is not supported: only gpt2"),
-    ({f"{GGML}.model": 5}, "tokenizer.ggml.model is 5, not text"),
+    ({f"{GGML}.model": 5}, "tokenizer.ggml.model: a text expected, found 5"),
     ({f"{GGML}.model": "llama"}, "there is no tokenizer.ggml.tokens"),
     ({"tokenizer.huggingface.json": "{"}, "tokenizer.huggingface.json is not a readable tokenizer"),
     (
@@ -395,10 +395,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (metadata_of("llama", None, TINY) | {f"{GGML}.scores": []}, "there is no tokenizer.ggml.scores"),
     (metadata_of("llama", None, TINY) | {f"{GGML}.token_type": [1]}, "token_type has 1 values for 5 tokens"),
     (metadata_of("llama", None, TINY) | {f"{GGML}.token_type": [2, 3, 3, 1, 9]}, "unknown types: 9"),
-    (metadata_of("llama", None, TINY) | {f"{GGML}.tokens": "abc"}, "tokens is not an array of strings"),
-    (metadata_of("llama", None, TINY) | {f"{GGML}.tokens": [1] * 5}, "tokens is not an array of strings"),
-    (metadata_of("llama", None, TINY) | {f"{GGML}.add_bos_token": 1}, "add_bos_token is 1, not true or false"),
-    (metadata_of("llama", None, TINY) | {f"{GGML}.bos_token_id": True}, "bos_token_id is True, not an integer"),
+    (metadata_of("llama", None, TINY) | {f"{GGML}.tokens": "abc"}, "tokens: a list of texts expected, found 'abc'"),
+    (
+        metadata_of("llama", None, TINY) | {f"{GGML}.tokens": [1] * 5},
+        "tokens: a list of texts expected, found [1, 1, 1, 1, 1]",
+    ),
+    (metadata_of("llama", None, TINY) | {f"{GGML}.add_bos_token": 1}, "add_bos_token: true or false expected, found 1"),
+    (
+        metadata_of("llama", None, TINY) | {f"{GGML}.bos_token_id": True},
+        "bos_token_id: a whole number expected, found True",
+    ),
     (metadata_of("llama", None, TINY[1:], unknown=7), "token 7 is to stand for the unknown, and there are only 4"),
     (metadata_of("llama", None, [*TINY, ("a", 0.0, NORMAL)]), "piece 5 is 'a' again, as piece 4"),
     (
@@ -419,5 +425,10 @@ def test_every_fault_is_said() -> None:
     wrong = {f"{GGML}.scores": [0.0], f"{GGML}.token_type": [1, 7], f"{GGML}.add_space_prefix": "no"}
     with pytest.raises(CheckpointError) as caught:
         tokenizer_from_gguf(metadata_of("llama", None, TINY) | wrong)
-    for said in ("scores has 1 values", "token_type has 2 values", "unknown types: 7", "add_space_prefix is 'no'"):
+    for said in (
+        "scores has 1 values",
+        "token_type has 2 values",
+        "unknown types: 7",
+        "add_space_prefix: true or false expected, found 'no'",
+    ):
         assert said in str(caught.value)

@@ -1,6 +1,5 @@
 """MetadataReader: typed, strict access to the metadata of a GGUF model, with its tensors at hand."""
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -10,6 +9,7 @@ import numpy as np
 from edgegen.errors import CheckpointError, one_or_list, suggestions
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.layouts import Heads, NetHeads
+from edgegen_export.fields import Fields, is_a, name_of, shown
 
 T = TypeVar("T", bool, int, float, str)
 
@@ -32,17 +32,15 @@ _ABSENT_PARTS = {
 }
 
 
-class MetadataReader:
+class MetadataReader(Fields):
     """Reads the architecture's own keys and remembers which; what is missing or not understood is an error at the end.
 
     A required value that is missing or wrong is stood in for by 1 (or 1.0), so that all problems are found at once.
     """
 
     def __init__(self, gguf: GgufFile, architecture: str) -> None:
+        super().__init__(gguf.metadata, architecture + ".")
         self._gguf = gguf
-        self._prefix = architecture + "."
-        self._read: set[str] = set()
-        self._problems: list[str] = []
         self._zero_is_none: set[str] = set()
         self.net = NetHeads(1, 1, 1, 1)
         """Of a gated delta net, set by the rule that reads it."""
@@ -54,17 +52,13 @@ class MetadataReader:
         """
         value = self._get(key, int, default, 1)
         if value < least:
-            self._problems.append(f"{self._prefix}{key}: {value} is not at least {least}")
+            self.wrong(key, f"{value} is not at least {least}")
             return least
         return value
 
     def real(self, key: str, default: float | None = None) -> float:
         """A finite number; required without a default."""
-        value = self._get(key, float, default, 1.0)
-        if not math.isfinite(value):
-            self._problems.append(f"{self._prefix}{key}: {value} is not a finite number")
-            return 1.0
-        return value
+        return self._get(key, float, default, 1.0)
 
     def flag(self, key: str, default: bool) -> bool:
         return self._get(key, bool, default, default)
@@ -74,23 +68,21 @@ class MetadataReader:
 
     def flags(self, key: str, default: list[bool]) -> list[bool]:
         """A flag for each of ``default``."""
-        value = self._value(key)
+        value = self.value(key)
         if value is None:
             return default
         if isinstance(value, list) and list(map(type, cast(list[Any], value))) == [bool] * len(default):
             return cast(list[bool], value)
-        self._problems.append(
-            f"{self._prefix}{key}: {len(default)} flags expected, found {_shown(cast(object, value))}"
-        )
+        self.expected(key, f"{len(default)} flags", cast(object, value))
         return default
 
     def numbers(self, key: str) -> list[int]:
         """Whole numbers, however many."""
-        value = self._value(key)
+        value = self.value(key)
         values = cast(list[Any], value) if isinstance(value, list) else [] if value is None else [value]
         if all(type(each) is int for each in values):
             return values
-        self._problems.append(f"{self._prefix}{key}: whole numbers expected, found {_shown(cast(object, value))}")
+        self.expected(key, "whole numbers", cast(object, value))
         return []
 
     @cached_property
@@ -117,10 +109,10 @@ class MetadataReader:
 
     def by_layer(self, key: str) -> list[object]:
         """What stands under ``key`` for each layer, unchecked; one value stands for all."""
-        given: object = self._value(key)
+        given: object = self.value(key)
         values = cast(list[object], given) if isinstance(given, list) else [given] * self.layers
         if len(values) != self.layers:
-            self._problems.append(f"{self._prefix}{key}: {self.layers} numbers expected, found {len(values)}")
+            self.wrong(key, f"{self.layers} numbers expected, found {len(values)}")
             return [None] * self.layers
         return values
 
@@ -131,7 +123,7 @@ class MetadataReader:
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
         self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
         if queries % keys:
-            self._problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
+            self.problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
         return Heads(queries, keys, size)
 
     def has(self, stem: str, layer: int = 0) -> bool:
@@ -142,7 +134,7 @@ class MetadataReader:
         """How many rows a tensor has that must be there."""
         tensor = self._gguf.tensors.get(name)
         if tensor is None or not tensor.shape:
-            self._problems.append(f"tensor {name}: missing")
+            self.problems.append(f"tensor {name}: missing")
             return 1
         return tensor.shape[0]
 
@@ -151,23 +143,15 @@ class MetadataReader:
         tensor = self._gguf.tensors.get(name)
         values = None if tensor is None else tensor.read().ravel()
         if values is not None and not (np.isfinite(values) & (values > 0)).all():
-            self._problems.append(f"tensor {name}: factors must be finite and positive")
+            self.problems.append(f"tensor {name}: factors must be finite and positive")
             return None
         return None if values is None else values.tolist()
 
     def refuse(self, key: str, harmless: Sequence[object], reason: str) -> None:
         """Anything but ``harmless`` (or nothing) under ``key`` cannot be exported, for ``reason``."""
-        value = self._value(key)
+        value = self.value(key)
         if value is not None and value not in harmless:
-            self._problems.append(f"{self._prefix}{key} = {value!r}: {reason}")
-
-    def ignore(self, *keys: str) -> None:
-        """Keys that do not change the result."""
-        self._read.update(keys)
-
-    def problem(self, key: str, text: str) -> None:
-        """What is wrong with the value under ``key``."""
-        self._problems.append(f"{self._prefix}{key}: {text}")
+            self.problems.append(f"{self._prefix}{key} = {value!r}: {reason}")
 
     def finish(self) -> None:
         """Raise everything that was found wrong in the metadata, and every key that was not read.
@@ -184,20 +168,16 @@ class MetadataReader:
         self.refuse("attention.causal", (True,), "only causal models generate text")
         unknown = {key.removeprefix(self._prefix) for key in self._gguf.metadata if key.startswith(self._prefix)}
         strange = sorted(unknown - self._read)
-        problems = list(dict.fromkeys(self._problems)) + [  # what is read twice is wrong once
-            f"{self._prefix}{key} = {_shown(self._gguf.metadata[self._prefix + key])}: not understood, and it may "
+        problems = list(dict.fromkeys(self.problems)) + [  # what is read twice is wrong once
+            f"{self._prefix}{key} = {shown(self._gguf.metadata[self._prefix + key])}: not understood, and it may "
             f"change the result{near}"
             for key, near in zip(strange, suggestions(strange, self._read), strict=True)
         ]
         if problems:
             raise CheckpointError(f"{self._gguf.path} cannot be exported: {one_or_list(problems)}")
 
-    def _value(self, key: str) -> Any:
-        self._read.add(key)
-        return self._gguf.metadata.get(self._prefix + key)
-
     def _get(self, key: str, kind: type[T], default: T | None, stand_in: T) -> T:
-        value = self._value(key)
+        value = self.value(key)
         if isinstance(value, list):
             items = cast(list[object], value)
             if key in self._zero_is_none:
@@ -205,20 +185,14 @@ class MetadataReader:
                 if not items and default is not None:
                     return default
             if not items or any(item != items[0] for item in items):
-                self._problems.append(f"{self._prefix}{key}: differs from layer to layer, which is not supported")
+                self.wrong(key, "differs from layer to layer, which is not supported")
                 return stand_in
             value = items[0]
         if value is None and default is None:
-            self._problems.append(f"{self._prefix}{key}: missing")
+            self.wrong(key, "missing")
         if value is None:
             return stand_in if default is None else default
-        accepted = (int, float) if kind is float else kind
-        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
-            self._problems.append(f"{self._prefix}{key}: {kind.__name__} expected, found {_shown(value)}")
+        if not is_a(value, kind):
+            self.expected(key, name_of(kind), value)
             return stand_in
         return kind(value)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

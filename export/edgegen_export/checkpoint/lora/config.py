@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from edgegen.errors import OptionError, UnsupportedModelError, one_or_list, suggestions
 from edgegen.stop_regex import StopRegex, StopRegexMatcher
+from edgegen_export.fields import Fields, is_a
 
 INPUT_EMBEDDING = ""
 """The key of ``token_indices`` that stands for the input embedding, whatever it is called."""
@@ -90,7 +91,7 @@ def read_lora_config(raw: Mapping[str, Any], where: str) -> LoraConfig:
     if kind != "LORA":
         found = f"peft_type is {kind!r}" if kind is not None else "it has no peft_type"
         raise UnsupportedModelError(f"{where}: {found}; only LoRA adapters (LORA) can be merged at export")
-    read = _Reader(raw)
+    read = _LoraFields(raw)
     task = raw.get("task_type")
     if task not in (None, "CAUSAL_LM"):
         read.problems.append(f"task_type is {task!r}; edgegen exports causal language models (CAUSAL_LM)")
@@ -103,13 +104,13 @@ def read_lora_config(raw: Mapping[str, Any], where: str) -> LoraConfig:
     config = LoraConfig(
         base=base if isinstance(base := raw.get("base_model_name_or_path"), str) and base else None,
         rank=int(read.positive("r", 8)),
-        alpha=read.number("lora_alpha", 8),
-        rank_stabilized=read.flag("use_rslora"),
+        alpha=read.get("lora_alpha", float, 8.0),
+        rank_stabilized=read.get("use_rslora", bool, False),
         rank_pattern={k: int(v) for k, v in read.pattern("rank_pattern", whole=True).items()},
         alpha_pattern=read.pattern("alpha_pattern", whole=False),
         modules_to_save=read.names("modules_to_save"),
         token_indices=read.token_indices("trainable_token_indices"),
-        keeps_ties=read.flag("ensure_weight_tying"),
+        keeps_ties=read.get("ensure_weight_tying", bool, False),
     )
     known = _READ | _NEUTRAL | _REFUSED.keys()
     strange = [key for key in sorted(raw.keys() - known) if raw[key] and not key.startswith("_")]
@@ -153,92 +154,66 @@ def _whole_name(key: str) -> str:
     return rf"\A(?:.*\.)?(?:{key})\Z"
 
 
-class _Reader:
-    """Typed access that notes what is wrong."""
-
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self._raw = raw
-        self.problems: list[str] = []
-
-    def flag(self, key: str) -> bool:
-        value = self._raw.get(key)
-        if value is not None and not isinstance(value, bool):
-            self.problems.append(f"{key}: true or false expected, found {value!r}")
-        return value is True
-
-    def number(self, key: str, default: float) -> float:
-        value = self._raw.get(key)
-        if value is None:
-            return default
-        if not _is_number(value):
-            self.problems.append(f"{key}: a number expected, found {value!r}")
-            return default
-        return float(value)
+class _LoraFields(Fields):
+    """With PEFT's own kinds of values."""
 
     def positive(self, key: str, default: int) -> int:
-        value = self._raw.get(key)
-        if value is None:
-            return default
-        if not _is_rank(value):
-            self.problems.append(f"{key}: a positive whole number expected, found {value!r}")
-            return default
-        return value
+        value = self.value(key)
+        if value is not None and not _is_rank(value):
+            self.expected(key, "a positive whole number", value)
+        return value if _is_rank(value) else default
 
     def pattern(self, key: str, *, whole: bool) -> dict[str, float]:
         """Regular expression → number."""
-        value = self._raw.get(key)
+        value = self.value(key)
         if not value:
             return {}
         entries = cast(dict[str, Any], value) if isinstance(value, dict) else {}
         if len(entries) > _MOST_PATTERNS:
-            self.problems.append(f"{key}: at most {_MOST_PATTERNS} names expected, found {len(entries)}")
+            self.wrong(key, f"at most {_MOST_PATTERNS} names expected, found {len(entries)}")
             return {}
-        wrong = not entries or not all((_is_rank if whole else _is_number)(v) for v in entries.values())
+        wrong = not entries or not all((_is_rank(v) if whole else is_a(v, float)) for v in entries.values())
         for name in entries:
             try:
                 re.compile(name)
                 if not _PLAIN_NAME.fullmatch(name):
                     StopRegex.of(_whole_name(name))
             except re.error as error:
-                self.problems.append(f"{key}: {name!r} is not a regular expression: {error}")
+                self.wrong(key, f"{name!r} is not a regular expression: {error}")
                 return {}
             except (RecursionError, OverflowError):
-                self.problems.append(f"{key}: {name[:_SHOWN]!r}… cannot be used: it is nested or repeated too much")
+                self.wrong(key, f"{name[:_SHOWN]!r}… cannot be used: it is nested or repeated too much")
                 return {}
             except OptionError as error:
-                self.problems.append(f"{key}: {name!r} cannot be used: {error}")
+                self.wrong(key, f"{name!r} cannot be used: {error}")
                 return {}
         if wrong:
-            self.problems.append(f"{key}: an object of names and numbers expected, found {value!r}")
+            self.expected(key, "an object of names and numbers", value)
             return {}
         return entries
 
     def names(self, key: str) -> tuple[str, ...]:
-        value = self._raw.get(key)
+        value = self.value(key)
         if not value:
             return ()
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in items):
-            self.problems.append(f"{key}: a list of names expected, found {value!r}")
+            self.expected(key, "a list of names", value)
             return ()
         return tuple(items)
 
     def token_indices(self, key: str) -> dict[str, tuple[int, ...]]:
-        value = self._raw.get(key)
+        value = self.value(key)
         if not value:
             return {}
         by_name = cast(dict[str, Any], value) if isinstance(value, dict) else {INPUT_EMBEDDING: value}
         for name, indices in by_name.items():
             if not isinstance(indices, list) or not all(type(i) is int and i >= 0 for i in cast(list[object], indices)):
-                self.problems.append(f"{key}: token ids expected, found {value!r}")
+                self.expected(key, "token ids", value)
                 return {}
             if len(set(cast(list[int], indices))) != len(cast(list[int], indices)):
-                self.problems.append(f"{key}: a token id occurs twice for {name or 'the embedding'}")
+                self.wrong(key, f"a token id occurs twice for {name or 'the embedding'}")
         return {name: tuple(indices) for name, indices in by_name.items()}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _is_rank(value: object) -> bool:

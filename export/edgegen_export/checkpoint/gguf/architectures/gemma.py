@@ -82,7 +82,7 @@ def _gemma4_layers(read: MetadataReader) -> Entries:
     of_kinds = {kind: {count for count, other in zip(counts, kinds, strict=True) if other == kind} for kind in kinds}
     mixed = [kind for kind, found in of_kinds.items() if len(found) > 1 or not all(type(it) is int for it in found)]
     if mixed:
-        read.problem("attention.head_count_kv", f"one number for all layers of {mixed[0]} expected")
+        read.wrong("attention.head_count_kv", f"one number for all layers of {mixed[0]} expected")
         return {"num_hidden_layers": read.layers}
     keys = {kind: cast(int, found.pop()) for kind, found in of_kinds.items()}
     local, whole = keys.get("sliding_attention", 1), keys.get("full_attention", 1)
@@ -110,7 +110,7 @@ def _double_width(read: MetadataReader, shared: int) -> Entries:
     own, reading = set(widths[: read.layers - shared]), set(widths[read.layers - shared :])
     width = next(iter(own), None)
     if type(width) is not int or width < 1 or len(own) > 1 or reading - {width, 2 * width} or len(reading) > 1:
-        read.problem("feed_forward_length", "one number expected, or twice as much where keys and values are shared")
+        read.wrong("feed_forward_length", "one number expected, or twice as much where keys and values are shared")
         return {"intermediate_size": 1}
     return {"intermediate_size": width, "use_double_wide_mlp": reading == {2 * width}}
 
@@ -123,7 +123,7 @@ def _gemma4_rope(read: MetadataReader) -> Entries:
     factors = read.factors("rope_freqs.weight") or [1.0] * (global_size // 2)
     rotated = sum(factor == 1.0 for factor in factors)
     if len(factors) != global_size // 2 or any(factor < 1e20 for factor in factors[rotated:]):
-        read.problem("rope_freqs.weight", f"{global_size // 2} numbers expected, 1 for what rotates and 1e30 after it")
+        read.wrong("rope_freqs.weight", f"{global_size // 2} numbers expected, 1 for what rotates and 1e30 after it")
     local, whole = read.real("rope.freq_base_swa", 10000.0), read.real("rope.freq_base", 1000000.0)
     proportional = {"rope_type": "proportional", "partial_rotary_factor": rotated / max(1, global_size // 2)}
     return {
@@ -149,7 +149,7 @@ def _gemma3n(read: MetadataReader) -> Entries:
     """The residual streams, the low rank of learned residuals, sparse MLPs, and the keys and values that are shared."""
     scales = read.by_layer("activation_sparsity_scale")
     if not all(isinstance(scale, float) and not isnan(scale) for scale in scales):
-        read.problem("activation_sparsity_scale", f"{read.layers} numbers expected")
+        read.wrong("activation_sparsity_scale", f"{read.layers} numbers expected")
         scales = [0.0] * read.layers
     return {
         "num_hidden_layers": read.layers,

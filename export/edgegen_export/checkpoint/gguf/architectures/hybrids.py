@@ -57,11 +57,11 @@ def _sizes(names: Mapping[str, str], *, head: str, all_heads: str | None = None)
         entries: Entries = {theirs: read.integer(f"ssm.{ours}") for ours, theirs in names.items()}
         channels, heads = read.integer("ssm.inner_size"), read.integer("ssm.time_step_rank")
         if channels % heads:
-            read.problem("ssm.inner_size", f"{channels} channels cannot be shared by {heads} heads")
+            read.wrong("ssm.inner_size", f"{channels} channels cannot be shared by {heads} heads")
         entries[head] = max(1, channels // heads)
         unit = read.hidden_size if all_heads == "mamba_expand" else 1
         if channels % unit:
-            read.problem("ssm.inner_size", f"{channels} is not a multiple of embedding_length = {unit}")
+            read.wrong("ssm.inner_size", f"{channels} is not a multiple of embedding_length = {unit}")
         return entries | ({all_heads: channels // unit} if all_heads else {})
 
     return rule
@@ -219,7 +219,7 @@ def _nemotron_h_moe(read: MetadataReader) -> Entries:
     } or {1}
     width = widths.pop()
     if type(width) is not int or widths:
-        read.problem("feed_forward_length", "one number for all MLPs without experts expected")
+        read.wrong("feed_forward_length", "one number for all MLPs without experts expected")
         width = 1
     read.ignore("rope.freq_base", "rope.dimension_count")  # its attention has no positions
     read.refuse("expert_gating_func", (_SIGMOID,), "experts are weighed by sigmoids only in this architecture")
@@ -267,7 +267,7 @@ def _delta_nets(read: MetadataReader) -> Entries:
     keys, values = read.integer("ssm.group_count"), read.integer("ssm.time_step_rank")
     key_size, channels = read.integer("ssm.state_size"), read.integer("ssm.inner_size")
     if channels % values or values % keys:
-        read.problem("ssm.time_step_rank", f"{values} does not share {channels} channels, or {keys} heads of keys")
+        read.wrong("ssm.time_step_rank", f"{values} does not share {channels} channels, or {keys} heads of keys")
     else:
         read.net = NetHeads(keys, values, key_size, channels // values)
     drafts = read.integer("nextn_predict_layers", 0, least=0)
