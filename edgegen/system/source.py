@@ -5,8 +5,8 @@ Pi or a container is tested on any of them.
 """
 
 import os
-import platform
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +17,8 @@ _SECONDS = 10
 class Source(Protocol):
     """What one machine tells.
 
-    ``system`` is ``sys.platform``: ``linux``, ``win32`` or ``darwin``. ``machine`` is ``platform.machine()``.
+    ``system`` is ``sys.platform``: ``linux``, ``win32`` or ``darwin``. ``machine`` is the architecture, as the system
+    writes it: ``x86_64``, ``aarch64``, ``arm64``, ``AMD64``.
     """
 
     @property
@@ -27,11 +28,11 @@ class Source(Protocol):
     def machine(self) -> str: ...
 
     def read(self, path: str) -> str | None:
-        """The text of a file; None where it is not there, or cannot be read."""
+        """The text of a file below ``/proc`` or ``/sys``; None where it is not there, or cannot be read."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The sorted names in a folder; none where it is not there."""
+        """The sorted names in a folder below ``/proc`` or ``/sys``; none where it is not there."""
         ...
 
     def allowed_cpus(self) -> frozenset[int]:
@@ -41,25 +42,35 @@ class Source(Protocol):
     def call(self, question: str) -> bytes | None:
         """What a call of the system gives, as it gives it; None where there is no such call, or it fails.
 
-        Windows: a function of its API, or a registry value, ``HKLM\\KEY\\VALUE``. macOS: the name of a ``sysctl``, or
-        ``host_statistics64`` and ``proc_pid_rusage``. Everywhere: ``nvidia-smi`` and what to ask it for.
+        Windows: a function of its API, a class of what a job tells, or a registry value, ``HKLM\\KEY\\VALUE``. macOS:
+        the name of a ``sysctl``, or ``host_statistics64`` and ``proc_pid_rusage``. Everywhere: ``nvidia-smi`` and what
+        to ask it for.
         """
         ...
+
+
+_WITHOUT_PROC = ("win32", "darwin")
+"""Systems without ``/proc`` and ``/sys``: on Windows, anyone may make folders of these names on the current drive."""
 
 
 class Local:
     """The machine that this process runs on."""
 
-    system: str = sys.platform
-    machine: str = platform.machine()
+    def __init__(self, system: str = sys.platform, environment: Mapping[str, str] = os.environ) -> None:
+        self.system = system
+        self.machine = _machine(system, environment)
 
     def read(self, path: str) -> str | None:
+        if self.system in _WITHOUT_PROC:
+            return None
         try:
             return Path(path).read_text("utf-8", errors="replace")
         except (OSError, ValueError):
             return None
 
     def names(self, folder: str) -> list[str]:
+        if self.system in _WITHOUT_PROC:
+            return []
         try:
             return sorted(entry.name for entry in Path(folder).iterdir())
         except OSError:
@@ -82,6 +93,14 @@ class Local:
 
             return call_macos(question)
         return None
+
+
+def _machine(system: str, environment: Mapping[str, str]) -> str:
+    """The architecture. ``platform.machine()`` would ask Windows for the host's name, through a socket library."""
+    if system == "win32" or sys.platform == "win32":  # which has no uname
+        # The first is there in a 32-bit process only, and names the system's architecture.
+        return environment.get("PROCESSOR_ARCHITEW6432") or environment.get("PROCESSOR_ARCHITECTURE", "")
+    return os.uname().machine
 
 
 def _nvidia_smi(question: str) -> bytes | None:

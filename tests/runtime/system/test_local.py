@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,13 @@ import pytest
 from platformdirs import user_data_path
 
 from edgegen.system import (
+    LOCAL,
+    Local,
+    address_space_limit,
     available_memory,
     expand_user,
     fresh_memory,
+    governor,
     home_folder,
     installed_memory,
     peak_memory,
@@ -21,6 +26,7 @@ from edgegen.system import (
     processor,
     proportional_memory,
     second_level_cache,
+    temperature,
     trim_memory,
 )
 
@@ -62,6 +68,62 @@ def test_some_memory_is_free_and_no_more_than_is_installed() -> None:
     free, installed = available_memory(), installed_memory()
     assert free is None or free > 1 << 26
     assert free is None or installed is None or free <= installed
+
+
+@pytest.mark.parametrize("system", ["win32", "darwin"])
+def test_systems_without_proc_are_not_asked_for_its_files(system: str) -> None:
+    """On Windows, /proc is a folder that anyone may make; under Wine it is that of the host."""
+    local = Local(system, {})
+    assert local.read("/proc/self/status") is None
+    assert local.names("/proc") == []
+    assert (address_space_limit(local), governor(local), temperature(local)) == (None, None, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system has no /proc")
+def test_linux_is_asked_for_its_files() -> None:
+    local = Local("linux")
+    assert "VmHWM:" in (local.read("/proc/self/status") or "")
+    assert "self" in local.names("/proc")
+
+
+@pytest.mark.parametrize(
+    ("environment", "machine"),
+    [
+        ({"PROCESSOR_ARCHITECTURE": "AMD64"}, "AMD64"),
+        ({"PROCESSOR_ARCHITECTURE": "ARM64"}, "ARM64"),
+        ({"PROCESSOR_ARCHITECTURE": "x86", "PROCESSOR_ARCHITEW6432": "AMD64"}, "AMD64"),
+        ({}, ""),
+    ],
+)
+def test_windows_tells_the_architecture_in_its_environment(environment: dict[str, str], machine: str) -> None:
+    assert Local("win32", environment).machine == machine
+
+
+def test_the_architecture_is_the_one_that_python_tells() -> None:
+    assert LOCAL.machine == platform.machine()
+
+
+def test_no_import_asks_for_the_host_name() -> None:
+    """``platform.uname()`` does on Windows, and asks WMI in Python 3.12; libraries may, and are imported before."""
+    code = """
+import platform, sys
+import numpy, onnxruntime, tokenizers
+
+def refuse():
+    raise SystemExit("the name of the host was asked for")
+
+def audit(event, arguments):
+    if event.startswith("socket."):
+        raise SystemExit(f"a socket was touched: {event}")
+
+platform.uname = refuse
+sys.addaudithook(audit)
+from edgegen import LLM, BundleStore
+from edgegen.system import cores, processor
+cores(), processor()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_processor_has_a_name_of_one_line() -> None:
