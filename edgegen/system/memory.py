@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 
 from edgegen.system.cgroup import Group, groups_of
@@ -17,11 +18,13 @@ def available_memory(source: Source = LOCAL) -> int | None:
     """Bytes of memory that may be used without driving others out; None where the system does not tell.
 
     On Linux what the kernel calls available, or what the container's limit leaves (cgroup v1 and v2), where files that
-    were not read lately count as free. On Windows what it calls available, on macOS free and inactive pages.
+    were not read lately count as free. On Windows what it calls available, or less where less can be committed: of the
+    system's memory and page files, or of a job's limit. On macOS free and inactive pages.
     """
     if source.system == "win32":
         told = source.call("GlobalMemoryStatusEx")
-        return struct.unpack_from("<Q", told, 16)[0] if told else None
+        of_system = [] if told is None else [*struct.unpack_from("<8xQ8xQ", told, 8)]
+        return min([*of_system, *_left_in_job(source)], default=None)
     if source.system == "darwin":
         return _macos_free(source) or installed_memory(source)
     free = _kibibytes(source.read("/proc/meminfo"), "MemAvailable:")
@@ -41,13 +44,15 @@ def installed_memory(source: Source = LOCAL) -> int | None:
 
 
 def memory_limit(source: Source = LOCAL) -> int | None:
-    """Bytes that a container may take (cgroup v1 and v2), its tightest limit; None without a limit."""
+    """Bytes that a container may take (cgroup v1 and v2), or a job of Windows; the tightest limit, None without one."""
+    if source.system == "win32":
+        return min(_job_limits(source).values(), default=None)
     limits = [limit for group in groups_of(source, "memory") if (limit := _limit_of(group)) is not None]
     return min(limits, default=None)
 
 
 def address_space_limit(source: Source = LOCAL) -> int | None:
-    """Bytes that this process may map (``ulimit -v``), on Linux; None without a limit."""
+    """Bytes that this process may map (``ulimit -v``), on Linux; None without a limit, and on other systems."""
     for line in (source.read("/proc/self/limits") or "").splitlines():
         if line.startswith("Max address space"):
             words = line.removeprefix("Max address space").split()
@@ -75,6 +80,32 @@ def _left_in(group: Group) -> int | None:
     return max(0, limit - int(used) + files)
 
 
+_LIMITS_OF_JOB = {"process": (0x100, 112), "job": (0x200, 120)}
+"""Limits of committed memory in JOBOBJECT_EXTENDED_LIMIT_INFORMATION: the flag that one is set, and its place."""
+
+
+def _job_limits(source: Source) -> dict[str, int]:
+    """What the job lets a process, or all of its processes, commit."""
+    told = source.call("JobObjectExtendedLimitInformation")
+    if told is None or len(told) < 144:
+        return {}
+    (flags,) = struct.unpack_from("<I", told, 16)
+    return {
+        whose: struct.unpack_from("<Q", told, place)[0]
+        for whose, (flag, place) in _LIMITS_OF_JOB.items()
+        if flags & flag
+    }
+
+
+def _left_in_job(source: Source) -> Iterator[int]:
+    """What may still be committed under each limit of the job."""
+    for whose, limit in _job_limits(source).items():
+        told = source.call("K32GetProcessMemoryInfo" if whose == "process" else "JobObjectMemoryUsageInformation")
+        place = 56 if whose == "process" else 0  # PagefileUsage, which is what it has committed; JobMemory
+        used = struct.unpack_from("<Q", told, place)[0] if told and len(told) >= place + 8 else 0
+        yield max(0, limit - used)
+
+
 def _macos_free(source: Source) -> int | None:
     told, page = source.call("host_statistics64"), macos_number(source, "hw.pagesize")
     if told is None or page is None or len(told) < 16:
@@ -94,7 +125,8 @@ def peak_memory(source: Source = LOCAL) -> int | None:
         return told
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if source.system == "darwin" else peak * 1024  # macOS counts bytes, the others KiB
 
 
 def proportional_memory(source: Source = LOCAL) -> int | None:

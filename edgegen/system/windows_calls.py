@@ -5,7 +5,12 @@ import struct
 import sys
 
 _PROCESSOR_CORES = 0
-_CPU_RATE_CONTROL = 15
+_JOB_CLASSES = {
+    "JobObjectExtendedLimitInformation": (9, 144),
+    "JobObjectCpuRateControlInformation": (15, 8),
+    "JobObjectMemoryUsageInformation": (28, 16),
+}
+"""What QueryInformationJobObject tells of this process's job: the number of the class, and its bytes on 64 bits."""
 
 
 def call_windows(question: str) -> bytes | None:
@@ -26,10 +31,10 @@ def call_windows(question: str) -> bytes | None:
         own, of_system = ctypes.c_size_t(0), ctypes.c_size_t(0)
         done = kernel.GetProcessAffinityMask(process, ctypes.byref(own), ctypes.byref(of_system))
         return struct.pack("<Q", own.value) if done else None
-    if question == "JobObjectCpuRateControlInformation":
-        room = ctypes.create_string_buffer(8)
-        done = kernel.QueryInformationJobObject(None, _CPU_RATE_CONTROL, room, 8, None)
-        return room.raw if done else None
+    if question in _JOB_CLASSES:
+        number, size = _JOB_CLASSES[question]
+        room = ctypes.create_string_buffer(size)
+        return room.raw if kernel.QueryInformationJobObject(None, number, room, size, None) else None
     if question == "GlobalMemoryStatusEx":
         room = ctypes.create_string_buffer(struct.pack("<I", 64), 64)
         return room.raw if kernel.GlobalMemoryStatusEx(room) else None

@@ -121,6 +121,17 @@ def windows_core(efficiency_class: int, mask: int, group: int = 0) -> bytes:
     return struct.pack("<IIBB20xHQH6x", 0, 48, hyper_threaded, efficiency_class, 1, mask, group)
 
 
+def memory_status(total: int, available: int, commit_limit: int, commit_left: int) -> bytes:
+    """MEMORYSTATUSEX: the layout of ``sysinfoapi.h``; what it calls the page file is the limit of committed memory."""
+    return struct.pack("<II7Q", 64, 41, total, available, commit_limit, commit_left, 1 << 47, 1 << 46, 0)
+
+
+def job_limits(*, process: int | None = None, job: int | None = None) -> bytes:
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION: the layout of ``winnt.h`` on 64 bits."""
+    flags = 0x100 * (process is not None) | 0x200 * (job is not None) | 0x2000  # which is another limit
+    return struct.pack("<16xI44x48x4Q", flags, process or 0, job or 0, 5, 6).ljust(144, b"\0")
+
+
 def windows(**calls: bytes) -> Recorded:
     """A laptop with Windows 11 on an i5-1240P: class 1 is the performance cores'."""
     cores = [windows_core(1, 0b11 << 2 * n) for n in range(4)] + [windows_core(0, 1 << n) for n in range(8, 16)]
@@ -128,9 +139,11 @@ def windows(**calls: bytes) -> Recorded:
         "GetLogicalProcessorInformationEx": b"".join(cores),
         "GetProcessAffinityMask": struct.pack("<Q", 0xFFFF),
         # MEMORYSTATUSEX: size, load, then total and available memory, page file and address space
-        "GlobalMemoryStatusEx": struct.pack("<II7Q", 64, 41, 16_890_011_648, 9_912_344_576, 0, 0, 0, 0, 0),
-        # PROCESS_MEMORY_COUNTERS: size, page faults, peak and current working set, and six others
-        "K32GetProcessMemoryInfo": struct.pack("<II8Q", 72, 9, 312_000_512, 287_002_624, 0, 0, 0, 0, 0, 0),
+        "GlobalMemoryStatusEx": memory_status(16_890_011_648, 9_912_344_576, 20_111_237_120, 11_005_341_696),
+        # PROCESS_MEMORY_COUNTERS: size, page faults, peak and current working set, four others, committed, its peak
+        "K32GetProcessMemoryInfo": struct.pack(
+            "<II8Q", 72, 9, 312_000_512, 287_002_624, 0, 0, 0, 0, 241_336_320, 250_000_000
+        ),
         r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0\ProcessorNameString": b"12th Gen Intel(R) Core(TM) i5",
         r"HKLM\HARDWARE\DESCRIPTION\System\BIOS\SystemManufacturer": b"LENOVO",
         r"HKLM\HARDWARE\DESCRIPTION\System\BIOS\SystemProductName": b"21CBCTO1WW",

@@ -1,5 +1,6 @@
 """Memory on recorded machines: free, in containers too, at most, and this process's share."""
 
+import struct
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from edgegen.system import (
     peak_memory,
     proportional_memory,
 )
-from tests.runtime.system.recorded import Recorded, mac, pi_5, windows
+from tests.runtime.system.recorded import Recorded, job_limits, mac, memory_status, pi_5, windows
 
 MEMINFO = {"/proc/meminfo": "MemTotal: 9000000 kB\nMemFree: 1 kB\nMemAvailable:    4000000 kB\n"}
 FREE = 4_000_000 * 1024
@@ -81,6 +82,40 @@ def test_free_memory_is_what_the_container_leaves(files: dict[str, str], expecte
     assert memory_limit(machine) == limit
 
 
+def test_windows_has_no_more_memory_than_can_be_committed() -> None:
+    """Physical memory is free, and the page files are full: an allocation fails."""
+    assert (
+        available_memory(windows(GlobalMemoryStatusEx=memory_status(16 << 30, 9 << 30, 17 << 30, 1 << 30))) == 1 << 30
+    )
+
+
+COMMITTED = 241_336_320
+"""Bytes that the recorded process has committed."""
+
+
+@pytest.mark.parametrize(
+    ("calls", "left", "limit"),
+    [
+        ({"JobObjectExtendedLimitInformation": job_limits()}, 9_912_344_576, None),
+        ({"JobObjectExtendedLimitInformation": b""}, 9_912_344_576, None),
+        ({"JobObjectExtendedLimitInformation": job_limits(process=1 << 30)}, (1 << 30) - COMMITTED, 1 << 30),
+        ({"JobObjectExtendedLimitInformation": job_limits(process=1 << 20)}, 0, 1 << 20),
+        (
+            {
+                "JobObjectExtendedLimitInformation": job_limits(process=2 << 30, job=3 << 30),
+                "JobObjectMemoryUsageInformation": struct.pack("<2Q", 5 << 29, 3 << 30),
+            },
+            1 << 29,
+            2 << 30,
+        ),
+    ],
+    ids=["none", "not told", "process", "process beyond", "job of several processes"],
+)
+def test_a_job_of_windows_limits_the_memory(calls: dict[str, bytes], left: int, limit: int | None) -> None:
+    machine = windows(**calls)
+    assert (available_memory(machine), memory_limit(machine)) == (left, limit)
+
+
 def test_what_a_process_takes_on_each_system() -> None:
     assert (peak_memory(windows()), proportional_memory(windows())) == (312_000_512, 287_002_624)
     assert proportional_memory(mac()) == 271_433_728
@@ -92,6 +127,13 @@ def test_what_a_process_takes_on_each_system() -> None:
     assert (peak_memory(linux), proportional_memory(linux)) == (204_800 * 1024, 102_400 * 1024)
     assert proportional_memory(Recorded()) is None
     assert peak_memory(Recorded("win32")) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no getrusage")
+def test_the_peak_is_in_bytes_where_the_system_counts_kibibytes() -> None:
+    mac_of_this_size, other = peak_memory(Recorded("darwin")), peak_memory(Recorded("freebsd14"))
+    assert mac_of_this_size
+    assert other == pytest.approx(1024 * mac_of_this_size, rel=0.1)
 
 
 @pytest.mark.parametrize(
