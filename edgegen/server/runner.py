@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -36,7 +37,7 @@ def listen(options: ServerOptions) -> socket.socket:
     except OSError as error:
         raise ListenError(f"cannot listen on {where}: {error.strerror or error}.") from None
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, address_option(), 1)
         found.bind(address)
         found.listen(_BACKLOG)
     except OSError as error:
@@ -46,10 +47,23 @@ def listen(options: ServerOptions) -> socket.socket:
     return found
 
 
-def run(app: ASGIApp, options: ServerOptions, listening: socket.socket, on_start: Callable[[], object]) -> None:
-    """Serve until SIGTERM or SIGINT; running requests may go on for ``grace_seconds``.
+def address_option(names: Any = socket) -> int:
+    """The option by which a restarted server may listen again at once, and no other process beside it.
 
-    ``on_start`` is called once both signals end the server with a return, and no longer kill it.
+    On Windows SO_REUSEADDR would let another process take the port over while it is listened on.
+    """
+    return getattr(names, "SO_EXCLUSIVEADDRUSE", None) or names.SO_REUSEADDR
+
+
+def stop_signals(names: object = signal) -> tuple[signal.Signals, ...]:
+    """What ends the server: SIGINT, SIGTERM and, on Windows, SIGBREAK, which a console that is closed is too."""
+    return tuple(getattr(names, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(names, name))
+
+
+def run(app: ASGIApp, options: ServerOptions, listening: socket.socket, on_start: Callable[[], object]) -> None:
+    """Serve until SIGTERM, SIGINT or SIGBREAK; running requests may go on for ``grace_seconds``.
+
+    ``on_start`` is called once these signals end the server with a return, and no longer kill it.
 
     Raises:
         KeyboardInterrupt: it was SIGINT.
@@ -83,16 +97,17 @@ def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | N
 
 
 class Server(uvicorn.Server):
-    """Ends with a return on SIGTERM and SIGINT, in place of dying of the signal."""
+    """Ends with a return on SIGTERM, SIGINT and SIGBREAK, in place of dying of the signal."""
 
     interrupted = False
+    stopped_by = stop_signals()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._stop) for number in self.stopped_by}
         try:
             yield
         finally:
