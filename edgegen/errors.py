@@ -122,6 +122,11 @@ class ChatTemplateError(BundleError):
     """The bundle's chat template cannot be compiled, or was stopped at the sandbox's limits."""
 
 
+def quoted(name: str) -> str:
+    """A name or path in quotation marks, as ``repr`` writes it, but for backslashes, which are not doubled."""
+    return repr(name).replace("\\\\", "\\")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest of ``known``, or an empty string when none is near."""
     from difflib import get_close_matches

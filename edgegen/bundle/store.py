@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME, is_safe_path
-from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean
+from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean, quoted
 from edgegen.system import expand_user, home_folder, is_frozen, retry_in_use
 
 DEFAULT_MODEL = "stories"
@@ -42,7 +42,7 @@ class BundleStore:
             UsageError: not a name.
         """
         if not is_safe_path(name) or "/" in name or name.startswith("."):
-            raise UsageError(f"{name!r} cannot be a bundle's name: give a plain name or a path.")
+            raise UsageError(f"{quoted(name)} cannot be a bundle's name: give a plain name or a path.")
         return self.root / name
 
     def resolve(self, reference: str | Path) -> Path:
@@ -71,7 +71,7 @@ class BundleStore:
             )
         known = [entry.name for entry in self]
         raise BundleNotFoundError(
-            f"no bundle named or at {name!r}{did_you_mean(name, known)}; `edgegen list` shows the names, "
+            f"no bundle named or at {quoted(name)}{did_you_mean(name, known)}; `edgegen list` shows the names, "
             f"`edgegen export CHECKPOINT` makes one."
         )
 

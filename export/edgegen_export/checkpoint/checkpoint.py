@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from edgegen.bundle.manifest import Source
-from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list
+from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list, quoted
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.gguf import open_gguf, original_tensors, read_original
 from edgegen_export.checkpoint.listing import Listing, ReadListing
@@ -185,7 +185,8 @@ def existing_place(source: str) -> Path | None:
             return path
         is_file = path.exists()
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, a home that is not known
-        raise CheckpointError(f"{source!r} is neither a folder nor a hub id: {error}") from error
+        said = error.strerror if isinstance(error, OSError) else error  # its text has the path, and repeats it
+        raise CheckpointError(f"{quoted(source)} is neither a folder nor a hub id: {said}") from error
     is_gguf = source.lower().endswith(_GGUF_SUFFIX)
     if is_file and source:
         if is_gguf:
@@ -196,9 +197,9 @@ def existing_place(source: str) -> Path | None:
         return None
     if is_gguf:
         near = did_you_mean(path.name, _beside(path, files=True))
-        raise CheckpointError(f"there is no GGUF file {source!r}{near}")
+        raise CheckpointError(f"there is no GGUF file {quoted(source)}{near}")
     near = did_you_mean(path.name, _beside(path, files=False))
-    raise CheckpointError(f"there is no folder {source!r}{near}, and a hub id would be a name or org/name")
+    raise CheckpointError(f"there is no folder {quoted(source)}{near}, and a hub id would be a name or org/name")
 
 
 def _beside(path: Path, *, files: bool) -> list[str]:

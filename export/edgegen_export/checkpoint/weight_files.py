@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from edgegen.errors import CheckpointError, did_you_mean, one_or_list
+from edgegen.errors import CheckpointError, did_you_mean, one_or_list, quoted
 from edgegen_export.checkpoint.text_file import without_mark
 
 WEIGHTS = "model.safetensors"
@@ -62,7 +62,7 @@ def find_gguf(names: Collection[str], wanted: str | None, where: str) -> str | N
     missing = [part for part in gguf_parts(wanted) if part not in names]
     if missing == [wanted]:
         held = f"; it holds {listed(found)}" if found else " and no other GGUF file"
-        raise CheckpointError(f"{where} has no file {wanted!r}{did_you_mean(wanted, found)}{held}")
+        raise CheckpointError(f"{where} has no file {quoted(wanted)}{did_you_mean(wanted, found)}{held}")
     if missing:
         raise CheckpointError(f"{where} lacks parts of {wanted}: {listed(missing)}")
     return gguf_parts(wanted)[0]
