@@ -3,6 +3,7 @@
 Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test gives another.
 """
 
+from edgegen.system.console import heed_console
 from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.folders import expand_user, home_folder, locked, retry_in_use, sync_folder
 from edgegen.system.frozen import is_frozen
@@ -46,6 +47,7 @@ __all__ = [
     "fresh_memory",
     "governor",
     "has_vnni",
+    "heed_console",
     "home_folder",
     "installed_memory",
     "is_frozen",
