@@ -20,6 +20,7 @@ MATERIAL = {"test_data": "golden", "checkpoint": "graph", "int8_bundle": "graph"
 
 FILES = {
     "cli/test_remaining_time.py": "unit",
+    "cli/test_systems.py": "unit",
     "docs/test_blocks.py": "e2e",
     "export/checkpoint/lora/test_against_peft.py": "parity",
     "export/checkpoint/test_gguf_architectures.py": "parity",

@@ -15,9 +15,10 @@ from click.shell_completion import CompletionItem
 
 import edgegen
 from edgegen.cli.environment import name_variables, warn_of_misspelt
+from edgegen.cli.os_errors import long_path_note, reader_has_gone
 from edgegen.cli.printable import printable_lines
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
-from edgegen.system import address_space_limit
+from edgegen.system import address_space_limit, heed_console
 
 _ADDRESS_SPACE = 300_000_000
 """Bytes; measured on Linux x86-64 with two threads: 200 MB crash while libraries are loaded, 300 MB end in an error."""
@@ -88,8 +89,10 @@ class _Verbs(click.Group):
         except EdgegenError as error:
             name_variables(ctx, error)
             raise
-        except BrokenPipeError:  # click would call it a failure
-            return _reader_has_gone()
+        except OSError as error:
+            if reader_has_gone(error):  # click would call it a failure
+                return _print_nothing_more()
+            raise
 
 
 def _refuse_tight_address_space() -> None:
@@ -121,17 +124,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if given[:1] != ["export"]:  # all others multiply no matrices with NumPy, whose threads would only delay the start
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.showwarning = _say_warning
+    heed_console()
     for stream in (sys.stdout, sys.stderr):
         write_any_character(cast(Any, stream))
     sys.exit(run(given))
 
 
 def write_any_character(stream: Any) -> None:
-    """UTF-8 into files and pipes, whatever the locale says; on a terminal, ? for a character that it lacks."""
+    """UTF-8 and LF into files and pipes, whatever locale and system say; on a terminal, ? for what it lacks."""
     if stream.isatty():
         stream.reconfigure(errors="replace")
     else:
-        stream.reconfigure(encoding="utf-8", errors="replace")
+        stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -145,8 +149,7 @@ def run(argv: Sequence[str]) -> int:
         return 2
     except EdgegenError as error:
         click.echo(f"edgegen: error: {printable_lines(str(error))}", err=True)  # it may quote what strangers wrote
-        for note in getattr(error, "__notes__", ()):
-            click.echo(f"edgegen: note: {printable_lines(note)}", err=True)
+        _say_notes(error)
         return 2 if isinstance(error, UsageError) else 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -160,8 +163,6 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         click.echo(err=True)
         return 130
-    except BrokenPipeError:
-        return _reader_has_gone()
     except MemoryError:
         said = (
             "there is not enough memory: see what it takes with `edgegen info BUNDLE`, and limit it with --max-memory."
@@ -169,8 +170,11 @@ def run(argv: Sequence[str]) -> int:
         click.echo(f"edgegen: error: {said}", err=True)
         return 1
     except OSError as error:
+        if reader_has_gone(error):
+            return _print_nothing_more()
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"edgegen: error: {printable_lines(f'{where}{error.strerror or error}')}", err=True)
+        _say_notes(error)
         return 1
 
 
@@ -179,7 +183,13 @@ def _say_warning(message: Warning | str, *about: object) -> None:
     click.echo(f"edgegen: warning: {printable_lines(str(message))}", err=True)
 
 
-def _reader_has_gone() -> int:
+def _say_notes(error: EdgegenError | OSError) -> None:
+    long_path = long_path_note(error)
+    for note in [*getattr(error, "__notes__", ()), *([long_path] if long_path else [])]:
+        click.echo(f"edgegen: note: {printable_lines(note)}", err=True)
+
+
+def _print_nothing_more() -> int:
     """`| head` has closed the pipe: print nothing more, and flush nothing at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

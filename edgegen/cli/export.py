@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -14,7 +14,7 @@ from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
 from edgegen.cli.remaining_time import RemainingTime
-from edgegen.system import share_freed_memory
+from edgegen.system import expand_user, share_freed_memory
 
 if TYPE_CHECKING:
     from edgegen_export.model_source import Via
@@ -152,12 +152,15 @@ def command(
     click.echo(str(target))
 
 
-def source_name(source: str, gguf_file: str | None = None) -> str:
-    """The last part of a path or a hub id; that of the GGUF file, without its suffix, where one is named."""
-    path = Path(source).expanduser()
-    name = path.resolve().name if path.exists() else source.rpartition("/")[2]
+def source_name(source: str, gguf_file: str | None = None, kind: type[PurePath] = PurePath) -> str:
+    """The last part of a path or a hub id; that of the GGUF file, without its suffix, where one is named.
+
+    ``kind``: how the system writes paths.
+    """
+    path = expand_user(Path(source))
+    name = path.resolve().name if path.exists() else kind(source).name
     file = gguf_file or (name if path.is_file() else "")
-    return Path(file).stem or name
+    return kind(file).stem or name
 
 
 class _Terminal:
