@@ -13,10 +13,10 @@ from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
-from edgegen.system import second_level_cache
+from edgegen.system import LOCAL, Source, proportional_memory, second_level_cache
 
 PYTHON = 60_000_000
-"""Python, NumPy, ONNX Runtime, tokenizers and edgegen, before a model is loaded."""
+"""Python, NumPy, ONNX Runtime, tokenizers and edgegen, before a model is loaded; as measured on Linux."""
 
 _SESSION = 19_000_000
 """A session with its threads, the C library's arenas, the engine, and what sampling needs."""
@@ -99,6 +99,22 @@ def forecast_memory(
         activations=_SESSION + 4 * (states + batch * _LOGITS * manifest.model.vocab_size),
         draft=of_draft,
     )
+
+
+def load_libraries() -> None:
+    """Import what runs models."""
+    import edgegen.llm  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+
+def uncounted_memory(source: Source = LOCAL, load: Callable[[], object] = load_libraries) -> int:
+    """Bytes of Python and its libraries beyond those that forecasts count: this process is measured after ``load``.
+
+    None on Linux, where forecasts were measured; other systems map libraries in other ways, and take more or less.
+    """
+    if source.system == "linux":
+        return 0
+    load()
+    return max(0, (proportional_memory(source) or 0) - PYTHON)
 
 
 def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:

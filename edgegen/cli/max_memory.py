@@ -8,6 +8,7 @@ from edgegen.cli.byte_count import byte_count
 from edgegen.cli.grouped_help import in_group
 from edgegen.cli.option_flags import given_engine_options
 from edgegen.options.engine import EngineOptions
+from edgegen.system import LOCAL, Source
 
 _BYTES = click.types.convert_type(byte_count)  # one for all verbs
 
@@ -29,6 +30,7 @@ def within_memory(
     beside: int = 0,
     prefixes: float = 0,
     keep_kv: bool = False,
+    source: Source = LOCAL,
 ) -> EngineOptions:
     """``options``, or those of a plan within ``limit`` bytes, which is printed.
 
@@ -40,8 +42,10 @@ def within_memory(
     """
     if limit is None:
         return options
+    from edgegen.benchmark.memory_forecast import uncounted_memory
     from edgegen.benchmark.memory_plan import plan_memory
 
+    beside += uncounted_memory(source)
     store = BundleStore()
     bundle = Bundle.open(store.resolve(model))
     draft = None if options.draft is None else Bundle.open(store.resolve(options.draft))
@@ -51,9 +55,9 @@ def within_memory(
     return plan.options
 
 
-def rest_of(limit: int, beside: int) -> int:
+def rest_of(limit: int, beside: int, source: Source = LOCAL) -> int:
     """Bytes for all models of a process, as :func:`within_memory` plans them."""
-    from edgegen.benchmark.memory_forecast import PYTHON
+    from edgegen.benchmark.memory_forecast import PYTHON, uncounted_memory
     from edgegen.benchmark.memory_plan import PLANNED
 
-    return int(limit * PLANNED) - PYTHON - beside
+    return int(limit * PLANNED) - PYTHON - uncounted_memory(source) - beside

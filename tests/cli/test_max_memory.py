@@ -7,10 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from edgegen.benchmark.memory_forecast import PYTHON, uncounted_memory
 from edgegen.cli import run
+from edgegen.cli.max_memory import rest_of, within_memory
+from edgegen.errors import UsageError
+from edgegen.options.engine import EngineOptions
 from tests.cli.conftest import COMMAND, Edgegen
+from tests.runtime.system.recorded import Recorded, windows
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the data of a process")
 PLAN = re.compile(r"edgegen: memory: about (\d+) MB of (\d+) MB \(.*\): context of (\d+) tokens.*\.\n")
@@ -63,6 +69,21 @@ def test_batch_plans_for_its_sequences(edgegen: Edgegen, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert b"for 8 sequences at once, int8 KV cache" in done.stderr
     assert len([json.loads(line) for line in done.stdout.splitlines()]) == 3
+
+
+@pytest.mark.unit
+def test_what_libraries_take_elsewhere_than_on_linux_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The recorded Windows process has 287 MB when its libraries are loaded, of which forecasts know 60."""
+    more = 287_002_624 - PYTHON
+    assert (uncounted_memory(windows(), load=int), uncounted_memory(Recorded("linux"))) == (more, 0)
+    assert uncounted_memory(Recorded("darwin"), load=int) == 0
+    assert rest_of(10**9, 5, Recorded("linux")) - rest_of(10**9, 5, windows()) == more
+    with click.Context(click.Command("generate")):
+        options = within_memory(400_000_000, "stories", EngineOptions(), source=windows())
+        assert "287 MB Python and ONNX Runtime" in capsys.readouterr().err
+        assert options.kv_budget
+        with pytest.raises(UsageError, match="287 MB Python and ONNX Runtime"):
+            within_memory(300_000_000, "stories", EngineOptions(), source=windows())
 
 
 @pytest.mark.unit
