@@ -143,7 +143,8 @@ def test_the_home_is_where_the_environment_says(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("EDGEGEN_HOME", "")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     assert home_folder().name == "edgegen"
-    assert tmp_path in home_folder().parents
+    if sys.platform != "win32":  # where the folder is a setting of the account, and no variable's
+        assert tmp_path in home_folder().parents
 
 
 @pytest.mark.parametrize("data", [None, "", "relative", "/data/of mine"])
@@ -158,6 +159,7 @@ def test_the_data_folder_is_the_one_of_platformdirs(
     assert home_folder() == user_data_path("edgegen", appauthor=False)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Python takes every user's home for a neighbour of one's own")
 def test_a_home_that_nobody_knows_stays_as_it_is_written() -> None:
     assert expand_user(Path("~nobody-at-all/x")) == Path("~nobody-at-all/x")
 
