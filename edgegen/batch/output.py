@@ -100,6 +100,7 @@ class FileOutput:
             raise UsageError(f"{self._path} is a folder: give a file.")
         if not self._path.parent.is_dir():
             raise UsageError(f"there is no folder {self._path.parent} to write {self._path.name} to: make it first.")
+        self._file: BinaryIO | None = None
         self._stack = ExitStack()
         if not self._stack.enter_context(locked(self._path)):
             self._stack.close()
@@ -131,12 +132,12 @@ class FileOutput:
                 self.failed += entry[2] == b"-"
                 end += len(text)
         self._file = self._part.open("r+b")
-        self._stack.callback(self._file.close)
         self._file.truncate(end)
         self._file.seek(end)
         return chain(rest, lines)
 
     def append(self, entry: Entry) -> None:
+        assert self._file is not None
         self._file.write(b"%s%s %s\n" % (entry.digest.encode(), b"-" if entry.failed else b"+", entry.record))
         self._file.flush()
         self.answered += 1
@@ -155,7 +156,8 @@ class FileOutput:
         retry_in_use(lambda: new.replace(self._path))
         with suppress(OSError):
             sync_folder(self._path.parent)
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         retry_in_use(self._part.unlink)
 
     def __enter__(self) -> Self:
@@ -163,9 +165,11 @@ class FileOutput:
 
     def __exit__(self, *exc: object) -> None:
         with self._stack:
+            if self._file is not None:
+                self._file.close()  # Windows removes no file that is open
             if self._part.exists() and self._begun() is None:
-                with suppress(OSError):  # Windows keeps a file for as long as it is open; then it stays
-                    self._part.unlink()
+                with suppress(OSError):
+                    retry_in_use(self._part.unlink)
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)

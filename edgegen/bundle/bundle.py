@@ -11,6 +11,7 @@ from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVD
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
+from edgegen.system import path_too_long
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,6 +40,8 @@ class Bundle:
                 content = file.read(MOST_BYTES + 1)
             text = content.decode("utf-8")
         except (FileNotFoundError, NotADirectoryError):
+            if problem := path_too_long(manifest_path):
+                raise BundleNotFoundError(f"{problem}.") from None
             raise BundleNotFoundError(f"{path} is not a bundle: it has no {MANIFEST_NAME}.") from None
         except UnicodeDecodeError:
             raise ManifestError(f"{manifest_path} is not UTF-8 text.") from None

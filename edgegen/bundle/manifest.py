@@ -12,6 +12,7 @@ from edgegen.bundle.layer_state import FixedState, LayerState
 from edgegen.bundle.manifest_digest import KEY, ManifestDigest, with_digest
 from edgegen.errors import ManifestError, one_or_list
 from edgegen.strict_json import OPTIONAL, decode
+from edgegen.system import is_portable, name_clashes
 
 MANIFEST_NAME = "edgegen.json"
 FORMAT_VERSION = 2
@@ -360,15 +361,13 @@ class Manifest:
         return with_digest(json.dumps(content, indent=1))
 
 
-def is_safe_path(path: str) -> bool:
-    """Whether ``path`` is relative, in plain POSIX form, and stays inside its folder."""
-    parts = path.split("/")
-    return path.isprintable() and not any(c in path for c in "\\:") and not any(p in ("", ".", "..") for p in parts)
-
-
 def _inconsistencies(manifest: Manifest) -> list[str]:
-    problems = [f"files: unsafe path {path!r}" for path in manifest.files if not is_safe_path(path)]
-    if not is_safe_path(manifest.folder):
+    problems = [f"files: unsafe path {path!r}" for path in manifest.files if not is_portable(path)]
+    problems += [
+        f"files: {first!r} and {second!r} are one file where case makes no difference"
+        for first, second in name_clashes(manifest.files)
+    ]
+    if not is_portable(manifest.folder):
         problems.append(f"folder: unsafe path {manifest.folder!r}")
     if not manifest.variants:
         problems.append("variants: at least one is needed")

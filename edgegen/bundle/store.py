@@ -1,20 +1,32 @@
 """BundleStore: finds, lists and removes bundles by name, under ``EDGEGEN_HOME`` and in the package itself."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import MANIFEST_NAME, is_safe_path
+from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean, quoted
-from edgegen.system import expand_user, home_folder, is_frozen, retry_in_use
+from edgegen.system import (
+    expand_user,
+    home_folder,
+    is_frozen,
+    is_portable,
+    path_too_long,
+    remove_folder,
+    retry_in_use,
+)
 
 DEFAULT_MODEL = "stories"
 """The name of the embedded bundle."""
 
 _EMBEDDED = Path(__file__).parent / "embedded" / DEFAULT_MODEL
+
+_REMOVED = re.compile(r"\..+\.removed-\d+(?:-\d+)?")
+"""What stays of a bundle whose files were in use when it was removed."""
 
 
 class Listed(NamedTuple):
@@ -41,7 +53,7 @@ class BundleStore:
         Raises:
             UsageError: not a name.
         """
-        if not is_safe_path(name) or "/" in name or name.startswith("."):
+        if not is_portable(name) or "/" in name or name.startswith("."):
             raise UsageError(f"{quoted(name)} cannot be a bundle's name: give a plain name or a path.")
         return self.root / name
 
@@ -55,7 +67,7 @@ class BundleStore:
         if (folder / MANIFEST_NAME).is_file():
             return folder
         name = str(reference)
-        if is_safe_path(name) and (self.root / name / MANIFEST_NAME).is_file():
+        if is_portable(name) and (self.root / name / MANIFEST_NAME).is_file():
             return self.root / name
         if name == DEFAULT_MODEL and _EMBEDDED.is_dir():
             return _EMBEDDED
@@ -69,6 +81,8 @@ class BundleStore:
                 "this app was frozen without the embedded model: add `--collect-data edgegen` to PyInstaller's "
                 "command, or load a bundle that the app carries by its path."
             )
+        if problem := path_too_long(folder / MANIFEST_NAME):
+            raise BundleNotFoundError(f"{problem}.")
         known = [entry.name for entry in self]
         raise BundleNotFoundError(
             f"no bundle named or at {quoted(name)}{did_you_mean(name, known)}; `edgegen list` shows the names, "
@@ -76,7 +90,11 @@ class BundleStore:
         )
 
     def __iter__(self) -> Iterator[Listed]:
-        """Every entry by name, unreadable ones included, the embedded one first."""
+        """Every entry by name, unreadable ones included, the embedded one first.
+
+        What was in use when its bundle was removed is removed now, if it can be.
+        """
+        self._sweep()
         if _EMBEDDED.is_dir():
             yield _listed(DEFAULT_MODEL, _EMBEDDED)
         if self.root.is_dir():
@@ -102,29 +120,44 @@ class BundleStore:
 
         Raises:
             BundleNotFoundError: no such name in the store.
-            BundleError: it cannot be removed, such as for a program that runs it (Windows); then it is whole.
+            BundleError: it is still in use (Windows): it is whole, or it is gone and files that are in use remain,
+                until the next removal or listing finds them free.
         """
+        self._sweep()
         path = self.require(name)
-        removed = path.with_name(f".{name}.removed-{os.getpid()}")
         try:
             if path.is_symlink():
                 path.unlink()  # what it leads to is not the store's
                 return path
+            removed = self._unused(f".{name}.removed-{os.getpid()}")
             retry_in_use(lambda: path.rename(removed))  # from here on there is no such bundle, whatever happens
         except OSError as error:
             raise BundleError(
-                f"{path} cannot be removed: {error.strerror or error}; end what runs it, and try again."
+                f"{path} cannot be removed: {error.strerror or error}; if it is still in use, end what runs it, and "
+                "try again."
             ) from error
         with suppress(OSError):
             (removed / MANIFEST_NAME).unlink()
-        try:
-            import shutil
-
-            retry_in_use(lambda: shutil.rmtree(removed))
-        except OSError as error:
+        if error := remove_folder(removed, at_exit=True):
             raise BundleError(
-                f"remains of {name} stay in {removed}: {error.strerror or error}; delete them."
+                f"{name} is removed, but files of it stay in {removed}: {error.strerror or error}; if they are still "
+                "in use, end what runs it, and `edgegen list` removes them too."
             ) from error
+        return path
+
+    def _sweep(self) -> None:
+        """Delete what remains of removed bundles, but for what is still in use."""
+        with suppress(OSError):
+            for path in self.root.iterdir():
+                if _REMOVED.fullmatch(path.name):
+                    remove_folder(path, ())
+
+    def _unused(self, name: str) -> Path:
+        """A path of this name, or with a number after it, where there is nothing."""
+        path, number = self.root / name, 0
+        while os.path.lexists(path):
+            number += 1
+            path = self.root / f"{name}-{number}"
         return path
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.bundle.manifest import FileEntry
-from edgegen.system import home_folder
+from edgegen.system import change_time, home_folder, path_too_long, retry_in_use
 
 # A file changed within the clock's granularity after it was hashed would look unchanged.
 _SETTLED_AFTER_NS = 2_000_000_000
@@ -28,12 +28,14 @@ class VerifiedFiles(NamedTuple):
     """Files of ``content`` by name; ``root`` is the folder that none of them may lead out of.
 
     ``found_inside``: what is wrong with whole files; it is asked where all of them are, and remembered with the rest.
+    ``changed``: when a file was last changed in any way, in ns since 1970; where it is not kept, nothing is remembered.
     """
 
     root: Path
     content: Path
     files: Mapping[str, FileEntry]
     found_inside: Callable[[], list[str]] = list
+    changed: Callable[[Path], int | None] = change_time
 
     def problems(self, on_progress: Callable[[int], object] | None = None) -> list[str]:
         """What is wrong with any of the files, a few words each, whatever was remembered.
@@ -69,9 +71,7 @@ class VerifiedFiles(NamedTuple):
         if before and before == self._identities() and self._settled(before):
             with suppress(OSError):  # a home that cannot be written costs a verification per start, no more
                 memory.parent.mkdir(parents=True, exist_ok=True)
-                temporary = memory.with_suffix(f".{os.getpid()}")
-                temporary.write_text(json.dumps(before))
-                temporary.replace(memory)
+                _replace(memory, json.dumps(before))
         return []
 
     def problem(self, name: str) -> str | None:
@@ -100,7 +100,7 @@ class VerifiedFiles(NamedTuple):
                 if digest.hexdigest() != wanted.sha256:
                     found.append(f"{name}: contents differ from the manifest's hash")
         except FileNotFoundError:
-            found.append(f"{name}: missing")
+            found.append(f"{name}: {path_too_long(path) or 'missing'}")
         except RuntimeError:  # Python before 3.13 calls a loop of links so
             found.append(f"{name}: a link that leads to itself")
         except OSError as error:
@@ -108,13 +108,16 @@ class VerifiedFiles(NamedTuple):
 
     def _identities(self) -> dict[str, Any]:
         """What makes each file the one that was verified; empty where one cannot be read."""
+        identity = dict[str, list[int]]()
         try:
-            stats = {name: (self.content / name).stat() for name in self.files}
+            for name in sorted(self.files):
+                path = self.content / name
+                stat, changed = path.stat(), self.changed(path)
+                if changed is None:
+                    return {}
+                identity[name] = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, changed]
         except OSError:
             return {}
-        identity = {
-            name: [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for name, s in sorted(stats.items())
-        }
         expected = {name: entry.sha256 for name, entry in sorted(self.files.items())}
         return {"files": identity, "sha256": expected, "checks": _CHECKS}
 
@@ -122,3 +125,13 @@ class VerifiedFiles(NamedTuple):
     def _settled(identities: dict[str, Any]) -> bool:
         newest = max(max(identity[3:]) for identity in identities["files"].values())
         return time.time_ns() - newest > _SETTLED_AFTER_NS
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write ``path`` as a whole; a process may be reading it."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        retry_in_use(lambda: temporary.replace(path))
+    finally:
+        temporary.unlink(missing_ok=True)

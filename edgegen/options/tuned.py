@@ -70,7 +70,7 @@ class TunedOptions:
 def forget_tuned(bundle: Bundle, source: Source = LOCAL) -> bool:
     """Remove what is stored for a bundle; False if nothing was."""
     with suppress(FileNotFoundError):
-        path_of(bundle, source).unlink()
+        retry_in_use(path_of(bundle, source).unlink)
         return True
     return False
 

@@ -5,7 +5,9 @@ Facts come from a :class:`~edgegen.system.source.Source`, which is this machine 
 
 from edgegen.system.console import heed_console
 from edgegen.system.cores import Cores, cores, physical_cores
-from edgegen.system.folders import expand_user, home_folder, locked, retry_in_use, sync_folder
+from edgegen.system.file_names import is_portable, name_clashes, path_too_long
+from edgegen.system.file_times import change_time
+from edgegen.system.folders import expand_user, home_folder, is_in_use, locked, remove_folder, retry_in_use, sync_folder
 from edgegen.system.frozen import is_frozen
 from edgegen.system.gpu import available_gpu_memory
 from edgegen.system.memory import (
@@ -40,6 +42,7 @@ __all__ = [
     "address_space_limit",
     "available_gpu_memory",
     "available_memory",
+    "change_time",
     "computer",
     "cores",
     "expand_user",
@@ -51,13 +54,18 @@ __all__ = [
     "home_folder",
     "installed_memory",
     "is_frozen",
+    "is_in_use",
+    "is_portable",
     "locked",
     "memory_limit",
+    "name_clashes",
+    "path_too_long",
     "peak_memory",
     "physical_cores",
     "processor",
     "processor_features",
     "proportional_memory",
+    "remove_folder",
     "retry_in_use",
     "second_level_cache",
     "share_freed_memory",

@@ -1,5 +1,8 @@
 """Files and folders: locks, renames that last, and the folder of everything that edgegen keeps."""
 
+import atexit
+import errno
+import gc
 import os
 import sys
 import time
@@ -12,6 +15,12 @@ _T = TypeVar("_T")
 
 _PATIENCE = (0.01, 0.03, 0.1, 0.3, 0.6) if sys.platform == "win32" else ()
 """Seconds between attempts. Windows refuses to rename or remove what a virus scanner or an indexer has just opened."""
+
+_IN_USE = frozenset({303, 1224})
+"""Errors of Windows that are no ``PermissionError``: a file that is being removed, and a file that is mapped."""
+
+_REMAINS = set[Path]()
+"""Folders to be removed when this process ends."""
 
 
 @contextmanager
@@ -27,13 +36,19 @@ def locked(path: Path) -> Generator[bool]:
     with lock.open("ab") as file:
         # A lock that has vanished was that of a process which has just ended, and would not keep the next one off.
         if not (_lock(file) and _is_at(file, lock)):
+            file.close()  # Windows lets nobody remove a file that is open
             yield False
             return
         try:
             yield True
         finally:
-            with suppress(OSError):  # Windows keeps a file for as long as it is open; then it stays, and does no harm
+            # While it is locked, lest it be the lock of the next one. Windows does so once it is closed only.
+            try:
                 lock.unlink()
+            except OSError:
+                file.close()
+                with suppress(OSError):  # the next one has it open already
+                    lock.unlink()
 
 
 def _lock(file: BinaryIO) -> bool:
@@ -57,18 +72,61 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     return False
 
 
+def is_in_use(error: OSError) -> bool:
+    """Whether that may be as something is open: a file, or one in a folder, which then is not empty yet."""
+    busy = isinstance(error, PermissionError) or error.errno in (errno.ENOTEMPTY, errno.EBUSY)
+    return busy or getattr(error, "winerror", None) in _IN_USE
+
+
 def retry_in_use(act: Callable[[], _T], waits: Sequence[float] = _PATIENCE) -> _T:
     """What ``act``, which renames or removes, returns; it is tried again while another program has the file open.
 
     Raises:
         OSError: of the last attempt.
     """
-    for wait in waits:
+    for attempt, wait in enumerate(waits):
         try:
             return act()
-        except PermissionError:
-            time.sleep(wait)
+        except OSError as error:
+            if not is_in_use(error):
+                raise
+        if attempt == 0:
+            gc.collect()  # arrays and sessions of this process that nobody needs any more have files open too
+        time.sleep(wait)
     return act()
+
+
+def remove_folder(folder: Path, waits: Sequence[float] = _PATIENCE, *, at_exit: bool = False) -> OSError | None:
+    """Remove a folder and all in it; None if it is gone, else why it is not.
+
+    ``at_exit``: try again when this process ends, if it is in use now; for a name that nobody uses a second time.
+    """
+    try:
+        retry_in_use(lambda: _remove_tree(folder), waits)
+    except OSError as error:
+        if not os.path.lexists(folder):
+            return None
+        if at_exit and is_in_use(error):
+            if not _REMAINS:
+                atexit.register(_remove_remains)
+            _REMAINS.add(folder)
+        return error
+    return None
+
+
+def _remove_remains() -> None:
+    gc.collect()
+    while _REMAINS:
+        with suppress(OSError):
+            _remove_tree(_REMAINS.pop())
+
+
+def _remove_tree(folder: Path) -> None:
+    import shutil  # takes as long to import as all else of this wing
+
+    shutil.rmtree(folder, ignore_errors=True)  # all but what is in use
+    if os.path.lexists(folder):
+        shutil.rmtree(folder)  # says why
 
 
 def sync_folder(folder: Path) -> None:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization, is_safe_path
+from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization
 from edgegen.errors import UsageError, one_or_list
 from edgegen.evaluation.parity.measure import graph_of
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
-from edgegen.system import trim_memory
+from edgegen.system import is_portable, name_clashes, trim_memory
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import is_license_file
@@ -132,7 +132,7 @@ def export(
         settings = _generation_settings(checkpoint, tokenizer, context, progress)
         for warning in model.warnings:
             progress.warn(warning)
-        for name, data in {**tokenizer, **_license_files(checkpoint)}.items():
+        for name, data in {**tokenizer, **_license_files(checkpoint, progress)}.items():
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
@@ -153,7 +153,11 @@ def export(
         progress.stage(COMPARING)
         trim_memory()  # before the weights are opened
         report = _compare(writer, manifest, model, states, evaluated, text, progress)
-        writer.commit(manifest)
+        for folder in writer.commit(manifest):
+            progress.warn(
+                f"the version that this one replaces is still in use: its files stay in {folder} until the next export "
+                "to this folder"
+            )
     return Bundle.open(target), report
 
 
@@ -272,10 +276,13 @@ def _compare(
     return report
 
 
-def _license_files(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """Licence and model card, which travel with the weights."""
-    names = sorted(name for name in checkpoint.listing.files if is_license_file(name) and is_safe_path(name))
-    return {name: (checkpoint.path / name).read_bytes() for name in names}
+def _license_files(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str, bytes]:
+    """Licence and model card, which travel with the weights, where every system can have files of these names."""
+    found = sorted(name for name in checkpoint.listing.files if is_license_file(name))
+    left = {name for name in found if not is_portable(name)} | {second for _, second in name_clashes(found)}
+    for name in sorted(left):
+        progress.warn(f"{name!r} is left out: not every system can have a file of this name in the bundle's folder")
+    return {name: (checkpoint.path / name).read_bytes() for name in found if name not in left}
 
 
 def _to_json(value: Mapping[str, Any]) -> bytes:

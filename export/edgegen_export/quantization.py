@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVSpec, MatrixFormat, Quantization
 from edgegen.errors import UsageError, one_or_list
-from edgegen.system import trim_memory
+from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.calibration.text import (
     FEW_TOKENS,
     SAMPLED,
@@ -182,7 +182,8 @@ def _own_text(
     with sampling_runner(source, scratch) as runner:
         kv, boundaries = source.facts.kv, Boundaries.of(settings, source.facts.model.vocab_size)
         text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance)
+        del runner  # has files mapped, and Windows removes them only then
     partial = kept.with_suffix(".partial.npy")
     np.save(partial, text.ids)
-    partial.replace(kept)
+    retry_in_use(lambda: partial.replace(kept))
     return text

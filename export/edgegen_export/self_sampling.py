@@ -5,14 +5,14 @@ is the KV cache: what is in memory does not grow with the number of layers.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from edgegen.bundle.manifest import GraphContract, GraphVariant
 from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
-from edgegen.system import trim_memory
+from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.model_source import ModelSource
 from edgegen_export.output.bundle_writer import WeightsFile
@@ -25,7 +25,7 @@ _GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
 
 @contextmanager
 def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]:
-    """Write graph and weights into ``folder`` and open them; they are gone afterwards.
+    """Write graph and weights into ``folder`` and open them; they are gone afterwards, unless the runner is in use.
 
     Raises:
         TensorError: weights are not finite.
@@ -58,4 +58,5 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
     yield scratch_runner(graphs, variant, facts.model.vocab_size, facts.model.max_context, Scratch(folder))
     del graphs
     for name in (_GRAPH, _WEIGHTS):
-        (folder / name).unlink()
+        with suppress(OSError):  # what is in use goes with the folder
+            retry_in_use((folder / name).unlink)

@@ -19,6 +19,9 @@ from edgegen.errors import BundleError, one_or_list
 LIKELIEST = 128
 """Of 50257 ids: finds nine tenths of the divergence that noise in the logits makes, 64 find 86%, 256 find 93%."""
 
+_UNIX = 3
+"""Of a member of a ZIP file: the system that made it."""
+
 UNKNOWN = -1
 """In ``continuations``: where the unquantized model was not asked any more."""
 
@@ -65,13 +68,19 @@ class ParityReference:
         return max(0.0, float((p * (log_p - log_q) - p + q).sum()))
 
     def to_bytes(self, vocab_size: int) -> bytes:
-        """As an uncompressed ``.npz``: NumPy dates its members 1980, so the same arrays are the same bytes."""
+        """As an uncompressed ``.npz``, as NumPy writes it on Linux: equal arrays are equal bytes on every system."""
         of_ids = np.min_scalar_type(vocab_size - 1)
         arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays |= {name: arrays[name].astype(of_ids) for name in ("ids", "likeliest", "prompts")}
         arrays["continuations"] = self.continuations.astype(np.int32)
         file = io.BytesIO()
-        np.savez(file, **arrays)
+        with zipfile.ZipFile(file, "w") as members:
+            for name, array in arrays.items():
+                member = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+                member.create_system = _UNIX  # elsewhere the system of this process, whatever that is
+                member.external_attr = 0o600 << 16
+                with members.open(member, "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
         return file.getvalue()
 
     @classmethod

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.errors import HubError, first_line
+from edgegen.system import is_portable
 from edgegen_export.checkpoint.companions import is_license_file, is_tokenizer_file
 from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.quantization_config import MODELOPT_FILE
@@ -138,8 +139,10 @@ def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
 
 
 def _small(names: Iterable[str]) -> list[str]:
-    """The small files that go along with the weights."""
-    return sorted(n for n in names if n in _CONFIGS or is_tokenizer_file(n) or is_license_file(n))
+    """The small files that go along with the weights, but for those that not every system can have."""
+    return sorted(
+        n for n in names if n in _CONFIGS or ((is_tokenizer_file(n) or is_license_file(n)) and is_portable(n))
+    )
 
 
 def _wanted(
@@ -204,6 +207,8 @@ def _missing(folder: Path, names: Collection[str]) -> list[str]:
 def _download(repo: str, name: str, revision: str | None) -> Path:
     from huggingface_hub import hf_hub_download  # pyright: ignore[reportUnknownVariableType]
 
+    if not is_portable(name):
+        raise HubError(f"{repo} has its model in {name!r}, which is no file name on every system")
     try:
         return Path(hf_hub_download(repo, name, revision=revision))
     except Exception as error:

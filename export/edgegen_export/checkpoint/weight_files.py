@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from edgegen.errors import CheckpointError, did_you_mean, one_or_list, quoted
+from edgegen.system import is_portable, name_clashes
 from edgegen_export.checkpoint.text_file import without_mark
 
 WEIGHTS = "model.safetensors"
@@ -80,8 +81,8 @@ def gguf_parts(name: str) -> list[str]:
 def read_index(path: Path) -> dict[str, str]:
     """The weight map of an index file: tensor name → shard name.
 
-    Raises ``CheckpointError``, listing every problem, when it is not JSON of that form or a shard is no plain
-    path inside the folder.
+    Raises ``CheckpointError``, listing every problem, when it is not JSON of that form, or when a shard is no plain
+    path inside the folder or two of them are one file on some systems.
     """
     index = read_json_object(path)
     weight_map = index.get("weight_map")
@@ -92,16 +93,18 @@ def read_index(path: Path) -> dict[str, str]:
         f"{shard!r} is not the name of a shard in the folder"
         for shard in sorted({s if isinstance(s, str) else repr(s) for s in placed.values() if not _is_inside(s)})
     ]
+    if not problems:
+        names = name_clashes(cast(dict[str, str], placed).values())
+        problems = [f"{first!r} and {second!r} are one file where case makes no difference" for first, second in names]
     if problems:
         raise CheckpointError(f"{path}: {one_or_list(problems)}")
     return cast(dict[str, str], placed)
 
 
 def _is_inside(shard: object) -> bool:
-    if not isinstance(shard, str) or not shard.endswith(".safetensors") or "\\" in shard or "\0" in shard:
+    if not isinstance(shard, str) or not shard.endswith(".safetensors"):
         return False
-    path = PurePosixPath(shard)
-    return not path.is_absolute() and ".." not in path.parts and ":" not in path.parts[0]
+    return is_portable(str(PurePosixPath(shard)))
 
 
 def read_json_object(path: Path) -> dict[str, object]:

@@ -8,9 +8,7 @@ the old bundle or the new one; a crash leaves the old one, or a folder without `
 import hashlib
 import os
 import secrets
-import shutil
-import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -20,14 +18,17 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edgegen.errors import ExportError
-from edgegen.system import retry_in_use, sync_folder
+from edgegen.system import LOCAL, Source, locked, path_too_long, remove_folder, retry_in_use, sync_folder
 from edgegen_export.output.resume import KEPT_PREFIX
 
 PAGE = 4096
 SMALL = 64
-_ABANDONED_AFTER_S = 24 * 3600
 _NEW_MANIFEST = f".{MANIFEST_NAME}"
+_PARTIAL = ".partial-"
 _SCRATCH = ".scratch"
+_LOCK = ".lock"
+_LONGEST_NAME = 90
+"""Characters of a temporary file's path from the target on, at most."""
 
 
 class WeightsFile:
@@ -66,6 +67,9 @@ class WeightsFile:
 class BundleWriter:
     """Writes one bundle; used as a context, it removes what it wrote unless :meth:`commit` was reached.
 
+    Windows removes no file that is open: what is still in use then goes when this process ends, or with the next export
+    to the same target.
+
     Raises:
         ExportError: the target holds a bundle (without ``force``) or something else.
     """
@@ -75,15 +79,20 @@ class BundleWriter:
         self.files: dict[str, FileEntry] = {}
         self._committed = False
         self._weights: list[WeightsFile] = []
+        self._lock = ExitStack()
         try:
             refuse_wrong_target(target, force=force)
             self._made_target = not target.exists()
             target.mkdir(parents=True, exist_ok=True)
             self._remove_abandoned()
-            self.folder = target / f".partial-{os.getpid()}-{secrets.token_hex(4)}"
+            self.folder = target / f"{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}"
+            # Beside the other, which is renamed at the end: a temporary file that is open would keep Windows from that.
+            self._scratch = self.folder.with_name(self.folder.name + _SCRATCH)
+            self._lock.enter_context(locked(self.folder))
             self.folder.mkdir(parents=True)
             self.version = self._next_version()
         except OSError as error:
+            self._lock.close()
             raise ExportError(f"{target} cannot be written: {error}.") from error
 
     def __enter__(self) -> Self:
@@ -95,10 +104,12 @@ class BundleWriter:
         if not self._committed:
             for weights in self._weights:
                 weights.abandon()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if self._made_target:
-                with suppress(OSError):  # another export may be writing there
-                    self.target.rmdir()
+            remove_folder(self.folder, at_exit=self.folder.name.startswith(_PARTIAL))
+        remove_folder(self._scratch, at_exit=True)
+        self._lock.close()
+        if not self._committed and self._made_target:
+            with suppress(OSError):  # another export may be writing there
+                self.target.rmdir()
         if isinstance(error, OSError):
             raise ExportError(f"the bundle {self.target} was not written: {error}.") from error
 
@@ -107,10 +118,9 @@ class BundleWriter:
         return self._weights[-1]
 
     def scratch(self) -> Path:
-        """A folder for temporary files; gone at the commit, or when the export fails."""
-        folder = self.folder / _SCRATCH
-        folder.mkdir(exist_ok=True)
-        return folder
+        """A folder for temporary files, which go with it at the end."""
+        self._scratch.mkdir(exist_ok=True)
+        return self._scratch
 
     def add(self, name: str, data: bytes) -> None:
         with (self.folder / name).open("xb") as file:
@@ -118,10 +128,11 @@ class BundleWriter:
             _sync(file)
         self.files[name] = FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
-    def commit(self, manifest: Manifest) -> None:
-        """Make what was written the bundle, then remove the version it replaces."""
-        if (self.folder / _SCRATCH).exists():
-            shutil.rmtree(self.folder / _SCRATCH)
+    def commit(self, manifest: Manifest) -> list[Path]:
+        """Make what was written the bundle, then remove the version it replaces.
+
+        Returns the folders of versions that are still in use (Windows): the next export to this target removes them.
+        """
         with (self.folder / _NEW_MANIFEST).open("xb") as file:
             file.write(manifest.to_json().encode())
             _sync(file)
@@ -142,9 +153,8 @@ class BundleWriter:
             self._committed = False
             raise
         sync_folder(self.target)
-        for number, other in self._versions().items():
-            if number < int(self.version[1:]):
-                shutil.rmtree(other, ignore_errors=True)
+        earlier = (path for number, path in self._versions().items() if number < int(self.version[1:]))
+        return [path for path in earlier if remove_folder(path)]
 
     def _next_version(self) -> str:
         return f"v{max(self._versions(), default=0) + 1}"
@@ -153,18 +163,22 @@ class BundleWriter:
         return {int(p.name[1:]): p for p in self.target.glob("v*") if _is_version(p)}
 
     def _remove_abandoned(self) -> None:
-        """Remains of killed exports; recent ones may belong to an export that is still running."""
-        for partial in self.target.glob(".partial-*"):
-            if time.time() - partial.stat().st_mtime > _ABANDONED_AFTER_S:
-                shutil.rmtree(partial, ignore_errors=True)
+        """Remains of exports that were killed or found files in use; an export that runs has its own locked."""
+        for name in {path.name.removesuffix(_LOCK).removesuffix(_SCRATCH) for path in self.target.glob(f"{_PARTIAL}*")}:
+            partial = self.target / name
+            with locked(partial) as free:
+                for folder in (partial, partial.with_name(name + _SCRATCH)) if free else ():
+                    remove_folder(folder, ())
 
 
-def refuse_wrong_target(target: Path, *, force: bool) -> None:
+def refuse_wrong_target(target: Path, *, force: bool, source: Source = LOCAL) -> None:
     """Judge where a bundle is to be written, and touch nothing.
 
     Raises:
-        ExportError: ``target`` holds a bundle (without ``force``) or something else.
+        ExportError: ``target`` holds a bundle (without ``force``) or something else, or its path is too long.
     """
+    if problem := path_too_long(target, _LONGEST_NAME, source):
+        raise ExportError(f"{problem}.")
     try:
         if not target.exists():
             return
@@ -176,7 +190,7 @@ def refuse_wrong_target(target: Path, *, force: bool) -> None:
     if any(p.name == MANIFEST_NAME for p in entries):
         if not force:
             raise ExportError(f"{target} already holds a bundle; replace it with --force, or give another -o.")
-    elif any(not (p.name.startswith((".partial-", KEPT_PREFIX)) or _is_version(p)) for p in entries):
+    elif any(not (p.name.startswith((_PARTIAL, KEPT_PREFIX)) or _is_version(p)) for p in entries):
         raise ExportError(f"{target} holds other files and no bundle; give -o a new or an empty folder.")
 
 

@@ -6,7 +6,6 @@ options and versions are the same, whatever file the tensors lie in (:func:`fing
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ import numpy as np
 import onnxruntime
 
 import edgegen
-from edgegen.system import locked
+from edgegen.system import locked, remove_folder
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
@@ -49,7 +48,7 @@ class ResumeFolder:
         elif error is None:
             self._remove(older_than=0)
         if self._claimed:
-            shutil.rmtree(self._claimed, ignore_errors=True)
+            remove_folder(self._claimed)
 
     def claim(self, key: str) -> tuple[Path, bool]:
         """The folder for what belongs to ``key``, and whether an earlier export has left something there."""
@@ -67,7 +66,7 @@ class ResumeFolder:
             if time.time() - folder.stat().st_mtime >= older_than:
                 with locked(folder) as free:
                     if free:
-                        shutil.rmtree(folder, ignore_errors=True)
+                        remove_folder(folder)
 
 
 def kept_bytes(target: Path) -> int:

@@ -14,7 +14,7 @@ from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.evaluation.parity.measure import rounded
 from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.ort_session import Binding, Buffer, OneSession
-from edgegen.system import trim_memory
+from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.graph.decoder import state_name
 from edgegen_export.scratch import Scratch
 from edgegen_export.scratch_runner import scratch_runner
@@ -64,7 +64,7 @@ def _states(
     try:  # the order of sums is read from the file too, where stock operators run
         graphs = _StatesGraph(OneSession(path, keep_spinning=False), model.num_layers, shape, scratch)
     finally:
-        path.unlink()
+        retry_in_use(path.unlink)
     runner = scratch_runner(graphs, variant, model.vocab_size, model.max_context, scratch)
     runner.prefill(runner.new_cache(), 0, ids)
     return [buffer.array[0] for buffer in graphs.buffers]

@@ -216,6 +216,10 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
         "/x.safetensors",
         "a/../../x.safetensors",
         "C:x.safetensors",
+        "con.safetensors",
+        "a./x.safetensors",
+        "a /x.safetensors",
+        "x\n.safetensors",
         "a\\x.safetensors",
         3,
         "",
@@ -227,6 +231,14 @@ def test_shards_lie_in_the_folder(tmp_path: Path, name: object) -> None:
     index["weight_map"]["a"] = name
     write_index(folder, index)
     assert "is not the name of a shard in the folder" in refusal(folder)
+
+
+def test_shards_that_are_one_file_on_some_systems_are_refused(tmp_path: Path) -> None:
+    folder, index = sharded(tmp_path)
+    first, second, *others = sorted(set(index["weight_map"].values()))
+    names = {first: "Part.safetensors", second: "part.safetensors"} | {name: name for name in others}
+    write_index(folder, {"weight_map": {name: names[old] for name, old in index["weight_map"].items()}})
+    assert "'Part.safetensors' and 'part.safetensors' are one file where case makes no difference" in refusal(folder)
 
 
 @pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}])

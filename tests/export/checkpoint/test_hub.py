@@ -89,6 +89,10 @@ def repos(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "one" / "README.md").write_text("one")
     write_llama(tmp_path / "several" / "Q4" / "model-Q4_0.gguf")
     (tmp_path / "several" / "tokenizer.json").write_text("{}")
+    (tmp_path / "device").mkdir()
+    if sys.platform != "win32":  # which has no such names
+        (original / "LICENSE: old").write_text("not to be had everywhere")
+        write_llama(tmp_path / "device" / "nul.gguf")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "README.md").write_text("nothing")
     return {
@@ -103,6 +107,7 @@ def repos(tmp_path: Path) -> dict[str, Path]:
         "org/several": tmp_path / "several",
         "org/one": tmp_path / "one",
         "org/bare": tmp_path / "bare",
+        "org/device": tmp_path / "device",
         "org/secret": original,
         "org/terms": original,
     }
@@ -260,6 +265,14 @@ def test_what_an_adapters_repository_may_lack(hub: StandInHub, open_at: Opener, 
     lost.unlink()
     message = open_at("org/adapter", "--adapter", HF_HUB_OFFLINE="1").message
     assert message.endswith("the cache has no adapter_model.safetensors")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in's folder cannot have such a file")
+def test_a_file_that_not_every_system_can_have_is_not_fetched(hub: StandInHub, open_at: Opener) -> None:
+    assert (
+        "org/device has its model in 'nul.gguf', which is no file name on every system" in open_at("org/device").message
+    )
+    assert hub.downloads == []
 
 
 def test_only_the_chosen_gguf_file_is_fetched(hub: StandInHub, open_at: Opener) -> None:

@@ -4,8 +4,8 @@ import hashlib
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import FileEntry
+from edgegen.bundle.manifest import FileEntry, Manifest
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import ExportError
-from edgegen_export.output.bundle_writer import PAGE, BundleWriter, WeightsFile
+from edgegen_export.output.bundle_writer import PAGE, BundleWriter, WeightsFile, refuse_wrong_target
 from edgegen_export.output.resume import KEPT_PREFIX
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.runtime.models import write_fake_bundle
+from tests.runtime.system.recorded import Recorded
+from tests.windows_files import windows_files
 
 Tree = dict[str, bytes]
 
@@ -205,38 +208,41 @@ def test_a_target_below_a_file_is_refused(checkpoints: tuple[Path, Path], tmp_pa
 # What killed exports leave, and exports side by side.
 
 
-def leave_remains(target: Path, *, age_s: float) -> Path:
+def leave_remains(target: Path) -> Path:
     partial = target / ".partial-999999-deadbeef"
     partial.mkdir(parents=True)
     (partial / "weights.data").write_bytes(b"half")
-    then = time.time() - age_s
-    os.utime(partial, (then, then))
+    (target / f"{partial.name}.scratch").mkdir()
+    (target / f"{partial.name}.scratch" / "trace").write_bytes(b"large")
+    (target / f"{partial.name}.lock").touch()
     return partial
 
 
-def test_old_remains_of_a_killed_export_are_cleaned_up(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
+def test_remains_of_a_killed_export_are_cleaned_up(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "bundle"
-    remains = leave_remains(target, age_s=25 * 3600)
+    leave_remains(target)
     (target / "v1").mkdir()  # killed between its two last steps
     (target / "v1" / "weights.data").write_bytes(b"whole, but named by no manifest")
     bundle, _ = export(str(checkpoints[0]), target, scheme="fp32")
     bundle.verify()
-    assert not remains.exists()
     assert sorted(path.name for path in target.iterdir()) == ["edgegen.json", bundle.manifest.folder]
 
 
-def test_recent_remains_may_be_a_running_export_and_are_left(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
-    target = tmp_path / "bundle"
-    remains = leave_remains(target, age_s=60)
-    bundle, _ = export(str(checkpoints[0]), target, scheme="fp32")
-    bundle.verify()
-    assert remains.exists()
+def test_what_a_running_export_writes_is_no_remains_however_old(tmp_path: Path) -> None:
+    with BundleWriter(tmp_path / "bundle") as running:
+        running.add("file", b"x")
+        (running.scratch() / "trace").write_text("large")
+        os.utime(running.folder, (0, 0))
+        with BundleWriter(tmp_path / "bundle"):
+            pass
+        assert (running.folder / "file").exists()
+        assert (running.scratch() / "trace").exists()
 
 
 def test_remains_are_not_listed_as_bundles(tmp_path: Path) -> None:
     store = BundleStore(tmp_path)
-    leave_remains(tmp_path / "half", age_s=0)
-    leave_remains(tmp_path, age_s=0)
+    leave_remains(tmp_path / "half")
+    leave_remains(tmp_path)
     assert [entry.name for entry in store if entry.path.parent == tmp_path] == []
 
 
@@ -312,6 +318,82 @@ def test_scratch_is_no_part_of_the_bundle(checkpoints: tuple[Path, Path], tmp_pa
     with BundleWriter(tmp_path / "third") as writer:  # not committed
         (writer.scratch() / "trace").write_text("large")
     assert not (tmp_path / "third").exists()
+
+
+# Files in use, as on Windows, where they can be neither removed nor renamed.
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return write_fake_bundle(tmp_path_factory.mktemp("fake") / "fake").manifest
+
+
+def test_a_temporary_file_that_is_open_keeps_no_bundle_from_being_written(manifest: Manifest, tmp_path: Path) -> None:
+    with windows_files():
+        with BundleWriter(tmp_path / "bundle") as writer:
+            writer.add("parity.json", b"{}")
+            file = (writer.scratch() / "states").open("wb")
+            with file:
+                assert writer.commit(manifest) == []
+                writer.__exit__(None, None, None)
+                assert set(tree(tmp_path / "bundle")) > {"edgegen.json", "v1/", "v1/parity.json"}
+        with BundleWriter(tmp_path / "bundle", force=True) as writer:  # the next one removes what stayed
+            assert not any("states" in name for name in tree(tmp_path / "bundle"))
+    assert set(tree(tmp_path / "bundle")) == {"edgegen.json", "v1/", "v1/parity.json"}
+
+
+def test_an_export_that_fails_with_files_open_leaves_only_them_and_the_next_one_nothing(tmp_path: Path) -> None:
+    target, mapped = tmp_path / "bundle", list[np.ndarray[Any, Any]]()
+
+    def fail() -> None:
+        with BundleWriter(target) as writer:
+            writer.add("tokenizer.json", b"{}")
+            sink = writer.weights("weights.data")
+            sink.append(np.zeros(4, np.uint8))
+            sink.close()
+            mapped.append(np.memmap(writer.folder / "weights.data", np.uint8, "r"))
+            raise RuntimeError("a bug")
+
+    with windows_files():
+        with pytest.raises(RuntimeError, match="a bug"):
+            fail()
+        assert [path.name for path in target.rglob("*") if path.is_file()] == ["weights.data"]
+        mapped.clear()
+        with BundleWriter(target) as writer:
+            assert [path.name for path in target.iterdir() if path.is_dir()] == [writer.folder.name]
+
+
+def test_the_version_that_is_replaced_may_be_in_use(manifest: Manifest, tmp_path: Path) -> None:
+    target = tmp_path / "bundle"
+
+    def write(force: bool) -> list[Path]:
+        with BundleWriter(target, force=force) as writer:
+            writer.add("weights.data", b"x")
+            return writer.commit(replace(manifest, folder=writer.version))
+
+    with windows_files():
+        assert write(force=False) == []
+        with (target / "v1" / "weights.data").open("rb"):
+            assert write(force=True) == [target / "v1"]
+            assert Bundle.open(target).content == target / "v2"
+        assert write(force=True) == []
+    assert sorted(path.name for path in target.iterdir()) == ["edgegen.json", "v3"]
+
+
+def test_a_whole_export_leaves_nothing_where_files_in_use_cannot_be_removed(
+    checkpoints: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with windows_files():
+        bundle, _ = export(str(checkpoints[0]), tmp_path / "bundle")
+    bundle.verify()
+    assert sorted(path.name for path in bundle.path.iterdir()) == ["edgegen.json", "v1"]
+
+
+def test_a_path_that_leaves_no_room_for_files_is_refused_at_first(tmp_path: Path) -> None:
+    target = tmp_path / ("x" * max(1, 200 - len(str(tmp_path))))
+    with pytest.raises(ExportError, match=r"too long a path: with the names of files in it \d+ characters"):
+        refuse_wrong_target(target, force=False, source=Recorded("win32"))
+    refuse_wrong_target(target, force=False, source=Recorded("linux"))
 
 
 def test_tensors_begin_on_a_page_or_on_a_small_boundary(tmp_path: Path) -> None:

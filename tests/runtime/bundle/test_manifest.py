@@ -20,9 +20,9 @@ from edgegen.bundle.manifest import (
     Manifest,
     Quantization,
     SharedLayer,
-    is_safe_path,
 )
 from edgegen.errors import ManifestError
+from edgegen.system import is_portable
 from tests.runtime.models import write_fake_bundle
 
 
@@ -70,7 +70,7 @@ def test_every_dataclass_of_the_manifest_is_frozen() -> None:
         assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 
-NAMES = st.text("abcé/_.-0", min_size=1, max_size=12).filter(is_safe_path)
+NAMES = st.text("abcé/_.-0", min_size=1, max_size=12).filter(is_portable)
 
 
 @settings(deadline=None, max_examples=50)
@@ -189,20 +189,31 @@ UNSAFE = [
     "a\0b",
     "a\nb",
     "\ud800",
+    "NUL",
+    "a/com1.txt",
+    "a.",
+    "a /b",
+    "a:b",
+    "...",
 ]
 
 
 @pytest.mark.parametrize("path", UNSAFE)
 def test_a_path_out_of_the_bundle_or_of_a_doubtful_form_is_refused(raw: dict[str, Any], path: str) -> None:
-    assert not is_safe_path(path)
+    assert not is_portable(path)
     raw["files"][path] = raw["files"]["parity.json"]
     raw["folder"] = path
     assert problems(raw) == [f"files: unsafe path {path!r}", f"folder: unsafe path {path!r}"]
 
 
-@pytest.mark.parametrize("path", ["a", "a.b", "a/b", "..a", "a..b", ".a", "é", "a b", "...", "tokenizer.json"])
+@pytest.mark.parametrize("path", ["a", "a.b", "a/b", "..a", "a..b", ".a", "é", "a b", "tokenizer.json"])
 def test_plain_paths_are_fine(path: str) -> None:
-    assert is_safe_path(path)
+    assert is_portable(path)
+
+
+def test_names_that_are_one_file_on_some_systems_are_refused(raw: dict[str, Any]) -> None:
+    raw["files"]["Parity.json"] = raw["files"]["parity.json"]
+    assert problems(raw) == ["files: 'Parity.json' and 'parity.json' are one file where case makes no difference"]
 
 
 def test_what_is_named_must_be_among_the_files(raw: dict[str, Any]) -> None:

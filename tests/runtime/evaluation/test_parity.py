@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shutil
+import sys
 import zipfile
 from dataclasses import fields, replace
 from pathlib import Path
@@ -196,6 +197,18 @@ def test_a_reference_is_the_same_when_read_and_the_same_bytes_when_written(
         before, after = getattr(small, field.name), getattr(read, field.name)
         np.testing.assert_array_equal(after, before)
         assert after.dtype == before.dtype
+
+
+def test_a_reference_is_the_same_bytes_on_every_system(small: ParityReference, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list[bytes]()
+    for system in ("linux", "win32"):
+        with monkeypatch.context() as there:
+            there.setattr(sys, "platform", system)  # of which zipfile makes a note
+            found.append(small.to_bytes(VOCAB_SIZE))
+    assert found[0] == found[1]
+    numpy = io.BytesIO()
+    np.savez(numpy, allow_pickle=False, **np.load(io.BytesIO(found[0])))
+    assert sys.platform == "win32" or numpy.getvalue() == found[0]
 
 
 @pytest.mark.parametrize(
