@@ -4,7 +4,8 @@ import errno
 import sys
 from pathlib import Path
 
-_LONGEST_FOLDER, _LONGEST_PATH = 247, 259
+from edgegen.system import LOCAL, Source, path_too_long
+
 _NOT_FOUND = (errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL)
 
 
@@ -18,20 +19,14 @@ def reader_has_gone(error: OSError, system: str = sys.platform) -> bool:
     )
 
 
-def long_path_note(error: BaseException, system: str = sys.platform) -> str | None:
+def long_path_note(error: BaseException, source: Source = LOCAL) -> str | None:
     """What to do about a path that is too long for Windows, which says "not found"; None if that is not the cause.
 
     ``error``: as it was raised, or another that was raised because of it.
     """
     cause: BaseException | None = error
-    while system == "win32" and cause is not None:
+    while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _NOT_FOUND and isinstance(cause.filename, str):
-            length = len(str(Path(cause.filename).absolute()))
-            if length > _LONGEST_FOLDER:
-                return (
-                    f"this path has {length} characters, and Windows takes {_LONGEST_PATH}, of a folder "
-                    f"{_LONGEST_FOLDER}, unless long paths are enabled: enable them (LongPathsEnabled in the "
-                    f"registry), or use a folder nearer to the root."
-                )
+            return path_too_long(Path(cause.filename), source=source)
         cause = cause.__cause__ or cause.__context__
     return None
