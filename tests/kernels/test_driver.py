@@ -30,6 +30,7 @@ BOARDS = {
 }
 X86 = {"Haswell": "avx2", "Haswell,-fma": "portable", "Haswell,-xsave": "portable", "Nehalem": "portable"}
 """The best kernels of a processor; without xsave the system cannot save AVX's registers."""
+CROSS_COMPILER = "aarch64-linux-gnu-gcc"
 RANDOM_MATRICES = 200
 MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
@@ -108,13 +109,19 @@ def test_a_sanitizer_finds_nothing(name: str, expected: list[str], tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def for_boards(tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
-    """The driver for aarch64, emulated."""
-    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    if emulator is None:
+def emulator() -> str:
+    """A program that plays aarch64."""
+    found = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if found is None:
         pytest.skip("there is no qemu-aarch64")
+    return found
+
+
+@pytest.fixture(scope="module")
+def for_boards(emulator: str, tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
+    """The driver for aarch64, emulated."""
     program = tmp_path_factory.mktemp("aarch64") / "driver"
-    return [emulator, build(program, ["-O2", "-static"], "aarch64-linux-gnu-gcc")]
+    return [emulator, build(program, ["-O2", "-static"], CROSS_COMPILER)]
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -134,6 +141,26 @@ def test_boards_compute_the_same_bits_of_random_matrices(
     for processor, isas in BOARDS.values():
         for isa in isas:
             assert output_of(for_boards, isa, "1", seed, emulated=processor) == expected, isa
+
+
+def test_a_sanitizer_finds_nothing_on_a_processor_with_i8mm(
+    expected: list[str], emulator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of memory and undefined behaviour; the libraries of the sanitizer are the cross compiler's."""
+    flags = SANITIZERS["addresses and undefined behaviour"]
+    program = tmp_path / "driver"
+    empty = tmp_path / "empty.c"
+    empty.write_text("int main(void) { return 0; }")
+    if shutil.which(CROSS_COMPILER) is None:
+        pytest.skip(f"there is no {CROSS_COMPILER}")
+    trial = [CROSS_COMPILER, *flags, str(empty), "-o", str(program)]
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # which would need ptrace, and the emulator has none
+    emulated = [emulator, "-L", "/usr/aarch64-linux-gnu", program]
+    if subprocess.run(trial, check=False).returncode or subprocess.run(emulated, check=False).returncode:
+        pytest.skip("the cross compiler has no such sanitizer")
+    build(program, flags, CROSS_COMPILER)
+    for isa in BOARDS["a processor with i8mm"][1]:
+        assert lines_of(emulated, isa, emulated="max") == expected, isa
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the driver is built for another processor than x86-64")
