@@ -44,7 +44,7 @@ class Kernels(BuildHookInterface[Any]):
                 self._build_in_place()
                 return
             platform = platform or _this_platform()
-            library = self._build_apart(LIBRARY.with_suffix(SUFFIXES.get(platform.split("_")[0], ".so")).name)
+            library = self._build_apart(platform)
         except BuildError as error:
             if required:
                 self.app.abort(f"{error.output}the kernels cannot be built: {error}")
@@ -67,11 +67,11 @@ class Kernels(BuildHookInterface[Any]):
         if not is_current():
             build()
 
-    def _build_apart(self, name: str) -> Path:
+    def _build_apart(self, platform: str) -> Path:
         """Not beside the sources: another platform's library would be loaded from there."""
         self._folder = tempfile.TemporaryDirectory()
-        library = Path(self._folder.name) / name
-        build(library)
+        library = Path(self._folder.name) / LIBRARY.with_suffix(SUFFIXES.get(platform.split("_")[0], ".so")).name
+        build(library, platform=platform)
         return library
 
 

@@ -41,7 +41,7 @@ class TestFindings:
             (pi_5("0x50005"), "dotprod", ["too little voltage, now", "throttled, now"]),
             (hybrid_x86(), "avxvnni", ["8 of 12 cores are efficiency cores"]),
             (windows(), "avxvnni", ["8 of 12 cores are efficiency cores"]),
-            (mac(), "dotprod", ["4 of 8 cores are efficiency cores"]),
+            (mac(), "i8mm", ["4 of 8 cores are efficiency cores"]),
             (Recorded(), NO_LIBRARY, ["edgegen's kernels are not there"]),
             (Recorded(), "stock (this processor has no AVX2 and FMA, …)", ["The processor has no AVX2 and FMA"]),
             (Recorded(), "stock (edgegen_kernels.so cannot be loaded)", ["edgegen_kernels.so cannot be loaded."]),

@@ -20,7 +20,14 @@ LANES = 4
 TINY = np.float32(1e-30)
 
 _ONNX_TYPES = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "uint16": TensorProto.BFLOAT16}
-_CPU_FLAGS = {"avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "avx2": "avx2", "dotprod": "asimddp", "neon": "asimd"}
+_CPU_FLAGS = {
+    "avx512vnni": "avx512_vnni",
+    "avxvnni": "avx_vnni",
+    "avx2": "avx2",
+    "i8mm": "i8mm",
+    "dotprod": "asimddp",
+    "neon": "asimd",
+}
 
 
 def needs_library() -> Path:

@@ -11,6 +11,7 @@ from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.model import kernels, ort_session
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
+from tests.kernels.material import instruction_sets
 
 STOCK = EngineOptions(threads=1, kernels="stock")
 
@@ -61,7 +62,10 @@ def test_no_library_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 @pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
 def test_kernels_are_named_and_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernels.describe_kernels() in ("avx512vnni", "avxvnni", "avx2", "dotprod", "neon", "portable")
+    monkeypatch.delenv("EDGEGEN_ISA", raising=False)
+    assert kernels.describe_kernels() in ("avx512vnni", "avxvnni", "avx2", "i8mm", "dotprod", "neon", "portable")
+    if Path("/proc/cpuinfo").is_file():  # what the processor has by Linux's word
+        assert kernels.describe_kernels() == instruction_sets()[0]
     monkeypatch.setenv("EDGEGEN_ISA", "portable")
     assert kernels.describe_kernels() == "portable"
 
