@@ -1,6 +1,7 @@
 """Compile the kernels: `python kernels/build.py` puts their library where the package looks for it.
 
-Needs a C compiler (gcc or clang) and nothing else. `CC` names another one, a cross compiler for instance.
+Needs a C compiler (gcc or clang) and nothing else. `CC` names another one, a cross compiler for instance:
+`CC=aarch64-linux-gnu-gcc`, or `CC="python -m ziglang cc -target aarch64-macos"`.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,10 +25,8 @@ LIBRARY = SOURCES.parent / "edgegen" / "model" / f"edgegen_kernels{SUFFIXES.get(
 FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-Wall", "-Wextra")
 """Contraction would join a product and a sum into one rounding where the compiler likes: other bits."""
 
-_COMPILE = {".dll": ("-Wa,-muse-unaligned-vector-move",)}
-"""By suffix. MinGW-w64 gcc moves vectors to the stack as if it were aligned to them; Windows does not promise that."""
-
-_LINK = {".dll": ("-static-libgcc",)}
+_SYSTEMS = {"_WIN32": ("Windows", ".dll"), "__APPLE__": ("macOS", ".dylib")}
+"""By a macro that compilers for the system define: its name, and the suffix of its shared libraries."""
 
 
 class BuildError(Exception):
@@ -46,19 +45,79 @@ def compiler() -> list[str] | None:
     return next(([name] for name in names if shutil.which(name)), None)
 
 
+class Target:
+    """What a compiler makes code for, by the macros that it defines: ``macros``, each with its value.
+
+    Flags depend on the compiler, not on the system that it runs on.
+    """
+
+    def __init__(self, macros: Mapping[str, str]) -> None:
+        self._macros = macros
+        self.system, self.suffix = next((_SYSTEMS[name] for name in _SYSTEMS if name in macros), ("Linux", ".so"))
+
+    @property
+    def is_clang(self) -> bool:
+        """Whether it is clang, under whatever name: ``zig cc`` and Apple's cc are."""
+        return "__clang__" in self._macros
+
+    def to_compile(self) -> list[str]:
+        """Flags of one source. Paths of this machine are kept out, so that two builds have the same bytes."""
+        flags = [] if self.system == "Windows" else ["-fPIC"]
+        if self.system == "Windows" and "__x86_64__" in self._macros and not self.is_clang:
+            # MinGW-w64 gcc moves vectors to the stack as if it were aligned to them; Windows does not promise that.
+            # Only the GNU assembler knows the flag. Clang aligns the stack itself.
+            flags.append("-Wa,-muse-unaligned-vector-move")
+        return [*flags, f"-ffile-prefix-map={SOURCES}=kernels"]
+
+    def to_link(self, name: str, linker: str = "") -> list[str]:
+        """Flags of the library called ``name``; ``linker`` is what it says of its version."""
+        if self.system == "macOS":
+            return [f"-Wl,-install_name,@rpath/{name}"]  # otherwise the path it is built at
+        if self.system == "Linux":
+            return []
+        flags = ["-s"]  # neither a table of symbols nor a .pdb with this machine's paths
+        if not self.is_clang:
+            flags.append("-static-libgcc")
+        if not linker.startswith("zig"):  # whose library has neither the time nor an address made of its path
+            flags.append("-Wl,--no-insert-timestamp,--disable-auto-image-base")
+        return flags
+
+
+def target_of(command: Sequence[str]) -> Target:
+    """What the compiler ``command`` makes code for.
+
+    Raises:
+        BuildError: it cannot be started, fails, or is neither gcc nor clang.
+    """
+    written = _run([*command, "-dM", "-E", "-x", "c", "-"], command)
+    macros = dict(
+        line.split(" ", 2)[1:] for line in written.splitlines() if line.startswith("#define ") and line.count(" ") > 1
+    )
+    if "__GNUC__" not in macros:
+        raise BuildError(f"{shlex.join(command)} is neither gcc nor clang: name one of them by CC")
+    return Target(macros)
+
+
 def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[Path] = ()) -> None:
     """Compile every source of this folder, and ``sources``, into the shared library ``output``, all at once.
 
     Raises:
-        BuildError: there is no compiler, it fails, or ``output`` cannot be written.
+        BuildError: there is no compiler, it fails or makes code for a system whose libraries have another suffix, or
+            ``output`` cannot be written.
     """
     command = compiler()
     if command is None:
         raise BuildError("there is no C compiler: install gcc or clang, or name one by CC")
+    target = target_of(command)
+    if output.suffix != target.suffix:
+        raise BuildError(
+            f"{shlex.join(command)} compiles for {target.system}, whose libraries end in {target.suffix}, "
+            f"and {output.name} does not: name another compiler by CC, or another library"
+        )
     own = [*sorted(SOURCES.glob("*.c")), *sources]
     try:
         with tempfile.TemporaryDirectory() as folder:
-            library = _compile([*command, *flags], own, Path(folder) / output.name)
+            library = _compile(command, flags, target, own, Path(folder) / output.name)
             output.parent.mkdir(parents=True, exist_ok=True)
             partial = output.with_name(f".{output.name}.{os.getpid()}")
             shutil.copy(library, partial)
@@ -67,18 +126,22 @@ def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[P
         raise BuildError(f"{output} cannot be written: {error.strerror or error}") from error
 
 
-def _compile(command: Sequence[str], sources: Sequence[Path], library: Path) -> Path:
+def _compile(
+    command: Sequence[str], flags: Sequence[str], target: Target, sources: Sequence[Path], library: Path
+) -> Path:
     """Compile all sources at once into ``library``, and their objects beside it."""
-    suffix = library.suffix
-    code = [] if suffix == ".dll" else ["-fPIC"]
+    # `zig cc` adds debugging information unless it is told not to, and links for debugging unless it is told -O3.
+    whole = [*command, "-g0", *flags, *FLAGS]
     objects = [library.with_name(f"{source.stem}.o") for source in sources]
 
     def compile_one(source: Path, to: Path) -> None:
-        _run([*command, *FLAGS, *code, *_COMPILE.get(suffix, ()), "-c", str(source), "-o", str(to)])
+        _run([*whole, *target.to_compile(), "-c", str(source), "-o", str(to)], command)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(compile_one, sources, objects))
-    _run([*command, "-shared", *map(str, objects), *_LINK.get(suffix, ()), "-o", str(library), "-lm"])
+    linker = _run([*command, "-Wl,--version"], command) if target.is_clang and target.system == "Windows" else ""
+    link = [*target.to_link(library.name, linker), "-o", str(library), "-lm"]
+    _run([*whole, "-shared", *map(str, objects), *link], command)
     return library
 
 
@@ -93,21 +156,23 @@ def without_kernels(error: BuildError) -> str:
     return f"edgegen's kernels are not built ({error}): ONNX Runtime's own operators will be used"
 
 
-def _run(command: Sequence[str]) -> None:
-    """Run a command of the compiler.
+def _run(words: Sequence[str], command: Sequence[str]) -> str:
+    """What a run of the compiler ``command`` writes to stdout.
 
     Raises:
-        BuildError: the command cannot be started, or fails.
+        BuildError: it cannot be started, or fails.
     """
+    name = shlex.join(command)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(words, input="", capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
-        raise BuildError(f"{command[0]} cannot be started: {error.strerror or error}") from error
+        raise BuildError(f"{name} cannot be started: {error.strerror or error}") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         first = next((line for line in lines if "error" in line), lines[0])
-        raise BuildError(f"{command[0]} fails: {first.strip()}", done.stderr)
+        raise BuildError(f"{name} fails: {first.strip()}", done.stderr)
     sys.stderr.write(done.stderr)
+    return done.stdout
 
 
 def main() -> int:
