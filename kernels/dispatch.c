@@ -6,38 +6,86 @@
 
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#include <windows.h>
+#endif
 
 extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_dotprod, edgegen_neon;
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #define CHOICES &edgegen_avx512vnni, &edgegen_avxvnni, &edgegen_avx2,
+
+/* Which registers the system saves when it changes threads, a bit each; none where it does not say. */
+static unsigned saved_registers(unsigned ecx_of_1) {
+  if (!(ecx_of_1 >> 27 & 1)) return 0; /* OSXSAVE */
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+/* By CPUID: __builtin_cpu_supports of compilers without their own runtime library answers no to everything. */
 static bool runs(const Kernels *kernels) {
-  __builtin_cpu_init();
+  enum { AVX = 0x06, AVX512 = 0xe6 }; /* registers; the other names are bits of what CPUID gives */
+  enum { FMA = 1u << 12, AVX2 = 1u << 5, BMI2 = 1u << 8, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 };
+  const unsigned AVX512VL = 1u << 31, AVX512VNNI = 1u << 11, AVXVNNI = 1u << 4;
+  if (kernels == &edgegen_portable) return true;
+  unsigned eax, ebx, ecx, edx, fma, deeper, extended, vnni;
+  if (!__get_cpuid(1, &eax, &ebx, &fma, &edx)) return false;
+  if (!__get_cpuid_count(7, 0, &deeper, &extended, &vnni, &edx)) return false;
+  unsigned saved = saved_registers(fma), with_avx512 = BMI2 | AVX512F | AVX512DQ | AVX512BW | AVX512VL;
+#if defined(__APPLE__)
+  if (saved & 4) saved |= AVX512; /* macOS saves them from a thread's first use on, and only then says so */
+#endif
+  if ((saved & AVX) != AVX || !(fma & FMA) || !(extended & AVX2)) return false;
   if (kernels == &edgegen_avx512vnni)
-    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
-  if (kernels == &edgegen_avxvnni) return __builtin_cpu_supports("avxvnni");
-  if (kernels == &edgegen_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return (saved & AVX512) == AVX512 && (extended & with_avx512) == with_avx512 && vnni & AVX512VNNI;
+  if (kernels == &edgegen_avxvnni)
+    return deeper >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && eax & AVXVNNI;
   return true;
 }
 #elif defined(__aarch64__)
 #define CHOICES &edgegen_dotprod, &edgegen_neon,
-#if defined(__linux__)
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+static bool has(const char *name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return !sysctlbyname(name, &value, &size, NULL, 0) && value;
+}
+static bool has_dotprod(void) { return has("hw.optional.arm.FEAT_DotProd"); }
+#elif defined(_WIN32) /* by number: headers have the names only since a while */
+static bool has_dotprod(void) { return IsProcessorFeaturePresent(43); } /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
+#elif defined(__linux__)
 #include <sys/auxv.h>
 static bool has_dotprod(void) { return getauxval(AT_HWCAP) >> 20 & 1; } /* HWCAP_ASIMDDP */
 #else
-static bool has_dotprod(void) { return true; } /* every Mac and Windows machine that ONNX Runtime has a wheel for */
+static bool has_dotprod(void) { return false; }
 #endif
-static bool runs(const Kernels *kernels) { return kernels != &edgegen_dotprod || has_dotprod(); }
+static bool runs(const Kernels *kernels) {
+  return kernels != &edgegen_dotprod || has_dotprod();
+}
 #else
 #define CHOICES
 static bool runs(const Kernels *kernels) { return (void)kernels, true; }
 #endif
 
+/* What EDGEGEN_ISA is now, or NULL. */
+static const char *wanted_name(char *to, size_t size) {
+#if defined(_WIN32) /* of the process: the C library's copy may be another one than Python's */
+  DWORD length = GetEnvironmentVariableA("EDGEGEN_ISA", to, (DWORD)size);
+  return length && length < size ? to : NULL; /* no name is longer */
+#else
+  (void)to, (void)size;
+  return getenv("EDGEGEN_ISA");
+#endif
+}
+
 static const Kernels *const ALL[] = {CHOICES & edgegen_portable};
 
 const Kernels *edgegen_kernels(const char *name) {
-  const char *wanted = name ? name : getenv("EDGEGEN_ISA");
+  char value[16];
+  const char *wanted = name ? name : wanted_name(value, sizeof value);
   const Kernels *best = NULL;
   for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
     if (!runs(ALL[i])) continue;

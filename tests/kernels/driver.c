@@ -3,6 +3,9 @@
  *
  * Prints a line for each case: what it is, and a hash of what the operator gave, or the words of its error. The hashes
  * do not depend on the processor. Compiled with sanitizers, any access beyond a tensor ends the program.
+ *
+ * Arguments: the number of threads, and a seed for random matrices in place of the cases below; or "name", which prints
+ * the name of the kernels that run.
  */
 #include "chain.h"
 #include "gptq.h"
@@ -514,10 +517,23 @@ static void run_others(void) {
     run_gptq(kind < 3 ? kind + 1 : 8 * kind - 8, 1 + 13 * kind, kind % 3 ? 4 : 8, kind & 1);
 }
 
+/* Matrices and rows of x of random sizes, most of them odd. */
+static void run_random(uint64_t seed) {
+  of_cases ^= seed * 0x9e3779b97f4a7c15u;
+  for (size_t i = 0; i < 200; i++) {
+    Case c = {.columns = 1 + chance() % 330, .rows = 1 + chance() % 70, .count = 1 + chance() % (i % 2 ? 7 : 40)};
+    c.bits = chance() & 1 ? 4 : 8, c.block = chance() & 1 ? 64 : 32;
+    c.bfloat = chance() & 1, c.zeros = chance() & 1, c.bias = chance() & 1;
+    run_case(&c);
+  }
+}
+
 int main(int count, char **words) {
+  if (count > 1 && !strcmp(words[1], "name")) return puts(edgegen_kernels_name()) < 0;
   if (count > 1) threads = (size_t)atoi(words[1]);
   if (threads < 1 || threads > MOST_THREADS) return 2;
   set_table();
+  if (count > 2) return run_random(strtoull(words[2], NULL, 10)), 0;
   static const int64_t SHAPES[][2] = {{1, 1},    {31, 3},   {32, 5},   {33, 33},  {64, 8}, {96, 65},
                                       {100, 31}, {160, 97}, {257, 40}, {520, 34}, {63, 2}, {129, 300}};
   static const int64_t COUNTS[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 23, 41};

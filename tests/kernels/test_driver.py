@@ -23,7 +23,13 @@ SANITIZERS = {
     "addresses and undefined behaviour": ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "threads": ["-O0", "-g", "-fsanitize=thread"],
 }
-BOARDS = {"Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]), "Raspberry Pi 4": ("cortex-a72", ["neon"])}
+BOARDS = {
+    "Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]),
+    "Raspberry Pi 4": ("cortex-a72", ["neon"]),
+}
+X86 = {"Haswell": "avx2", "Haswell,-fma": "portable", "Haswell,-xsave": "portable", "Nehalem": "portable"}
+"""The best kernels of a processor; without xsave the system cannot save AVX's registers."""
+RANDOM_MATRICES = 200
 MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
 CASES = (
@@ -40,13 +46,18 @@ def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
     return to
 
 
-def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated: str | None = None) -> list[str]:
-    """What the driver prints; it must end well."""
+def output_of(command: Sequence[str | Path], isa: str, *arguments: str, emulated: str | None = None) -> list[str]:
+    """The lines that the driver prints; it must end well."""
     more = {"EDGEGEN_ISA": isa} | ({"QEMU_CPU": emulated} if emulated else {})
-    words = [*map(str, command), str(threads)]
+    words = [*map(str, command), *arguments]
     done = subprocess.run(words, env=os.environ | more, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated: str | None = None) -> list[str]:
+    """What the driver prints of all cases."""
+    lines = output_of(command, isa, str(threads), emulated=emulated)
     assert len(lines) == CASES
     return lines
 
@@ -110,6 +121,18 @@ def test_boards_compute_the_same_bits(board: str, expected: list[str], for_board
     processor, isas = BOARDS[board]
     for isa in isas:
         assert lines_of(for_boards, isa, emulated=processor) == expected, isa
+    assert output_of(for_boards, "", "name", emulated=processor) == isas[:1]  # the best there is, and it was tested
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_boards_compute_the_same_bits_of_random_matrices(
+    seed: str, program: Path, for_boards: list[str | Path]
+) -> None:
+    expected = output_of([program], "portable", "1", seed)
+    assert len(set(expected)) == RANDOM_MATRICES
+    for processor, isas in BOARDS.values():
+        for isa in isas:
+            assert output_of(for_boards, isa, "1", seed, emulated=processor) == expected, isa
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the driver is built for another processor than x86-64")
@@ -119,3 +142,5 @@ def test_a_processor_without_avx512_computes_the_same_bits(expected: list[str], 
         pytest.skip("there is no qemu-x86_64")
     for isa in ("", "avx2", "avx512vnni"):  # the last it does not have: the best it has runs
         assert lines_of([emulator, program], isa, emulated="Haswell") == expected, isa
+    for processor, name in X86.items():
+        assert output_of([emulator, program], "", "name", emulated=processor) == [name], processor
