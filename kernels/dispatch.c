@@ -10,7 +10,7 @@
 #include <windows.h>
 #endif
 
-extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_dotprod, edgegen_neon;
+extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_i8mm, edgegen_dotprod, edgegen_neon;
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -45,7 +45,7 @@ static bool runs(const Kernels *kernels) {
   return true;
 }
 #elif defined(__aarch64__)
-#define CHOICES &edgegen_dotprod, &edgegen_neon,
+#define CHOICES &edgegen_i8mm, &edgegen_dotprod, &edgegen_neon,
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
 static bool has(const char *name) {
@@ -54,15 +54,20 @@ static bool has(const char *name) {
   return !sysctlbyname(name, &value, &size, NULL, 0) && value;
 }
 static bool has_dotprod(void) { return has("hw.optional.arm.FEAT_DotProd"); }
+static bool has_i8mm(void) { return has("hw.optional.arm.FEAT_I8MM"); }
 #elif defined(_WIN32) /* by number: headers have the names only since a while */
 static bool has_dotprod(void) { return IsProcessorFeaturePresent(43); } /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
+static bool has_i8mm(void) { return IsProcessorFeaturePresent(66); }    /* PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE */
 #elif defined(__linux__)
 #include <sys/auxv.h>
 static bool has_dotprod(void) { return getauxval(AT_HWCAP) >> 20 & 1; } /* HWCAP_ASIMDDP */
+static bool has_i8mm(void) { return getauxval(AT_HWCAP2) >> 13 & 1; }   /* HWCAP2_I8MM */
 #else
 static bool has_dotprod(void) { return false; }
+static bool has_i8mm(void) { return false; }
 #endif
 static bool runs(const Kernels *kernels) {
+  if (kernels == &edgegen_i8mm) return has_i8mm() && has_dotprod();
   return kernels != &edgegen_dotprod || has_dotprod();
 }
 #else
@@ -115,6 +120,7 @@ static const struct {
     {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2, &edgegen_gptq_avx2},
 #elif defined(__aarch64__)
     {"neon", &edgegen_floats_neon, &edgegen_attention_neon, &edgegen_gptq_portable},
+    {"i8mm", &edgegen_floats_neon, &edgegen_attention_neon, &edgegen_gptq_portable},
     {"dotprod", &edgegen_floats_neon, &edgegen_attention_neon, &edgegen_gptq_portable},
 #endif
     {"", &edgegen_floats_portable, &edgegen_attention_portable, &edgegen_gptq_portable},

@@ -24,6 +24,7 @@ SANITIZERS = {
     "threads": ["-O0", "-g", "-fsanitize=thread"],
 }
 BOARDS = {
+    "a processor with i8mm": ("max", ["i8mm", "dotprod"]),
     "Raspberry Pi 5": ("cortex-a76", ["dotprod", "neon", "portable"]),
     "Raspberry Pi 4": ("cortex-a72", ["neon"]),
 }
