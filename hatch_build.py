@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT), str(ROOT / "packaging")]
 import commit
 import sbom
-
 from kernels.build import LIBRARY, SUFFIXES, BuildError, build, compiler, is_current, without_kernels
 
 PURE, REQUIRED, PLATFORM = "EDGEGEN_PURE_WHEEL", "EDGEGEN_KERNELS_REQUIRED", "EDGEGEN_WHEEL_PLATFORM"
@@ -100,7 +99,9 @@ class Kernels(BuildHookInterface[Any]):
         file.write_text(text, "utf-8")
         build_data["force_include"][str(file)] = commit.RECORD.as_posix()
 
-    def _add_sbom(self, build_data: dict[str, Any], library: Path | None = None, runtimes: tuple[str, ...] = ()) -> None:
+    def _add_sbom(
+        self, build_data: dict[str, Any], library: Path | None = None, runtimes: tuple[str, ...] = ()
+    ) -> None:
         file = self._apart() / "edgegen.cdx.json"
         file.write_text(sbom.sbom(ROOT, self.metadata.version, library, runtimes), "utf-8")
         build_data["sbom_files"] = [str(file)]  # hatchling before 1.28 leaves it out

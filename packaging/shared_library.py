@@ -67,7 +67,9 @@ def read(data: bytes) -> SharedLibrary:
 
 
 def _read_elf(binary: lief.ELF.Binary) -> SharedLibrary:
-    wanted = [str(auxiliary.name) for need in binary.symbols_version_requirement for auxiliary in need.get_auxiliary_symbols()]
+    wanted = [
+        str(auxiliary.name) for need in binary.symbols_version_requirement for auxiliary in need.get_auxiliary_symbols()
+    ]
     glibc = [version_of(name.removeprefix("GLIBC_")) for name in wanted if name.startswith("GLIBC_")]
     stacks = [segment for segment in binary.segments if segment.type == lief.ELF.Segment.TYPE.GNU_STACK]
     paths = [
