@@ -21,7 +21,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-sys.path[:0] = [str(ROOT), str(ROOT / "packaging")]
+sys.path.insert(0, str(ROOT / "packaging"))
+sys.path.insert(0, str(ROOT))
 import commit
 import sbom
 from kernels.build import LIBRARY, SUFFIXES, BuildError, build, compiler, is_current, without_kernels

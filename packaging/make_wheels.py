@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import commit
-from wheel_promises import Report, check
+from wheel_promises import Name, Report, check
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,6 +34,15 @@ TARGETS: Mapping[str, str] = {
 
 ONNX Runtime has no wheels for musl, 32 bits and, in the versions that edgegen takes, Macs with Intel's processors.
 """
+
+SYSTEMS: Mapping[str, str] = {
+    "manylinux_2_28_x86_64": "Linux x86-64",
+    "manylinux_2_28_aarch64": "Linux aarch64",
+    "macosx_11_0_arm64": "macOS arm64",
+    "win_amd64": "Windows x64",
+    "win_arm64": "Windows arm64",
+}
+"""What docs/installing.md calls them."""
 
 PURE = "any"
 
@@ -113,9 +122,23 @@ def _sha256(path: Path) -> str:
 
 
 def write_sums(built: Sequence[Built], output: Path) -> None:
-    """SHA256SUMS as sha256sum checks it, and wheels.json with what was found."""
+    """SHA256SUMS as sha256sum checks it, wheels.json with what was found, and findings.json for the docs."""
     (output / "SHA256SUMS").write_text("".join(f"{one.sha256}  {one.name}\n" for one in built), "utf-8")
     (output / "wheels.json").write_text(json.dumps([asdict(one) for one in built], indent=1) + "\n", "utf-8")
+    (output / "findings.json").write_text(json.dumps(findings(built), indent=1) + "\n", "utf-8")
+
+
+def findings(built: Sequence[Built]) -> list[dict[str, str]]:
+    """What the wheels say of each system, for docs/make_systems.py."""
+    found = list[dict[str, str]]()
+    for one in built:
+        if one.report is None or one.report.problems:
+            continue
+        system = SYSTEMS.get(Name.of(one.name).platform)
+        if system is not None:
+            cells = {"installs": "a wheel", "kernels": f"a library that needs {one.report.system}"}
+            found += [{"system": system, "column": c, "how": "cross-built", "what": what} for c, what in cells.items()]
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

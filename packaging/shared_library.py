@@ -30,8 +30,8 @@ class SharedLibrary:
     """``x86_64`` or ``arm64``; what the header says where it is another."""
 
     system: Version
-    """The least version of the system: of glibc by the symbols' versions, of Windows by the subsystem's version, of macOS
-    by ``LC_BUILD_VERSION``; empty where nothing is said."""
+    """The least version of the system: of glibc by the symbols' versions, of Windows by the subsystem's, of macOS by
+    ``LC_BUILD_VERSION``; empty where nothing is said."""
 
     exports: frozenset[str]
     """Names of the symbols that others can use; without the underscore of C in Mach-O."""

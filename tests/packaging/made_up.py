@@ -80,8 +80,9 @@ def pe(
     data += bytes(-len(data) % 0x200)
     size = len(data)
     optional = struct.pack("<HBBIIIII", 0x20B, 14, 0, 0, size, 0, 0, base)
-    optional += struct.pack("<QIIHHHHHHIIIIHHQQQQII", 0x180000000, 0x1000, 0x200, 6, 0, 0, 0, *windows, 0, 0x2000, headers, 0,
-                            2, 0x160, 0x100000, 0x1000, 0x100000, 0x1000, 0, 16)  # fmt: skip
+    optional += struct.pack("<QII6H", 0x180000000, 0x1000, 0x200, 6, 0, 0, 0, *windows)
+    optional += struct.pack("<4I2H", 0, 0x2000, headers, 0, 2, 0x160)
+    optional += struct.pack("<4Q2I", 0x100000, 0x1000, 0x100000, 0x1000, 0, 16)
     optional += struct.pack("<IIII", base, 40, base + 40, 20 * (len(needs) + 1)) + bytes(14 * 8)
     section = b".rdata\0\0" + struct.pack("<IIIIIIHHI", size, base, size, headers, 0, 0, 0, 0, 0x40000040)
     coff = struct.pack("<HHIIIHH", machine, 1, 0, 0, 0, len(optional), 0x2022)
@@ -124,8 +125,8 @@ def macho(
     length = sum(map(len, commands)) + 72 + len(section) + 24 + 16
     trie_at, symbols_at = 32 + length, 32 + length + len(trie)
     size = symbols_at + len(symbols) + len(strings)
-    commands.append(struct.pack("<II", 0x19, 72 + len(section)) + segment + struct.pack("<QQQQIIII", 0, size, 0, size, 5, 5, 1, 0)
-                    + section)  # fmt: skip
+    command = struct.pack("<II", 0x19, 72 + len(section)) + segment
+    commands.append(command + struct.pack("<QQQQIIII", 0, size, 0, size, 5, 5, 1, 0) + section)
     commands.append(struct.pack("<IIIIII", 2, 24, symbols_at, len(exports), symbols_at + len(symbols), len(strings)))
     commands.append(struct.pack("<IIII", 0x80000033, 16, trie_at, len(trie)))
     header = struct.pack("<IIIIIIII", 0xFEEDFACF, machine, 0, 6, len(commands), length, 0, 0)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import make_wheels
-from make_wheels import TARGETS, Built, compiler, differences, write_sums
+from make_wheels import SYSTEMS, TARGETS, Built, compiler, differences, findings, write_sums
 from sbom import runtimes, sbom
+from docs.make_systems import Finding
 from tests.root import ROOT
 from wheel_promises import Platform, Report
 
@@ -36,10 +37,31 @@ def test_other_bytes_are_named(tmp_path: Path) -> None:
 
 def test_lists_have_the_digests(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"wheel").hexdigest()
-    write_sums([Built("a.whl", digest, Report("a.whl", 5, "ELF 2.17", []))], tmp_path)
-    assert (tmp_path / "SHA256SUMS").read_text() == f"{digest}  a.whl\n"
+    name = "edgegen-0.1.0-py3-none-win_amd64.whl"
+    write_sums([Built(name, digest, Report(name, 5, "PE 6.0", []))], tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{digest}  {name}\n"
     (found,) = json.loads((tmp_path / "wheels.json").read_text())
-    assert found["report"]["system"] == "ELF 2.17"
+    assert found["report"]["system"] == "PE 6.0"
+    assert len(json.loads((tmp_path / "findings.json").read_text())) == 2
+
+
+def test_a_good_wheel_is_a_finding_of_its_system() -> None:
+    assert SYSTEMS.keys() == TARGETS.keys()
+    found = [
+        Finding(**row)
+        for row in findings(
+            [
+                Built("edgegen-0.1.0.tar.gz", ""),
+                Built("edgegen-0.1.0-py3-none-any.whl", "", Report("", 5, "", [])),
+                Built("edgegen-0.1.0-py3-none-win_amd64.whl", "", Report("", 5, "", ["it is broken"])),
+                Built("edgegen-0.1.0-py3-none-win_arm64.whl", "", Report("", 5, "PE 6.0", [])),
+            ]
+        )
+    ]
+    assert {(one.system, one.column, one.how) for one in found} == {
+        ("Windows arm64", "installs", "cross-built"),
+        ("Windows arm64", "kernels", "cross-built"),
+    }
 
 
 def test_a_build_that_fails_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

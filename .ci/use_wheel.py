@@ -1,0 +1,66 @@
+"""Uses the embedded model of an installed wheel: `use_wheel.py kernels` or `use_wheel.py stock` says what must compute it.
+
+Its next ids must be those of every other system. `--findings FILE` writes what was found, for the table of systems in
+docs/installing.md: `docs/make_systems.py` reads it.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import edgegen
+from edgegen import LLM
+from edgegen.model.kernels import describe_kernels
+
+MOST_IDS = 120
+DIGEST = "f9a56de1e6a438eb"
+"""Of the embedded model's next ids after the prompt, taken greedily."""
+
+LIBRARY = "edgegen_kernels."
+
+
+def main() -> None:
+    """Check what computes, and what it computes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wanted", choices=["kernels", "stock"])
+    parser.add_argument("--system", help="the row of the table")
+    parser.add_argument("--how", choices=["measured", "emulated"], default="measured")
+    parser.add_argument("--findings", type=Path, help="the file for what is found")
+    chosen = parser.parse_args()
+
+    with LLM.load() as llm:
+        ids = llm.generate("Once upon a time", max_new_tokens=MOST_IDS, temperature=0.0).token_ids
+        maps = Path("/proc/self/maps")  # of Linux: what is mapped is certain
+        mapped = (
+            {line.split()[-1] for line in maps.read_text().splitlines() if LIBRARY in line} if maps.exists() else None
+        )
+    computes = describe_kernels()
+    own = not computes.startswith("stock")
+    if mapped is not None:
+        folder = Path(edgegen.__file__).parent / "model"
+        if mapped - {str(folder / "edgegen_kernels.so")}:
+            sys.exit(f"libraries of kernels from elsewhere are in use: {sorted(mapped)}")
+        own = bool(mapped)
+    if own != (chosen.wanted == "kernels"):
+        sys.exit(f"wanted {chosen.wanted}, and what computes is: {computes}")
+    digest = hashlib.sha256(" ".join(map(str, ids)).encode()).hexdigest()[:16]
+    if digest != DIGEST:
+        sys.exit(f"the embedded model's next {len(ids)} ids are others than those recorded: {digest}, not {DIGEST}")
+    print(
+        f"runs on {'our kernels' if own else 'stock operators'} ({computes}); the next {len(ids)} ids are those recorded"
+    )
+    if chosen.findings:
+        rows = findings(chosen.system, chosen.how, computes, len(ids))
+        chosen.findings.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+
+
+def findings(system: str, how: str, computes: str, ids: int) -> list[dict[str, str]]:
+    """What is found out, as docs/make_systems.py reads it."""
+    found = {"installs": "its wheel", "kernels": computes, "ids": f"{ids} ids"}
+    return [{"system": system, "column": column, "how": how, "what": what} for column, what in found.items()]
+
+
+if __name__ == "__main__":
+    main()
