@@ -20,13 +20,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT / "packaging"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "packaging"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commit
 import sbom
 from kernels.build import LIBRARY, SUFFIXES, BuildError, build, compiler, is_current, without_kernels
 
+ROOT = Path(__file__).resolve().parent
 PURE, REQUIRED, PLATFORM = "EDGEGEN_PURE_WHEEL", "EDGEGEN_KERNELS_REQUIRED", "EDGEGEN_WHEEL_PLATFORM"
 
 

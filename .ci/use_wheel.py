@@ -1,4 +1,4 @@
-"""Uses the embedded model of an installed wheel: `use_wheel.py kernels` or `use_wheel.py stock` says what must compute it.
+"""Uses the embedded model of an installed wheel: `use_wheel.py kernels` or `use_wheel.py stock` says what must run.
 
 Its next ids must be those of every other system. `--findings FILE` writes what was found, for the table of systems in
 docs/installing.md: `docs/make_systems.py` reads it.
@@ -48,9 +48,8 @@ def main() -> None:
     digest = hashlib.sha256(" ".join(map(str, ids)).encode()).hexdigest()[:16]
     if digest != DIGEST:
         sys.exit(f"the embedded model's next {len(ids)} ids are others than those recorded: {digest}, not {DIGEST}")
-    print(
-        f"runs on {'our kernels' if own else 'stock operators'} ({computes}); the next {len(ids)} ids are those recorded"
-    )
+    operators = "our kernels" if own else "stock operators"
+    print(f"runs on {operators} ({computes}); the next {len(ids)} ids are those recorded")
     if chosen.findings:
         rows = findings(chosen.system, chosen.how, computes, len(ids))
         chosen.findings.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")

@@ -1,8 +1,8 @@
 """Writes the table of systems in docs/installing.md from docs/systems.json, where findings are kept.
 
-``python docs/make_systems.py merge FINDINGS…`` takes what commands have found into that file, and writes the table; without
-files it only writes the table. ``python docs/make_systems.py suite TESTS.xml FINDINGS --system NAME --how measured`` makes a
-finding of a JUnit report of pytest. Other findings are written by ``make wheels`` and ``.ci/use_wheel.py``.
+``python docs/make_systems.py merge FINDINGS…`` takes what commands have found into that file, and writes the table;
+without files it only writes the table. ``python docs/make_systems.py suite TESTS.xml FINDINGS --system NAME --how
+measured`` makes a finding of a JUnit report of pytest. ``make wheels`` and ``.ci/use_wheel.py`` write other findings.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def read(path: Path) -> list[Finding]:
 
 
 def merged(old: Iterable[Finding], new: Iterable[Finding]) -> list[Finding]:
-    """One finding a cell, in the table's order: of two the one that was found in the better way, or else the new one."""
+    """One finding a cell, in the table's order: of two the one found in the better way, or else the new one."""
     cells = dict[tuple[str, str], Finding]()
     for finding in (*old, *new):
         known = cells.get((finding.system, finding.column))
@@ -93,8 +93,8 @@ def table(findings: Iterable[Finding]) -> str:
     """The rows of all systems."""
     cells = {(one.system, one.column): f"{one.how}: {one.what}" for one in findings}
     lines = [f"| | {' | '.join(COLUMNS.values())} |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for system in SYSTEMS:
-        lines.append(f"| {system} | {' | '.join(cells.get((system, column), WAYS[0]) for column in COLUMNS)} |")
+    rows = {system: [cells.get((system, column), WAYS[0]) for column in COLUMNS] for system in SYSTEMS}
+    lines += [f"| {system} | {' | '.join(row)} |" for system, row in rows.items()]
     return "\n".join(lines) + "\n"
 
 

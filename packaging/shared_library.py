@@ -7,9 +7,8 @@ import lief
 
 Version = tuple[int, ...]
 
-_ELF_MACHINES = {lief.ELF.ARCH.X86_64: "x86_64", lief.ELF.ARCH.AARCH64: "arm64"}
-_PE_MACHINES = {lief.PE.Header.MACHINE_TYPES.AMD64: "x86_64", lief.PE.Header.MACHINE_TYPES.ARM64: "arm64"}
-_MACHO_MACHINES = {lief.MachO.Header.CPU_TYPE.X86_64: "x86_64", lief.MachO.Header.CPU_TYPE.ARM64: "arm64"}
+_MACHINES = {"X86_64": "x86_64", "AMD64": "x86_64", "AARCH64": "arm64", "ARM64": "arm64"}
+"""What the formats call the processors, and what it is here."""
 
 _LINKERS_OWN = {"__mh_dylib_header", "___dso_handle"}
 """What a linker of Mach-O may export besides: they are the image's own address."""
@@ -56,7 +55,7 @@ def read(data: bytes) -> SharedLibrary:
         UnreadableError: they are none.
     """
     lief.logging.disable()
-    parsed = lief.parse(list(data)) if data else None
+    parsed = lief.parse(data) if data else None  # pyright: ignore[reportUnknownMemberType]: its stub has an open PathLike
     if isinstance(parsed, lief.ELF.Binary):
         return _read_elf(parsed)
     if isinstance(parsed, lief.PE.Binary):
@@ -64,6 +63,10 @@ def read(data: bytes) -> SharedLibrary:
     if isinstance(parsed, lief.MachO.Binary):
         return _read_macho(parsed)
     raise UnreadableError("it is no shared library of ELF, PE or Mach-O")
+
+
+def _machine(name: str) -> str:
+    return _MACHINES.get(name, name)
 
 
 def _read_elf(binary: lief.ELF.Binary) -> SharedLibrary:
@@ -80,7 +83,7 @@ def _read_elf(binary: lief.ELF.Binary) -> SharedLibrary:
     ]
     return SharedLibrary(
         format="ELF",
-        machine=_ELF_MACHINES.get(binary.header.machine_type, str(binary.header.machine_type)),
+        machine=_machine(binary.header.machine_type.name),
         system=max(glibc, default=()),
         exports=frozenset(str(symbol.name) for symbol in binary.exported_symbols),
         needs=frozenset(str(name) for name in binary.libraries),
@@ -95,7 +98,7 @@ def _read_pe(binary: lief.PE.Binary) -> SharedLibrary:
     export = binary.get_export()
     return SharedLibrary(
         format="PE",
-        machine=_PE_MACHINES.get(binary.header.machine, str(binary.header.machine)),
+        machine=_machine(binary.header.machine.name),
         system=(header.major_subsystem_version, header.minor_subsystem_version),
         exports=frozenset(str(entry.name) for entry in export.entries) if export else frozenset(),
         needs=frozenset(str(name).lower() for name in binary.libraries),
@@ -109,7 +112,7 @@ def _read_macho(binary: lief.MachO.Binary) -> SharedLibrary:
     build = binary.build_version
     return SharedLibrary(
         format="Mach-O",
-        machine=_MACHO_MACHINES.get(binary.header.cpu_type, str(binary.header.cpu_type)),
+        machine=_machine(binary.header.cpu_type.name),
         system=tuple(build.minos[:2]) if build else (),
         exports=frozenset(name.removeprefix("_") for name in exports),
         needs=frozenset(str(library.name) for library in binary.libraries if library.command != own),

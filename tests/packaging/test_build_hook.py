@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import pytest
 
+import commit
 import kernels.build as kernels_build
 from tests.root import ROOT
 
@@ -19,6 +20,14 @@ T = TypeVar("T")
 ABORTED = 17
 NO_COMPILER = "no-such-compiler"
 needs_compiler = pytest.mark.skipif(kernels_build.compiler() is None, reason="there is no C compiler")
+
+
+def _nothing(_root: Path) -> None:
+    """The record where there is no checkout."""
+
+
+def _a_commit(_root: Path) -> str:
+    return "{}\n"
 
 
 class Application:
@@ -88,7 +97,7 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Build]:
     library = tmp_path / kernels_build.LIBRARY.name
     monkeypatch.setattr(module, "LIBRARY", library)
     monkeypatch.setattr(module, "is_current", lambda: kernels_build.is_current(library))
-    monkeypatch.setattr("commit.record", lambda root: None)  # as where there is no checkout
+    monkeypatch.setattr(commit, "record", _nothing)  # as where there is no checkout
     compile_all = module.build
     monkeypatch.setattr(module, "build", lambda to=library: compile_all(to))
     found = Build(module.Kernels())
@@ -159,7 +168,7 @@ def test_a_distribution_of_a_checkout_records_its_commit(
     build: Build, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEGEN_PURE_WHEEL", "1")
-    monkeypatch.setattr("commit.record", lambda root: "{}\n")
+    monkeypatch.setattr(commit, "record", _a_commit)
     build.hook.target_name = target
     build.run()
     assert build.library.read_text("utf-8") == "{}\n"
@@ -169,7 +178,7 @@ def test_a_distribution_of_a_checkout_records_its_commit(
 
 def test_an_editable_installation_records_no_commit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEGEN_PURE_WHEEL", "1")
-    monkeypatch.setattr("commit.record", lambda root: "{}\n")
+    monkeypatch.setattr(commit, "record", _a_commit)
     build.run("editable")
     assert build.data == {"force_include": {}, "pure_python": True}
 

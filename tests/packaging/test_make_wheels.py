@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import make_wheels
+from docs.make_systems import Finding
 from make_wheels import SYSTEMS, TARGETS, Built, compiler, differences, findings, write_sums
 from sbom import runtimes, sbom
-from docs.make_systems import Finding
 from tests.root import ROOT
 from wheel_promises import Platform, Report
 

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from release_notes import ReleaseError, main, notes, version
 
 import edgegen
+from release_notes import ReleaseError, main, notes, version
 
 CHANGELOG = (
     "# Changelog\n\n## [0.2.0] - 2026-01-31\n\nTwo.\n\n### Added\n\n- More.\n\n## [0.1.0] - 2025-12-01\n\nOne.\n"

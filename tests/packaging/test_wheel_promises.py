@@ -169,11 +169,8 @@ class TestWheels:
         assert found == [f"a pure wheel has no libraries, and this one has {LIBRARY}.so"]
 
     def test_a_bill_of_another_wheel(self, tmp_path: Path) -> None:
-        bill = {
-            "bomFormat": "CycloneDX",
-            "metadata": {"component": {"name": "edgegen", "version": "9"}},
-            "components": [],
-        }
+        subject = {"name": "edgegen", "version": "9"}
+        bill: dict[str, Any] = {"bomFormat": "CycloneDX", "metadata": {"component": subject}, "components": []}
         changes = {"edgegen-0.1.0.dist-info/sboms/edgegen.cdx.json": json.dumps(bill).encode()}
         found = check(write_wheel(tmp_path, "win_amd64", changes)).problems
         assert found == ["its bill of materials is CycloneDX edgegen 9", "its bill of materials leaves out the kernels"]

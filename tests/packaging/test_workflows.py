@@ -1,4 +1,4 @@
-"""GitHub's workflows: nothing has run them here, so they are held to GitHub's schema, to zizmor, and to what they call."""
+"""GitHub's workflows, which do not run here: they are held to GitHub's schema, to zizmor, and to what they call."""
 
 import re
 import shutil
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from make_wheels import SYSTEMS as ROWS
 
 from docs.make_systems import SYSTEMS
+from make_wheels import SYSTEMS as ROWS
 from tests.root import ROOT
 
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
