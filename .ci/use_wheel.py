@@ -32,10 +32,7 @@ def main() -> None:
 
     with LLM.load() as llm:
         ids = llm.generate("Once upon a time", max_new_tokens=MOST_IDS, temperature=0.0).token_ids
-        maps = Path("/proc/self/maps")  # of Linux: what is mapped is certain
-        mapped = (
-            {line.split()[-1] for line in maps.read_text().splitlines() if LIBRARY in line} if maps.exists() else None
-        )
+        mapped = _mapped_libraries() if sys.platform == "linux" else None
     computes = describe_kernels()
     own = not computes.startswith("stock")
     if mapped is not None:
@@ -53,6 +50,12 @@ def main() -> None:
     if chosen.findings:
         rows = findings(chosen.system, chosen.how, computes, len(ids))
         chosen.findings.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+
+
+def _mapped_libraries() -> set[str]:
+    """The libraries of kernels in this process: Linux is certain of them."""
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    return {line.split()[-1] for line in lines if LIBRARY in line}
 
 
 def findings(system: str, how: str, computes: str, ids: int) -> list[dict[str, str]]:

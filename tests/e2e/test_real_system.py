@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("EDGEGEN_REAL_SYSTEM"), reason="EDGEGEN_REAL_SYSTEM is not set"),
 ]
 
-EXPORTS = 20
+EXPORTS = 10
 
 
 @contextmanager
