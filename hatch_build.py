@@ -56,7 +56,7 @@ class Kernels(BuildHookInterface[Any]):
                 self._build_in_place()
                 return
             platform = platform or _this_platform()
-            library = self._build_apart(LIBRARY.with_suffix(SUFFIXES.get(platform.split("_")[0], ".so")).name)
+            library = self._build_apart(platform)
         except BuildError as error:
             if required:
                 self.app.abort(f"{error.output}the kernels cannot be built: {error}")
@@ -87,9 +87,9 @@ class Kernels(BuildHookInterface[Any]):
         if not is_current():
             build()
 
-    def _build_apart(self, name: str) -> Path:
-        library = self._apart() / name
-        build(library)
+    def _build_apart(self, platform: str) -> Path:
+        library = self._apart() / LIBRARY.with_suffix(SUFFIXES.get(platform.split("_")[0], ".so")).name
+        build(library, platform=platform)
         return library
 
     def _record_commit(self, build_data: dict[str, Any]) -> None:

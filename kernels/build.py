@@ -28,6 +28,9 @@ FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-Wall
 _SYSTEMS = {"_WIN32": ("Windows", ".dll"), "__APPLE__": ("macOS", ".dylib")}
 """By a macro that compilers for the system define: its name, and the suffix of its shared libraries."""
 
+_MACHINES = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
+"""As compilers call them, and the ends of platforms' tags."""
+
 
 class BuildError(Exception):
     """The library cannot be built; the text says why in one line, and ``output`` is all that the compiler wrote."""
@@ -54,6 +57,7 @@ class Target:
     def __init__(self, macros: Mapping[str, str]) -> None:
         self._macros = macros
         self.system, self.suffix = next((_SYSTEMS[name] for name in _SYSTEMS if name in macros), ("Linux", ".so"))
+        self.machine = next((name for name in _MACHINES if f"__{name}__" in macros), "another processor")
 
     @property
     def is_clang(self) -> bool:
@@ -98,12 +102,14 @@ def target_of(command: Sequence[str]) -> Target:
     return Target(macros)
 
 
-def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[Path] = ()) -> None:
+def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[Path] = (), platform: str = "") -> None:
     """Compile every source of this folder, and ``sources``, into the shared library ``output``, all at once.
 
+    ``platform`` is the tag of the wheel that it goes into, such as ``win_amd64``; empty if it goes into none.
+
     Raises:
-        BuildError: there is no compiler, it fails or makes code for a system whose libraries have another suffix, or
-            ``output`` cannot be written.
+        BuildError: there is no compiler, it fails or makes code for another system or processor than ``output`` and
+            ``platform`` say, or ``output`` cannot be written.
     """
     command = compiler()
     if command is None:
@@ -113,6 +119,12 @@ def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[P
         raise BuildError(
             f"{shlex.join(command)} compiles for {target.system}, whose libraries end in {target.suffix}, "
             f"and {output.name} does not: name another compiler by CC, or another library"
+        )
+    machine = next((name for name, ends in _MACHINES.items() if platform.endswith(ends)), target.machine)
+    if machine != target.machine:
+        raise BuildError(
+            f"{shlex.join(command)} compiles for {target.machine}, and {platform} is a platform of {machine}: "
+            "name another compiler by CC, or another platform"
         )
     own = [*sorted(SOURCES.glob("*.c")), *sources]
     try:

@@ -99,7 +99,7 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Build]:
     monkeypatch.setattr(module, "is_current", lambda: kernels_build.is_current(library))
     monkeypatch.setattr(commit, "record", _nothing)  # as where there is no checkout
     compile_all = module.build
-    monkeypatch.setattr(module, "build", lambda to=library: compile_all(to))
+    monkeypatch.setattr(module, "build", lambda to=library, platform="": compile_all(to, platform=platform))
     found = Build(module.Kernels())
     yield found
     found.hook.finalize("standard", found.data, "")

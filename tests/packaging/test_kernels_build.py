@@ -73,13 +73,23 @@ def test_two_checkouts_build_the_same_bytes(command: str, tmp_path: Path, monkey
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
-def test_a_library_of_another_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_another_system_is_refused(tmp_path: Path) -> None:
     command = compiler()
     assert command is not None
     wrong = ".so" if target_of(command).suffix == ".dll" else ".dll"
     with pytest.raises(BuildError, match=rf"compiles for \w+, whose .* edgegen_kernels{wrong} does not"):
         build(tmp_path / f"edgegen_kernels{wrong}")
     assert not list(tmp_path.glob("edgegen_kernels*"))
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
+def test_code_of_another_processor_is_refused(tmp_path: Path) -> None:
+    command = compiler()
+    assert command is not None
+    target = target_of(command)
+    wrong = "manylinux_2_28_x86_64" if target.machine == "aarch64" else "macosx_11_0_arm64"
+    with pytest.raises(BuildError, match=rf"compiles for {target.machine}, and {wrong} is a platform of"):
+        build(tmp_path / f"edgegen_kernels{target.suffix}", platform=wrong)
 
 
 def test_what_is_neither_gcc_nor_clang_is_told(tmp_path: Path) -> None:
