@@ -2,7 +2,8 @@
 
 ``python docs/make_systems.py merge FINDINGS…`` takes what commands have found into that file, and writes the table;
 without files it only writes the table. ``python docs/make_systems.py suite TESTS.xml FINDINGS --system NAME --how
-measured`` makes a finding of a JUnit report of pytest. ``make wheels`` and ``.ci/use_wheel.py`` write other findings.
+measured`` makes a finding of a JUnit report of pytest, and ``windows REPORT FINDINGS`` of what ``.ci/windows --report``
+writes. ``make wheels`` and ``.ci/use_wheel.py`` write findings themselves.
 """
 
 import argparse
@@ -89,6 +90,28 @@ def of_suite(report: Path, system: str, how: str) -> Finding:
     return Finding(system, "suite", how, f"{passed:,} passed, {failed:,} failed")
 
 
+def of_windows(report: Path) -> list[Finding]:
+    """The findings of a run of Windows' Python under Wine.
+
+    Raises:
+        FindingError: the file is no report of ``.ci/windows``.
+    """
+    try:
+        found = json.loads(report.read_text("utf-8"))
+        ids = [bool(same) for same in found["ids"].values()]
+        passed, failed = (sum(suite[name] for suite in found["suites"].values()) for name in ("passed", "failed"))
+        kernels = str(found["kernels"])
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise FindingError(f"{report} is no report of .ci/windows: {error!r}") from error
+    cells = {
+        "installs": "its wheel",
+        "kernels": kernels,
+        "ids": f"{sum(ids)} of {len(ids)} texts" if ids else "",
+        "suite": f"{passed:,} passed, {failed:,} failed" if passed or failed else "",
+    }
+    return [Finding("Windows x64", column, "emulated", what) for column, what in cells.items() if what]
+
+
 def table(findings: Iterable[Finding]) -> str:
     """The rows of all systems."""
     cells = {(one.system, one.column): f"{one.how}: {one.what}" for one in findings}
@@ -120,8 +143,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     suite.add_argument("findings", type=Path)
     suite.add_argument("--system", required=True, choices=SYSTEMS)
     suite.add_argument("--how", required=True, choices=WAYS[2:])
+    windows = commands.add_parser("windows", help="make findings of a report of .ci/windows")
+    windows.add_argument("report", type=Path)
+    windows.add_argument("findings", type=Path)
     chosen = parser.parse_args(arguments)
     try:
+        if chosen.command == "windows":
+            write(of_windows(chosen.report), chosen.findings)
+            return 0
         if chosen.command == "suite":
             write([of_suite(chosen.report, chosen.system, chosen.how)], chosen.findings)
             return 0

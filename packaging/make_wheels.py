@@ -136,7 +136,7 @@ def findings(built: Sequence[Built]) -> list[dict[str, str]]:
             continue
         system = SYSTEMS.get(Name.of(one.name).platform)
         if system is not None:
-            cells = {"installs": "a wheel", "kernels": f"a library that needs {one.report.system}"}
+            cells = {"installs": "a wheel", "kernels": f"for {one.report.system}"}
             found += [{"system": system, "column": c, "how": "cross-built", "what": what} for c, what in cells.items()]
     return found
 

@@ -30,6 +30,9 @@ MOST_WHEEL_BYTES = 12_000_000
 _WINDOWS = (10, 0)
 """The oldest Windows that ONNX Runtime runs on; the names of wheels have no place for it."""
 
+_SYSTEMS = {"ELF": "glibc", "PE": "Windows", "Mach-O": "macOS"}
+"""What the versions of a format's libraries are of."""
+
 _SYSTEM_LIBRARIES = {
     "ELF": re.compile(r"(?:libc|libm|ld-linux-[a-z0-9-]+)\.so\.\d+"),
     "PE": re.compile(r"kernel32\.dll|ntdll\.dll|msvcrt\.dll|ucrtbase\.dll|api-ms-win-[a-z0-9-]+\.dll"),
@@ -136,7 +139,7 @@ def check(wheel: Path) -> Report:
         return Report(wheel.name, size, "", [*problems, f"{path}: {error}"])
     problems += [f"{path}: {problem}" for problem in of_library(library, platform)]
     problems += [f"{path}: {problem}" for problem in of_bytes(files[path])]
-    return Report(wheel.name, size, f"{library.format} {written(library.system)}", problems)
+    return Report(wheel.name, size, f"{_SYSTEMS[library.format]} {written(library.system)}", problems)
 
 
 def of_library(library: SharedLibrary, platform: Platform) -> Iterator[str]:

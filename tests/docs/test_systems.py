@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from docs.make_systems import (
     main,
     merged,
     of_suite,
+    of_windows,
     read,
     table,
     write,
@@ -81,6 +84,33 @@ class TestSuite:
         report.write_text("no XML")
         assert main(["suite", str(report), str(tmp_path / "f"), "--system", ARM, "--how", "measured"]) == 1
         assert "is no JUnit report" in capsys.readouterr().err
+
+
+class TestWindows:
+    REPORT: Mapping[str, Any] = {
+        "kernels": "avx2",
+        "ids": {"int8": True, "int4": False},
+        "suites": {"server": {"passed": 1068, "failed": 0}, "kernels": {"passed": 598, "failed": 1}},
+    }
+
+    def test_a_report_of_wine_becomes_findings(self, tmp_path: Path) -> None:
+        report, findings = tmp_path / "report.json", tmp_path / "findings.json"
+        report.write_text(json.dumps(self.REPORT))
+        assert main(["windows", str(report), str(findings)]) == 0
+        assert {one.column: (one.how, one.what) for one in read(findings)} == {
+            "installs": ("emulated", "its wheel"),
+            "kernels": ("emulated", "avx2"),
+            "ids": ("emulated", "1 of 2 texts"),
+            "suite": ("emulated", "1,666 passed, 1 failed"),
+        }
+
+    def test_suites_that_did_not_run_are_no_finding(self, tmp_path: Path) -> None:
+        report = tmp_path / "report.json"
+        report.write_text(json.dumps({**self.REPORT, "suites": {}, "ids": {}}))
+        assert {one.column for one in of_windows(report)} == {"installs", "kernels"}
+        report.write_text("{}")
+        with pytest.raises(FindingError, match=r"is no report of \.ci/windows"):
+            of_windows(report)
 
 
 def test_the_check_of_an_installed_wheel_names_columns_of_the_table() -> None:

@@ -38,10 +38,10 @@ def test_other_bytes_are_named(tmp_path: Path) -> None:
 def test_lists_have_the_digests(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"wheel").hexdigest()
     name = "edgegen-0.1.0-py3-none-win_amd64.whl"
-    write_sums([Built(name, digest, Report(name, 5, "PE 6.0", []))], tmp_path)
+    write_sums([Built(name, digest, Report(name, 5, "Windows 6.0", []))], tmp_path)
     assert (tmp_path / "SHA256SUMS").read_text() == f"{digest}  {name}\n"
     (found,) = json.loads((tmp_path / "wheels.json").read_text())
-    assert found["report"]["system"] == "PE 6.0"
+    assert found["report"]["system"] == "Windows 6.0"
     assert len(json.loads((tmp_path / "findings.json").read_text())) == 2
 
 
@@ -54,7 +54,7 @@ def test_a_good_wheel_is_a_finding_of_its_system() -> None:
                 Built("edgegen-0.1.0.tar.gz", ""),
                 Built("edgegen-0.1.0-py3-none-any.whl", "", Report("", 5, "", [])),
                 Built("edgegen-0.1.0-py3-none-win_amd64.whl", "", Report("", 5, "", ["it is broken"])),
-                Built("edgegen-0.1.0-py3-none-win_arm64.whl", "", Report("", 5, "PE 6.0", [])),
+                Built("edgegen-0.1.0-py3-none-win_arm64.whl", "", Report("", 5, "Windows 6.0", [])),
             ]
         )
     ]
