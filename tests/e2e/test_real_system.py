@@ -19,10 +19,9 @@ from edgegen.bundle.bundle import Bundle
 from tests.root import ROOT
 from tests.waiting import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("EDGEGEN_REAL_SYSTEM"), reason="EDGEGEN_REAL_SYSTEM is not set"),
-]
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("EDGEGEN_REAL_SYSTEM"), reason="EDGEGEN_REAL_SYSTEM is not set: these take a minute"
+)
 
 EXPORTS = 10
 

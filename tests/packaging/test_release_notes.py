@@ -1,12 +1,14 @@
 """A release's notes: a tag that is the version, with a dated section in the changelog."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import edgegen
 from release_notes import ReleaseError, main, notes, version
+from tests.root import ROOT
 
 CHANGELOG = (
     "# Changelog\n\n## [0.2.0] - 2026-01-31\n\nTwo.\n\n### Added\n\n- More.\n\n## [0.1.0] - 2025-12-01\n\nOne.\n"
@@ -26,8 +28,12 @@ def test_the_section_of_the_tag_is_printed(root: Path) -> None:
     assert notes("v0.2.0", root) == "Two.\n\n### Added\n\n- More.\n"
 
 
-def test_the_version_is_read_where_the_package_has_it() -> None:
+def test_the_version_is_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "edgegen/__init__.py"
     assert version() == edgegen.__version__
+    assert f"\n## [{edgegen.__version__}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
