@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "packaging"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commit
 import sbom
-from kernels.build import LIBRARY, SUFFIXES, BuildError, build, compiler, is_current, without_kernels
+from kernels.build import LIBRARY, SUFFIXES, BuildError, build, compiler, is_current, target_of, without_kernels
 
 ROOT = Path(__file__).resolve().parent
 PURE, REQUIRED, PLATFORM = "EDGEGEN_PURE_WHEEL", "EDGEGEN_KERNELS_REQUIRED", "EDGEGEN_WHEEL_PLATFORM"
@@ -69,7 +69,7 @@ class Kernels(BuildHookInterface[Any]):
         build_data["force_include"][str(library)] = f"edgegen/model/{library.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
-        self._add_sbom(build_data, library, sbom.runtimes(platform, compiler() or ()))
+        self._add_sbom(build_data, library, sbom.runtimes(platform, clang=target_of(compiler() or ()).is_clang))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what the distribution has by now."""

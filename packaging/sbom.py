@@ -41,10 +41,9 @@ def sbom(root: Path, version: str, library: Path | None, runtimes: Sequence[str]
     return json.dumps(document, indent=1) + "\n"
 
 
-def runtimes(platform: str, compiler: Sequence[str]) -> tuple[str, ...]:
-    """What a compiler's command links into a library for a platform's tag besides its sources."""
-    words = " ".join(Path(word).name for word in compiler)
-    own = "compiler-rt" if "zig" in words or "clang" in words else "libgcc"
+def runtimes(platform: str, *, clang: bool) -> tuple[str, ...]:
+    """What a compiler, clang or GCC, links into a library for a platform's tag besides its sources."""
+    own = "compiler-rt" if clang else "libgcc"
     return (own, "mingw-w64") if platform.startswith("win") else (own,)
 
 

@@ -188,12 +188,13 @@ def test_an_editable_installation_records_no_commit(build: Build, monkeypatch: p
 def test_a_wheel_has_the_library_and_the_platforms_tag(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEGEN_WHEEL_PLATFORM", "manylinux_2_28_x86_64")
     build.run()
+    clang = kernels_build.target_of(kernels_build.compiler() or ()).is_clang
     library = build.library
     assert library.name == "edgegen_kernels.so"
     assert library.stat().st_size > 10_000
     assert build.data["force_include"] == {str(library): "edgegen/model/edgegen_kernels.so"}
     assert (build.data["pure_python"], build.data["tag"]) == (False, "py3-none-manylinux_2_28_x86_64")
-    assert build.components == ["stories", "edgegen-kernels", "libgcc"]
+    assert build.components == ["stories", "edgegen-kernels", "compiler-rt" if clang else "libgcc"]
     build.hook.finalize("standard", build.data, "")
     assert not library.exists()
 
