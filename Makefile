@@ -3,10 +3,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 TRANSFORMERS5 ?= .venv-transformers5
+WHEELS ?= dist
+WHEEL_TOOLS ?= build/wheel-tools
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check families clients long format hooks embedded kernels clean
+.PHONY: help demo test check families clients long format hooks embedded kernels wheels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
@@ -19,6 +21,7 @@ help:
 	@echo "make hooks     let git hold the titles of commits to the form of CONTRIBUTING.md"
 	@echo "make embedded  export models/stories again to the bundle that the package carries"
 	@echo "make kernels   compile kernels/ again if a file there is newer; the others do that too"
+	@echo "make wheels    the source distribution and the wheels of every platform, built twice and checked, in $(WHEELS)"
 	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
@@ -69,6 +72,10 @@ embedded: $(VENV)/.installed
 kernels: $(VENV)/.installed
 	@$(BIN)/python kernels/build.py --optional
 
+# Everything needed comes from PyPI, the compiler too. WHEELS_FLAGS="--once --only win_amd64" builds a part.
+wheels: $(WHEEL_TOOLS)/.installed
+	$(WHEEL_TOOLS)/bin/python packaging/make_wheels.py $(WHEELS_FLAGS) $(WHEELS)
+
 clean:
 	rm -f edgegen/model/edgegen_kernels.*
 	rm -rf $(VENV) $(TRANSFORMERS5) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -86,6 +93,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-oracle: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,oracle,optimum]"
+	touch $@
+
+$(WHEEL_TOOLS)/.installed: packaging/wheel_tools.txt
+	$(PYTHON) -m venv --clear $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r packaging/wheel_tools.txt
 	touch $@
 
 # The tests' second oracle. Torch and all else but transformers 5 and its own needs are those of the first environment.

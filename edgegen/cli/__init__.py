@@ -19,6 +19,7 @@ from edgegen.cli.os_errors import long_path_note, reader_has_gone
 from edgegen.cli.printable import printable_lines
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
 from edgegen.system import address_space_limit, heed_console
+from edgegen.system.build_info import with_commit
 
 _ADDRESS_SPACE = 300_000_000
 """Bytes; measured on Linux x86-64 with two threads: 200 MB crash while libraries are loaded, 300 MB end in an error."""
@@ -109,8 +110,21 @@ def _refuse_tight_address_space() -> None:
         )
 
 
+def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"edgegen {with_commit(edgegen.__version__)}")
+        ctx.exit()
+
+
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(edgegen.__version__, "--version", message="edgegen %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def app() -> None:
     """Run a causal language model well on the machine you have."""
 

@@ -10,6 +10,7 @@ import click
 import edgegen
 from edgegen.cli.diagnosis import Diagnosis, OnnxRuntime, diagnose
 from edgegen.model.kernels import describe_kernels
+from edgegen.system.build_info import with_commit
 
 
 @click.command("doctor")
@@ -32,7 +33,7 @@ def table(found: Diagnosis) -> str:
     runtime = found.onnxruntime
     builds = ", ".join(f"{name} {version}" for name, version in runtime.distributions.items())
     rows = {
-        "edgegen": f"{edgegen.__version__}, Python {platform.python_version()}, {platform.platform()}",
+        "edgegen": f"{with_commit(edgegen.__version__)}, Python {platform.python_version()}, {platform.platform()}",
         "computer": found.computer,
         "processor": f"{found.processor} ({', '.join(found.features) or 'features are not told'})",
         "kernels": found.kernels,

@@ -1,6 +1,7 @@
 """The build hook: a platform's wheel with kernels, a pure one without a compiler, and what variables demand."""
 
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import pytest
 
+import commit
 import kernels.build as kernels_build
 from tests.root import ROOT
 
@@ -18,6 +20,14 @@ T = TypeVar("T")
 ABORTED = 17
 NO_COMPILER = "no-such-compiler"
 needs_compiler = pytest.mark.skipif(kernels_build.compiler() is None, reason="there is no C compiler")
+
+
+def _nothing(_root: Path) -> None:
+    """The record where there is no checkout."""
+
+
+def _a_commit(_root: Path) -> str:
+    return "{}\n"
 
 
 class Application:
@@ -39,6 +49,8 @@ class Interface(Generic[T]):
 
     def __init__(self) -> None:
         self.app = Application()
+        self.target_name = "wheel"
+        self.metadata = SimpleNamespace(version="0.1.0")
 
 
 class Build:
@@ -53,7 +65,14 @@ class Build:
 
     @property
     def is_pure(self) -> bool:
-        return self.data == {"force_include": {}, "pure_python": True}
+        rest = {name: value for name, value in self.data.items() if name != "sbom_files"}
+        return rest == {"force_include": {}, "pure_python": True}
+
+    @property
+    def components(self) -> list[str]:
+        """What the bill of materials lists."""
+        (path,) = self.data["sbom_files"]
+        return [component["name"] for component in json.loads(Path(path).read_text("utf-8"))["components"]]
 
     @property
     def library(self) -> Path:
@@ -78,6 +97,7 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Build]:
     library = tmp_path / kernels_build.LIBRARY.name
     monkeypatch.setattr(module, "LIBRARY", library)
     monkeypatch.setattr(module, "is_current", lambda: kernels_build.is_current(library))
+    monkeypatch.setattr(commit, "record", _nothing)  # as where there is no checkout
     compile_all = module.build
     monkeypatch.setattr(module, "build", lambda to=library, platform="": compile_all(to, platform=platform))
     found = Build(module.Kernels())
@@ -89,6 +109,7 @@ def test_without_a_compiler_a_wheel_is_pure_and_a_line_says_why(build: Build, mo
     monkeypatch.setenv("CC", NO_COMPILER)
     build.run()
     assert build.is_pure
+    assert build.components == ["stories"]
     (warning,) = build.hook.app.warnings
     assert NO_COMPILER in warning
     assert "ONNX Runtime's own operators will be used" in warning
@@ -127,6 +148,7 @@ def test_a_pure_wheel_asks_no_compiler(build: Build, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("EDGEGEN_PURE_WHEEL", "1")
     build.run()
     assert build.is_pure
+    assert build.components == ["stories"]
     assert build.hook.app.warnings == []
 
 
@@ -141,16 +163,38 @@ def test_a_pure_wheel_with_kernels_is_a_contradiction(
     assert f"EDGEGEN_PURE_WHEEL contradicts {other}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("target", ["wheel", "sdist"])
+def test_a_distribution_of_a_checkout_records_its_commit(
+    build: Build, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEGEN_PURE_WHEEL", "1")
+    monkeypatch.setattr(commit, "record", _a_commit)
+    build.hook.target_name = target
+    build.run()
+    assert build.library.read_text("utf-8") == "{}\n"
+    assert [*build.data["force_include"].values()] == ["edgegen/system/build_info.json"]
+    assert ("sbom_files" in build.data) == (target == "wheel")
+
+
+def test_an_editable_installation_records_no_commit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEGEN_PURE_WHEEL", "1")
+    monkeypatch.setattr(commit, "record", _a_commit)
+    build.run("editable")
+    assert build.data == {"force_include": {}, "pure_python": True}
+
+
 @pytest.mark.slow  # compiles everything
 @needs_compiler
 def test_a_wheel_has_the_library_and_the_platforms_tag(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEGEN_WHEEL_PLATFORM", "manylinux_2_28_x86_64")
     build.run()
+    clang = kernels_build.target_of(kernels_build.compiler() or ()).is_clang
     library = build.library
     assert library.name == "edgegen_kernels.so"
     assert library.stat().st_size > 10_000
     assert build.data["force_include"] == {str(library): "edgegen/model/edgegen_kernels.so"}
     assert (build.data["pure_python"], build.data["tag"]) == (False, "py3-none-manylinux_2_28_x86_64")
+    assert build.components == ["stories", "edgegen-kernels", "compiler-rt" if clang else "libgcc"]
     build.hook.finalize("standard", build.data, "")
     assert not library.exists()
 
