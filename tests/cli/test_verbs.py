@@ -37,7 +37,7 @@ def _replace_report(folder: Path, preferred: VariantParity) -> None:
     name = bundle.manifest.parity
     bundle.file(name).write_bytes(data)
     files = {**bundle.manifest.files, name: FileEntry(len(data), hashlib.sha256(data).hexdigest())}
-    (folder / MANIFEST_NAME).write_text(replace(bundle.manifest, files=files).to_json())
+    (folder / MANIFEST_NAME).write_text(replace(bundle.manifest, files=files).to_json(), newline="\n")
 
 
 class TestShared:

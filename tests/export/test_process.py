@@ -17,8 +17,9 @@ from edgegen.bundle.bundle import Bundle
 from tests.export.checkpoint.layouts import write_gpt2, write_safetensors
 from tests.oracle import edit_json
 from tests.root import ROOT
+from tests.systems import needs_posix, needs_proc
 
-posix = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
+posix = needs_posix("fork")
 
 
 def run_python(script: str, *arguments: object, **environment: str) -> str:
@@ -201,7 +202,7 @@ print(max(stage.private for stage in stages.end()))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@needs_proc
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(scheme: str, tmp_path: Path) -> None:
     folder = write_gpt2_small(tmp_path / "gpt2-small")
@@ -219,7 +220,7 @@ def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(sche
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@needs_proc
 @pytest.mark.parametrize("scheme", ["fast", "int8", "int4"])
 def test_private_memory_does_not_grow_with_the_layers(scheme: str, tmp_path: Path) -> None:
     peaks = list[int]()

@@ -10,6 +10,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError
 from tests.runtime.models import write_fake_bundle
+from tests.systems import link
 from tests.windows_files import windows_files
 
 
@@ -172,7 +173,7 @@ class TestRemoving:
 
     def test_of_a_link_leaves_what_it_leads_to(self, store: BundleStore, tmp_path: Path) -> None:
         elsewhere = write_fake_bundle(tmp_path / "elsewhere")
-        (store.root / "linked").symlink_to(tmp_path / "elsewhere")
+        link(store.root / "linked", tmp_path / "elsewhere")
         store.remove("linked")
         assert "linked" not in names(store)
         elsewhere.verify()

@@ -15,6 +15,7 @@ from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.installed_models import InstalledModels
 from tests.runtime.server.serving import HELLO, KEY, serving
+from tests.systems import lend
 from tests.waiting import PATIENCE_S, until
 
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
@@ -159,7 +160,7 @@ def test_bundles_of_the_store_are_loaded_on_demand(tmp_path: Path, int8_bundle: 
     store = tmp_path / "home" / "bundles"
     store.mkdir(parents=True)
     for name in ("two", "three"):
-        (store / name).symlink_to(int8_bundle.path)
+        lend(int8_bundle.path, store / name)
     budget = InstalledModels({"one": str(int8_bundle.path)}, EngineOptions(kv="int8")).memory("one") * 5 // 2
     arguments = ("-m", "two", "--kv", "int8", "--threads", "1", "--memory-budget", str(budget))
     with serving(*arguments, EDGEGEN_HOME=str(tmp_path / "home")) as (process, address):
