@@ -158,7 +158,7 @@ def test_two_exports_are_equal_byte_for_byte(checkpoint: Path, tmp_path: Path, s
         target = tmp_path / seed / "bundle"
         run_python(EXPORT, checkpoint, target, scheme, PYTHONHASHSEED=seed)
         files = (path for path in target.rglob("*") if path.is_file())
-        trees.append({str(path.relative_to(target)): path.read_bytes() for path in files})
+        trees.append({path.relative_to(target).as_posix(): path.read_bytes() for path in files})
     assert trees[0] == trees[1]
     assert {"edgegen.json", "v1/weights.data", "v1/prefill.onnx", "v1/parity.json"} <= trees[0].keys()
 
