@@ -18,9 +18,9 @@ def test_needs_on_one_disk_are_added() -> None:
     with pytest.raises(ExportError) as raised:
         refuse_full_disk([CACHE, BUNDLE], lambda _: Disk(1, 4_500_000_000))
     assert str(raised.value) == (
-        f"the disk is too full: the export needs 3.0 GB for the download in {CACHE.folder} and 2.0 GB for the bundle in "
-        f"{BUNDLE.folder}, and 4.5 GB are free. Free 500 MB more, or set HF_HOME to a folder on another disk, or give -o a folder on "
-        "another disk."
+        f"the disk is too full: the export needs 3.0 GB for the download in {CACHE.folder} and 2.0 GB for the bundle "
+        f"in {BUNDLE.folder}, and 4.5 GB are free. Free 500 MB more, or set HF_HOME to a folder on another disk, or "
+        "give -o a folder on another disk."
     )
 
 
