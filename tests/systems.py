@@ -29,9 +29,11 @@ def link(path: Path, to: Path) -> None:
         pytest.skip("the system makes no symbolic links, and says that it does: so does Wine")
 
 
-def lend(folder: Path, to: Path) -> None:
-    """Have ``folder`` at ``to`` as well, by a link or, on Windows, by a copy."""
-    if WINDOWS:
-        shutil.copytree(folder, to)
+def lend(path: Path, to: Path) -> None:
+    """Have the file or folder ``path`` at ``to`` as well, by a link or, on Windows, by a copy."""
+    if not WINDOWS:
+        to.symlink_to(path)
+    elif path.is_dir():
+        shutil.copytree(path, to)
     else:
-        to.symlink_to(folder)
+        shutil.copyfile(path, to)
