@@ -116,7 +116,7 @@ class TestKilled:
             assert finish(prompts, output).returncode == 1
         assert output.read_bytes() == whole.read_bytes()
 
-    @needs_posix("interrupts for one process")
+    @needs_posix("signals for one process")
     def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(self, tmp_path: Path) -> None:
         prompts, output = long_input(tmp_path / "in", 2000), tmp_path / "out.jsonl"
         process = start(prompts, output)

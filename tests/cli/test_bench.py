@@ -117,7 +117,7 @@ class TestAnswers:
             assert len(each["decode"][0]["step_seconds"]) == 32
             assert result["load_seconds"]["low"] <= each["load_seconds"] <= result["load_seconds"]["high"]
 
-    @needs_posix("interrupts for one process")
+    @needs_posix("signals for one process")
     def test_an_interrupt_ends_it_at_once(self, model: str) -> None:
         command = [*COMMAND, "bench", "-m", model, "--repeats", "1000"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
