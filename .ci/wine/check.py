@@ -89,7 +89,8 @@ class Windows:
         if data := os.environ.get("EDGEGEN_TEST_DATA"):
             ours["EDGEGEN_TEST_DATA"] = on_drive_z(Path(data).resolve())
         if tests:
-            ours["PYTHONPATH"] = "C:\\checkout;C:\\checkout\\export"
+            # Tests read what their processes print as text.
+            ours |= {"PYTHONPATH": "C:\\checkout;C:\\checkout\\export", "PYTHONUTF8": "1"}
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("EDGEGEN_", "PYTEST_"))
         }
