@@ -39,9 +39,6 @@ SUITES: dict[str, list[str]] = {
 }
 """Those that take longest come first."""
 
-OF_WINE: dict[str, str] = {}
-"""Tests that fail under Wine and not on Windows, and why."""
-
 
 @dataclass
 class Suite:
@@ -172,9 +169,8 @@ def run_suite(windows: Windows, name: str) -> Suite:
     """Run pytest on a suite, and print its time and its failures."""
     began, result = time.monotonic(), windows.drive / f"{name}.xml"
     result.unlink(missing_ok=True)
-    left_out = [option for test in OF_WINE for option in ("--deselect", test)]
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow", "--junit-xml", f"C:\\{name}.xml"]
-    done = windows.run(["-m", "pytest", *options, *left_out, *SUITES[name]], tests=True)
+    done = windows.run(["-m", "pytest", *options, *SUITES[name]], tests=True)
     suite = read_suite(result) if result.is_file() else Suite(failed=1, failures=["pytest did not end"])
     suite.seconds = round(time.monotonic() - began, 1)
     counts = f"{suite.passed:5} passed  {suite.failed:3} failed  {suite.skipped:3} skipped"
