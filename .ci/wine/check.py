@@ -35,7 +35,7 @@ SUITES: dict[str, list[str]] = {
     "bundle": ["tests/runtime/bundle", "tests/export/output"],
     "model": ["tests/runtime/model"],
     "kernels": ["tests/kernels"],
-    "system": ["tests/runtime/system"],
+    "system": ["tests/runtime/system", "tests/cli/test_systems.py"],
 }
 """Those that take longest come first."""
 
