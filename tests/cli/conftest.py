@@ -10,6 +10,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from tests.root import ROOT
+from tests.systems import lend
 
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
@@ -25,7 +26,7 @@ def feed(pipe: Path, text: str) -> None:
 def model(int8_bundle: Bundle, edgegen_home: Path) -> str:
     """The name of a bundle in the store."""
     (edgegen_home / "bundles").mkdir(parents=True)
-    (edgegen_home / "bundles" / "tiny-int8").symlink_to(int8_bundle.path)
+    lend(int8_bundle.path, edgegen_home / "bundles" / "tiny-int8")
     return "tiny-int8"
 
 

@@ -14,6 +14,7 @@ import pytest
 from edgegen.cli import run
 from edgegen.llm import LLM
 from tests.cli.conftest import COMMAND, Done, Edgegen
+from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S
 
 LINES: list[dict[str, Any]] = [
@@ -115,6 +116,7 @@ class TestKilled:
             assert finish(prompts, output).returncode == 1
         assert output.read_bytes() == whole.read_bytes()
 
+    @needs_posix("signals for one process")
     def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(self, tmp_path: Path) -> None:
         prompts, output = long_input(tmp_path / "in", 2000), tmp_path / "out.jsonl"
         process = start(prompts, output)
@@ -129,7 +131,7 @@ class TestKilled:
         assert err.decode().strip() in said
         assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.jsonl.part"]
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="ulimit is the shell's")
+    @needs_posix("ulimit")
     def test_a_full_disk_is_an_error_and_no_loss(self, edgegen: Edgegen, tmp_path: Path) -> None:
         prompts, output = long_input(tmp_path / "in", 60), tmp_path / "out.jsonl"
         limited = f"ulimit -f 4; exec {sys.executable} -m edgegen batch {prompts} -o {output} --seed 5"
@@ -199,7 +201,7 @@ def finish(prompts: str, output: Path) -> Done:
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals of this kind")
+@needs_posix("pseudo-terminals of this kind")
 def test_at_a_terminal_a_bar_shows_lines_speed_and_time_and_goes_away(tmp_path: Path) -> None:
     from tests.cli.test_terminal import at_a_terminal
 

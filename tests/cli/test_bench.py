@@ -20,6 +20,7 @@ from edgegen.graph.external_data import bytes_read
 from tests.cli.conftest import COMMAND, Edgegen
 from tests.runtime.benchmark.rounds import BENCHMARK, ROUND
 from tests.runtime.models import write_fake_bundle
+from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S
 
 SMALL = ["--prefill", "4,16", "--context", "8,600", "--batch", "1,2", "--repeats", "2", "--threads", "1"]
@@ -116,6 +117,7 @@ class TestAnswers:
             assert len(each["decode"][0]["step_seconds"]) == 32
             assert result["load_seconds"]["low"] <= each["load_seconds"] <= result["load_seconds"]["high"]
 
+    @needs_posix("signals for one process")
     def test_an_interrupt_ends_it_at_once(self, model: str) -> None:
         command = [*COMMAND, "bench", "-m", model, "--repeats", "1000"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 from edgegen.cli import VERBS, app
 from tests.cli.conftest import Edgegen
 from tests.root import ROOT
+from tests.systems import needs_posix
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
@@ -92,6 +93,7 @@ def test_another_shell_is_an_error(edgegen: Edgegen) -> None:
 
 
 @needs_bash
+@needs_posix("programs that are shell scripts")
 @pytest.mark.parametrize(
     ("words", "replies"),
     [

@@ -16,6 +16,7 @@ from edgegen.evaluation.tasks import MinimalPairs, MultipleChoice, Reading
 from edgegen.llm import LLM
 from tests.cli.conftest import COMMAND, Edgegen, feed
 from tests.runtime.models import write_fake_bundle
+from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 12
@@ -120,6 +121,7 @@ class TestAnswers:
         assert piped.returncode == 0
         assert piped.stdout == edgegen("eval", "--text", files["--text"]).stdout
 
+    @needs_posix("named pipes")
     def test_an_interrupt_ends_it_at_once(self, model: str, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "long.txt")
         command = [*COMMAND, "eval", model, "--text", str(tmp_path / "long.txt")]

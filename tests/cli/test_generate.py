@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from edgegen.model.kernels import describe_kernels
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
 from tests.cli.conftest import COMMAND, Edgegen, feed
+from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S, until
 
 EIGHT = ("-n", "8", "--seed", "3")
@@ -87,7 +87,10 @@ class TestPrompts:
             assert (done.returncode, done.stdout) == (2, b"")
             assert done.stderr.decode() == f"edgegen: error: the prompt {where}\n"
 
+    @needs_posix("pseudo-terminals of this kind")
     def test_none_at_a_terminal_is_refused_in_one_sentence(self) -> None:
+        import pty
+
         master, slave = pty.openpty()
         try:
             done = subprocess.run([*COMMAND, "generate"], stdin=slave, capture_output=True, check=False, timeout=300)
@@ -97,6 +100,7 @@ class TestPrompts:
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr == b"edgegen: error: no prompt: give it as an argument, with -f FILE, or through a pipe.\n"
 
+    @needs_posix("sh")
     def test_none_and_standard_input_closed_is_an_empty_one(self, model: str) -> None:
         done = subprocess.run(
             ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "generate", "-m", model, "-n", "2"],
@@ -170,7 +174,7 @@ class TestOutput:
         assert process.wait(PATIENCE_S) == 0
         process.stderr.close()
 
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+    @needs_posix("/dev/full")
     @pytest.mark.parametrize("arguments", [("generate", "a", "-n", "2"), ("list",), ("--version",)])
     def test_a_full_disk_is_one_sentence(self, model: str, arguments: tuple[str, ...]) -> None:
         options = ["-m", model] if arguments[0] == "generate" else []
@@ -186,6 +190,7 @@ class TestOutput:
         if arguments != ("list",):  # without a bundle it prints nothing
             assert (done.returncode, done.stderr) == (1, b"edgegen: error: No space left on device\n")
 
+    @needs_posix("sh")
     def test_closed_standard_output_is_no_crash(self, model: str) -> None:
         done = subprocess.run(
             ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "generate", "-m", model, "a", "-n", "2"],
@@ -224,6 +229,7 @@ def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:
     return process.stdout.read(count)
 
 
+@needs_posix("named pipes")
 @pytest.mark.parametrize("mode", ["text", "json"])
 def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str, tmp_path: Path) -> None:
     """Without the cache a long answer takes long enough to be interrupted anywhere."""
@@ -529,7 +535,7 @@ class TestSessions:
         assert (nowhere.returncode, nowhere.stdout) == (2, b"")
         assert "make it first" in nowhere.stderr.decode()
 
-    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+    @needs_posix("named pipes")
     def test_two_at_once(self, edgegen: Edgegen, tmp_path: Path) -> None:
         file = tmp_path / "story.session"
         os.mkfifo(tmp_path / "prompt")

@@ -23,6 +23,7 @@ from edgegen.generation.session import Session
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
+from tests.systems import needs_posix
 
 pytestmark = pytest.mark.unit
 
@@ -517,6 +518,7 @@ class TestLoops:
         assert len(model.asked) == 1
 
 
+@needs_posix("permissions of this kind")
 def test_the_history_is_private_and_chats_without_a_home_have_one_too(tmp_path: Path) -> None:
     path = tmp_path / "home" / "history"
     history_in(path).append_string("hello")

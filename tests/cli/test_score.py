@@ -19,6 +19,7 @@ from edgegen.llm import LLM
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.scoring.scores import Perplexity, Score
 from tests.cli.conftest import COMMAND, Edgegen, feed
+from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S
 
 TEXT = "Zoë asked: “Why?”\n" * 60
@@ -69,6 +70,7 @@ class TestFiles:
             f"       tokens  {record['tokens']}, in windows of 64 with stride 32",
         ]
 
+    @needs_posix("named pipes")
     def test_an_interrupt_ends_it_at_once(self, model: str, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "long.txt")
         command = [*COMMAND, "score", "-m", model, "-f", str(tmp_path / "long.txt"), "--json"]

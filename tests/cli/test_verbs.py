@@ -17,6 +17,7 @@ from edgegen.cli import VERBS, main, run
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from tests.cli.conftest import Edgegen
 from tests.runtime.models import raw_manifest
+from tests.systems import needs_posix
 
 Capture = pytest.CaptureFixture[str]
 
@@ -37,7 +38,7 @@ def _replace_report(folder: Path, preferred: VariantParity) -> None:
     name = bundle.manifest.parity
     bundle.file(name).write_bytes(data)
     files = {**bundle.manifest.files, name: FileEntry(len(data), hashlib.sha256(data).hexdigest())}
-    (folder / MANIFEST_NAME).write_text(replace(bundle.manifest, files=files).to_json())
+    (folder / MANIFEST_NAME).write_text(replace(bundle.manifest, files=files).to_json(), newline="\n")
 
 
 class TestShared:
@@ -302,6 +303,7 @@ class TestListAndRm:
         assert entries[model]["bytes"] > 100_000
         assert entries[model]["sha256"] == Bundle.open(Path(entries[model]["path"])).sha256
 
+    @needs_posix("control characters in names of files")
     def test_shows_no_control_characters_of_a_bundle(self, capsys: Capture, copy: Path, edgegen_home: Path) -> None:
         manifest = copy / MANIFEST_NAME
         raw = raw_manifest(copy)

@@ -13,6 +13,7 @@ import pytest
 
 from edgegen import LLM, EngineOptions
 from tests.root import ROOT
+from tests.systems import lend
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("onnxruntime-web is not installed: run `npm ci --prefix examples/browser`")
     folder = tmp_path_factory.mktemp("browser") / "site"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("node_modules"))
-    (folder / "node_modules").symlink_to(PACKAGES)
+    lend(PACKAGES, folder / "node_modules")
     shutil.copytree(ROOT / "edgegen" / "bundle" / "embedded" / "stories", folder / "bundle")
     return folder
 

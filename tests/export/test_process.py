@@ -17,8 +17,9 @@ from edgegen.bundle.bundle import Bundle
 from tests.export.checkpoint.layouts import write_gpt2, write_safetensors
 from tests.oracle import edit_json
 from tests.root import ROOT
+from tests.systems import needs_posix, needs_proc
 
-posix = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
+posix = needs_posix("fork")
 
 
 def run_python(script: str, *arguments: object, **environment: str) -> str:
@@ -157,7 +158,7 @@ def test_two_exports_are_equal_byte_for_byte(checkpoint: Path, tmp_path: Path, s
         target = tmp_path / seed / "bundle"
         run_python(EXPORT, checkpoint, target, scheme, PYTHONHASHSEED=seed)
         files = (path for path in target.rglob("*") if path.is_file())
-        trees.append({str(path.relative_to(target)): path.read_bytes() for path in files})
+        trees.append({path.relative_to(target).as_posix(): path.read_bytes() for path in files})
     assert trees[0] == trees[1]
     assert {"edgegen.json", "v1/weights.data", "v1/prefill.onnx", "v1/parity.json"} <= trees[0].keys()
 
@@ -201,7 +202,7 @@ print(max(stage.private for stage in stages.end()))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@needs_proc
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(scheme: str, tmp_path: Path) -> None:
     folder = write_gpt2_small(tmp_path / "gpt2-small")
@@ -219,7 +220,7 @@ def test_a_124m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(sche
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@needs_proc
 @pytest.mark.parametrize("scheme", ["fast", "int8", "int4"])
 def test_private_memory_does_not_grow_with_the_layers(scheme: str, tmp_path: Path) -> None:
     peaks = list[int]()

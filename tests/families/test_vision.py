@@ -10,6 +10,7 @@ from edgegen.errors import UnsupportedModelError
 from edgegen_export.families import FAMILIES
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.oracle import edit_json, import_torch, import_transformers
+from tests.systems import lend
 
 TEXT: dict[str, Any] = {
     "hidden_size": 64,
@@ -66,7 +67,7 @@ def test_what_is_wrong_in_the_inner_config_is_named_by_its_place(checkpoint: Pat
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     for file in checkpoint.iterdir():
-        (folder / file.name).symlink_to(file)
+        lend(file, folder / file.name)
     (folder / "config.json").unlink()
     (folder / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
     edit_json(folder / "config.json", text_config={**TEXT, "head_dimension": 16, "hidden_size": "64"})

@@ -17,6 +17,7 @@ from bench.emulated.__main__ import PROMPTS, Way, agreement, export_fp32, prompt
 from bench.emulated.root import COMMANDS, PI4, PI5, REPOSITORY, Root, RootError, missing_tool, run_here
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from tests.kernels.stock import needs_kernels
+from tests.systems import needs_posix
 
 TOKENS = 24
 
@@ -117,6 +118,7 @@ def test_agreement_says_where_ids_part() -> None:
     assert agreement(here, [here[0], answer([1, 4], [0.4, 0.1], "c")]) == "1 of 2; first at a gap of 0.12"
 
 
+@needs_posix("programs that are shell scripts")
 def test_a_command_that_fails_is_told_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = tmp_path / "apt-get"
     failing.write_text("#!/bin/sh\necho some words >&2\necho E: no network >&2\nexit 100\n")

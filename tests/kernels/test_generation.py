@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from edgegen import LLM, EngineOptions
 from tests.kernels.material import instruction_set, instruction_sets, needs_library
+from tests.systems import needs_proc
 
 PROMPTS = [
     "Once upon a time",
@@ -66,7 +66,7 @@ def test_instruction_sets_change_no_id(isa: str, expected: list[list[int]]) -> N
         assert answers(llm) == expected
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell shares of memory")
+@needs_proc
 def test_loading_takes_less_memory_than_with_stock_operators() -> None:
     """Those pack a copy of the weights; the kernels read them where the file lies."""
     needs_library()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -57,7 +58,7 @@ def byte_tokenizer(path: Path) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
     assert tokenizer.token_to_id("<|endoftext|>") == EOS
-    path.write_text(tokenizer.to_str())
+    path.write_text(tokenizer.to_str(), newline="\n")
     return path
 
 
@@ -259,7 +260,7 @@ def write_fake_bundle(
         parity_reference="reference.npz",
         files={file: FileEntry(len(data), hashlib.sha256(data).hexdigest()) for file, data in files.items()},
     )
-    (folder / MANIFEST_NAME).write_text(manifest.to_json())
+    (folder / MANIFEST_NAME).write_text(manifest.to_json(), newline="\n")
     return Bundle.open(folder)
 
 
@@ -296,7 +297,10 @@ def fake_llm(
 
 def interrupt_main_thread() -> None:
     """Ctrl-C, as a terminal sends it: it wakes the main thread up."""
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    if sys.platform == "win32":
+        signal.raise_signal(signal.SIGINT)  # from every thread it is the main thread's
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 class InterruptAt:

@@ -90,7 +90,7 @@ def write_sharded(folder: Path, tensors: Arrays, shards: int) -> Path:
         write_safetensors(folder / shard, group)
         weight_map |= dict.fromkeys(group, shard)
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2))
+    index.write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2), newline="\n")
     return index
 
 
@@ -211,9 +211,9 @@ def write_gpt2(
         config["transformers_version"] = generation["transformers_version"] = "4.57.6"
     if layout == "untied":
         config["tie_word_embeddings"] = False
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
-    (folder / "README.md").write_text("---\nlicense: mit\n---\n\n# A random GPT-2\n")
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", newline="\n")
+    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", newline="\n")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n\n# A random GPT-2\n", newline="\n")
     _write_company(folder, layout)
     if tokenizer is not None:
         _copy_tokenizer(tokenizer, folder)
@@ -295,7 +295,7 @@ def write_llama(folder: Path, *, model_type: str = "llama", shards: int = 1, see
         seed=seed,
     )
     write_sharded(folder, dict(sorted(tensors.items())), shards)
-    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", newline="\n")
     return folder
 
 
@@ -306,7 +306,7 @@ def _write_company(folder: Path, layout: Layout) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"must not be opened")
     if layout == "trainer":
-        (folder / "trainer_state.json").write_text('{"global_step": 500}\n')
+        (folder / "trainer_state.json").write_text('{"global_step": 500}\n', newline="\n")
 
 
 def _copy_tokenizer(tokenizer: Path, folder: Path) -> None:

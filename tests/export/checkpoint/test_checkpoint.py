@@ -152,7 +152,7 @@ def test_a_folder_has_no_revision(tmp_path: Path) -> None:
 def test_config_faults(tmp_path: Path) -> None:
     folder = write_gpt2(tmp_path / "a", layout="trainer", **SMALL)
     config = folder / "config.json"
-    config.write_text('{"model_type": "gpt2",\n  "n_embd": ,}')
+    config.write_text('{"model_type": "gpt2",\n  "n_embd": ,}', newline="\n")
     assert "config.json: line 2, column 13" in refusal(folder)
     config.write_bytes(b'{"a": "\xff"}')
     assert "config.json: not JSON" in refusal(folder)

@@ -71,7 +71,7 @@ Opener = Callable[..., Outcome]
 def repos(tmp_path: Path) -> dict[str, Path]:
     original = write_gpt2(tmp_path / "original", layout="original", **SMALL)
     for name, text in COMPANION.items():
-        (original / name).write_text(text)
+        (original / name).write_text(text, newline="\n")
     trainer = write_gpt2(tmp_path / "trainer", layout="trainer", shards=2, **SMALL)
     (trainer / "checkpoint-100").mkdir()
     shutil.copyfile(original / "model.safetensors", trainer / "checkpoint-100" / "model.safetensors")

@@ -111,7 +111,7 @@ def test_truncated_files_name_both_sizes(tmp_path: Path) -> None:
 
 def test_git_lfs_pointers_say_what_to_run(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n")
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n", newline="\n")
     assert "git lfs pull" in fault(path)
 
 

@@ -26,6 +26,7 @@ from tests.export.checkpoint.layouts import write_safetensors
 from tests.oracle import Oracle, edit_json, import_transformers, write_random, write_random_gpt2
 from tests.root import ROOT
 from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
+from tests.systems import needs_posix
 from tests.toy_decoder import POSITIONS, VOCABULARY, optimum_graph, toy_logits, toy_weights, write_model
 
 TOLERANCE = 1e-3
@@ -298,7 +299,7 @@ export(sys.argv[1], Path(sys.argv[2]), via="optimum")
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@needs_posix("SIGKILL")
 def test_an_export_killed_in_its_trace_leaves_no_bundle_and_the_next_one_makes_it(
     optimum: None, tmp_path: Path
 ) -> None:

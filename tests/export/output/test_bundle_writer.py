@@ -31,7 +31,9 @@ Tree = dict[str, bytes]
 def tree(folder: Path) -> Tree:
     """Everything below ``folder``: files with their contents, folders with a slash."""
     return {
-        str(path.relative_to(folder)) + ("/" if path.is_dir() else ""): path.read_bytes() if path.is_file() else b""
+        path.relative_to(folder).as_posix() + ("/" if path.is_dir() else ""): path.read_bytes()
+        if path.is_file()
+        else b""
         for path in sorted(folder.rglob("*"))
     }
 

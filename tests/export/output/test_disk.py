@@ -18,9 +18,9 @@ def test_needs_on_one_disk_are_added() -> None:
     with pytest.raises(ExportError) as raised:
         refuse_full_disk([CACHE, BUNDLE], lambda _: Disk(1, 4_500_000_000))
     assert str(raised.value) == (
-        "the disk is too full: the export needs 3.0 GB for the download in /cache and 2.0 GB for the bundle in /out, "
-        "and 4.5 GB are free. Free 500 MB more, or set HF_HOME to a folder on another disk, or give -o a folder on "
-        "another disk."
+        f"the disk is too full: the export needs 3.0 GB for the download in {CACHE.folder} and 2.0 GB for the bundle "
+        f"in {BUNDLE.folder}, and 4.5 GB are free. Free 500 MB more, or set HF_HOME to a folder on another disk, or "
+        "give -o a folder on another disk."
     )
 
 
@@ -28,11 +28,11 @@ def test_other_disks_count_for_themselves() -> None:
     disks = {CACHE.folder: Disk(1, CACHE.nbytes), BUNDLE.folder: Disk(2, BUNDLE.nbytes)}
     refuse_full_disk([CACHE, BUNDLE], disks.__getitem__)
     disks[BUNDLE.folder] = Disk(2, BUNDLE.nbytes - 1)
-    with pytest.raises(ExportError, match=r"2\.0 GB for the bundle in /out, and 2\.0 GB are free\.") as raised:
+    with pytest.raises(ExportError, match=r"2\.0 GB for the bundle in [/\\]out, and 2\.0 GB are free\.") as raised:
         refuse_full_disk([CACHE, BUNDLE], disks.__getitem__)
-    assert "/cache" not in str(raised.value)
+    assert str(CACHE.folder) not in str(raised.value)
     disks[CACHE.folder] = Disk(1, 0)
-    with pytest.raises(ExportError, match=r"(?s)/cache.*\n.*/out"):
+    with pytest.raises(ExportError, match=r"(?s)[/\\]cache.*\n.*[/\\]out"):
         refuse_full_disk([CACHE, BUNDLE], disks.__getitem__)
 
 

@@ -15,6 +15,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.systems import needs_posix
 
 SHAPE: dict[str, Any] = {"layout": "trainer", "n_layer": 3, "n_embd": 32, "n_positions": 32}
 
@@ -125,7 +126,7 @@ export(sys.argv[1], Path(sys.argv[2]), scheme="int4", progress=KillAtTheSecondLa
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@needs_posix("SIGKILL")
 def test_a_killed_export_goes_on_too(checkpoint: Path, whole: Bundle, tmp_path: Path) -> None:
     target, listener = tmp_path / "bundle", Listener()
     run = subprocess.run([sys.executable, "-c", KILLED, str(checkpoint), str(target)], check=False)

@@ -10,6 +10,7 @@ import pytest
 from edgegen_export import threads
 from edgegen_export.scratch import Scratch
 from edgegen_export.threads import in_threads
+from tests.systems import WINDOWS
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -83,4 +84,6 @@ def test_scratch_arrays_are_counted_and_leave_no_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(copy, 7)
     assert scratch.empty((0, 4)).shape == (0, 4)
     assert scratch.nbytes == 4 * (3 * 5 + 2 * 2)
+    assert WINDOWS or not list(tmp_path.iterdir())
+    del array, copy
     assert not list(tmp_path.iterdir())

@@ -18,6 +18,7 @@ from edgegen_export.tensors import lazy
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.checkpoint.layouts import numpy_dtype, write_safetensors
 from tests.root import ROOT
+from tests.systems import needs_proc
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int32", "int64", "bool")
@@ -260,7 +261,7 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
+@needs_proc
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_slabs_stay_small_in_memory(tmp_path: Path, dtype: str) -> None:
     rows = 50_000 if dtype == "float32" else 100_000

@@ -16,6 +16,7 @@ from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.tensors.low_rank import LowRankUpdate
 from tests.export.checkpoint.layouts import numpy_dtype, write_safetensors
 from tests.root import ROOT
+from tests.systems import needs_proc
 
 DTYPES = ("float32", "float16", "bfloat16")
 ROUNDING = 1e-5
@@ -123,7 +124,7 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
+@needs_proc
 @pytest.mark.parametrize("how", ["plain", "transposed"])
 def test_slabs_stay_small_in_memory(tmp_path: Path, how: str) -> None:
     arrays = {

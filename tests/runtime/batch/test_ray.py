@@ -19,6 +19,7 @@ from edgegen.batch.input import read_lines
 from edgegen.batch.ray import blocks_of, read_block
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from tests.root import ROOT
+from tests.systems import needs_proc
 
 ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")]),
@@ -81,7 +82,7 @@ def cluster(edgegen_home: Path) -> Iterator[str]:
 
 
 @needs_ray
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="workers are found in /proc")
+@needs_proc
 class TestOnTwoWorkers:
     def test_the_output_is_that_of_one_process(self, cluster: str, tmp_path: Path) -> None:
         write_input(tmp_path, 300)

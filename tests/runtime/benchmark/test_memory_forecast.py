@@ -17,6 +17,7 @@ from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.root import ROOT
 from tests.runtime.models import write_fake_bundle
+from tests.systems import needs_proc
 
 PYTHON, SESSION = 60_000_000, 19_000_000
 
@@ -79,7 +80,7 @@ def wide_checkpoint(folder: Path) -> Path:
 
 @pytest.mark.golden
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell shares of memory")
+@needs_proc
 @pytest.mark.parametrize("shape", ["stories int8", "stories float32", "wide fp32"])
 def test_processes_take_what_is_forecast(shape: str, tmp_path: Path) -> None:
     """Within 15% of the peak. Of pages that other processes map too, the share of one process is less."""

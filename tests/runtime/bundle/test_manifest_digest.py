@@ -52,21 +52,21 @@ def test_nothing_may_follow(folder: Path, more: str) -> None:
 @pytest.mark.parametrize("hash_", ["", 64 * "0", 7])
 def test_a_hash_in_another_place_is_damage(folder: Path, hash_: object) -> None:
     raw = raw_manifest(folder)
-    (folder / "edgegen.json").write_text(json.dumps({"sha256": hash_, **raw}, indent=1) + "\n")
+    (folder / "edgegen.json").write_text(json.dumps({"sha256": hash_, **raw}, indent=1) + "\n", newline="\n")
     with pytest.raises(ManifestError, match="the hash of its own text is not where an export writes it"):
         Bundle.open(folder)
 
 
 def test_a_changed_manifest_reaches_no_graph(folder: Path) -> None:
     manifest = folder / "edgegen.json"
-    manifest.write_text(manifest.read_text().replace('"parameters": ', '"parameters": 1'))
+    manifest.write_text(manifest.read_text().replace('"parameters": ', '"parameters": 1'), newline="\n")
     with pytest.raises(VerificationError, match=r"edgegen\.json: contents differ from its own hash"):
         LLM.load(folder)
 
 
 def test_an_older_bundle_has_none(folder: Path) -> None:
     text = json.dumps(raw_manifest(folder), indent=1)
-    (folder / "edgegen.json").write_text(text)
+    (folder / "edgegen.json").write_text(text, newline="\n")
     bundle = Bundle.open(folder)
     assert (bundle.manifest_digest.stated, bundle.sha256) == (None, hashlib.sha256(text.encode()).hexdigest())
     bundle.verify()

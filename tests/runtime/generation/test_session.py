@@ -1,7 +1,6 @@
 """Sessions: a text goes on as if it had never stopped, in another engine, from a file that is whole or refused."""
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from edgegen import LLM, EngineOptions, GenerationOptions, OptionError, Session,
 from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import EdgegenError
 from edgegen.generation.session import digest
+from tests.systems import needs_posix
 
 PROMPT = "Once upon a time there was a little girl named Lily. She"
 WAYS: Mapping[str, GenerationOptions] = {
@@ -287,7 +287,7 @@ for n in range(1, 1000):
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL to be sent")
+@needs_posix("SIGKILL")
 def test_a_killed_process_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "a.session"
     for n in range(5):

@@ -22,6 +22,7 @@ from edgegen.sampling.sampler import Sampler
 from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 from tests.runtime.models import random_ids
+from tests.systems import needs_proc
 
 OPTIONS = EngineOptions(threads=1)
 
@@ -142,7 +143,7 @@ def resident_kilobytes() -> int:
     return int(text.split("VmRSS:")[1].split()[0])
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc to read memory from")
+@needs_proc
 def test_the_process_does_not_grow_over_hundreds_of_steps(int8_bundle: Bundle) -> None:
     runner = open_runner(int8_bundle, replace(OPTIONS, kv="float32"))
     cache = runner.new_cache()

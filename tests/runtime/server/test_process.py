@@ -15,6 +15,7 @@ from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.installed_models import InstalledModels
 from tests.runtime.server.serving import HELLO, KEY, serving
+from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S, until
 
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
@@ -132,6 +133,7 @@ def test_a_stream_that_is_closed_ends_its_request(client: Any, model: str) -> No
     assert until(idle)
 
 
+@needs_posix("signals for one process")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_the_end_lets_running_requests_finish(int8_bundle: Bundle, number: signal.Signals, code: int) -> None:
     with serving("-m", str(int8_bundle.path), "--threads", "1") as (process, address):
@@ -147,6 +149,7 @@ def test_the_end_lets_running_requests_finish(int8_bundle: Bundle, number: signa
         assert process.wait(PATIENCE_S) == code
 
 
+@needs_posix("signals for one process")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_right_behind_the_first_words_ends_it_as_well(number: signal.Signals, code: int) -> None:
     with serving("--threads", "1") as (process, _):
@@ -154,6 +157,7 @@ def test_a_signal_right_behind_the_first_words_ends_it_as_well(number: signal.Si
         assert process.wait(PATIENCE_S) == code
 
 
+@needs_posix("signals for one process")
 def test_bundles_of_the_store_are_loaded_on_demand(tmp_path: Path, int8_bundle: Bundle) -> None:
     """There is room for two models: the third drives one out."""
     store = tmp_path / "home" / "bundles"

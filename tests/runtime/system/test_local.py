@@ -29,6 +29,7 @@ from edgegen.system import (
     temperature,
     trim_memory,
 )
+from tests.systems import needs_proc
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU affinity")
 
@@ -51,7 +52,7 @@ def test_there_is_at_least_one_core_and_no_more_than_cpus() -> None:
     assert 1 <= physical_cores() <= CPUS
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell shares of memory")
+@needs_proc
 def test_the_share_of_memory_follows_what_is_held_and_is_below_the_peak() -> None:
     before = proportional_memory()
     held = mmap.mmap(-1, 1 << 25)  # of the system's, and not what the process has freed before
