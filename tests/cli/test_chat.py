@@ -13,7 +13,7 @@ import pytest
 
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli import run
-from edgegen.cli.repl.loops import HISTORY
+from edgegen.cli.repl.line_editor import HISTORY
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from tests.cli.conftest import COMMAND, Edgegen
