@@ -13,11 +13,9 @@ _SPACE = 2
 _OTHER_WORDS = {
     **dict.fromkeys(("ls", "models"), "`edgegen list` lists the bundles"),
     **dict.fromkeys(("show", "inspect"), "`edgegen info BUNDLE` shows what a bundle is"),
-    **dict.fromkeys(
-        ("ps", "stop", "load", "unload"),
-        "models are loaded by the process that runs them; for a server, "
-        "GET /models lists them, and POST /models/load and /models/unload load and unload one",
-    ),
+    "ps": "GET /models of a server says which models are loaded; no other command keeps one",
+    **dict.fromkeys(("stop", "unload"), "POST /models/unload of a server unloads a model, and Ctrl-C ends any command"),
+    "load": "`edgegen run NAME` loads a model to talk with, `edgegen serve` for others",
     **dict.fromkeys(("start", "server", "llama-server"), "`edgegen serve` serves models over HTTP"),
     **dict.fromkeys(
         ("quantize", "llama-quantize", "create"),

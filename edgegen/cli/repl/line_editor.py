@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from edgegen.errors import EdgegenError
 from edgegen.system import home_folder
 
 if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
     from prompt_toolkit.history import History
 
 HISTORY = "chat_history"
@@ -26,31 +29,19 @@ class LineEditor:
 
     def __init__(self, names: Callable[[], Sequence[str]]) -> None:
         """``names``: of the models that ``/model`` completes."""
+        self._names = names
+
+    @cached_property
+    def _session(self) -> "PromptSession[str]":
+        """Made when the first line is read, since it writes to the terminal."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.application import get_app
-        from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
-        from prompt_toolkit.document import Document
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.output import create_output
 
-        files = PathCompleter(expanduser=True)
-
-        class Commands(Completer):
-            """Commands, and what follows them."""
-
-            def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-                line = document.text_before_cursor
-                word = line.rpartition(" ")[2]
-                if line.startswith(("/load ", "/save ")):
-                    path = line.partition(" ")[2].lstrip()
-                    yield from files.get_completions(Document(path), complete_event)
-                    return
-                for found in completions(line, names):
-                    yield Completion(found, start_position=-len(word))
-
-        self._session: PromptSession[str] = PromptSession(
+        return PromptSession(
             history=history_in(home_folder() / HISTORY),
-            completer=Commands(),
+            completer=_completer(self._names),
             complete_while_typing=False,
             multiline=Condition(lambda: is_unfinished(get_app().current_buffer.text)),
             prompt_continuation="... ",
@@ -83,6 +74,26 @@ class LineEditor:
         except (EOFError, KeyboardInterrupt):
             return None
         return unquoted(typed)
+
+
+def _completer(names: Callable[[], Sequence[str]]) -> "Completer":
+    """Completes commands, and what follows them."""
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+    from prompt_toolkit.document import Document
+
+    files = PathCompleter(expanduser=True)
+
+    class Commands(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            line = document.text_before_cursor
+            if line.startswith(("/load ", "/save ")):
+                path = Document(line.partition(" ")[2].lstrip())
+                yield from files.get_completions(path, complete_event)
+                return
+            for found in completions(line, names):
+                yield Completion(found, start_position=-len(line.rpartition(" ")[2]))
+
+    return Commands()
 
 
 def is_unfinished(typed: str) -> bool:

@@ -89,7 +89,7 @@ def _lines(line: str, room: int) -> list[str]:
         return [line]
     gap = re.match(r" *\S.*?\S {2,}(?=\S)| *", line)
     indent = cells(gap[0]) if gap else 0
-    if indent > room // 2:
+    if indent > room * 2 // 3:
         indent = 4
     lines, now, used = list[str](), "", 0
     for piece in re.findall(r"\s+|[^\s]+", line):
