@@ -59,7 +59,7 @@ def _size(raw: Any, scheme: Scheme) -> Size:
 def _row(offer: Offer) -> str:
     sizes = (offer.download, offer.int8.bundle, offer.int8.memory, offer.int4.bundle, offer.int4.memory)
     licence = f"{offer.licence}, gated" if offer.gated else offer.licence
-    cells = (f"`{offer.name}`", offer.hub, count(offer.parameters), *map(gigabytes, sizes), licence)
+    cells = (offer.name, offer.hub, count(offer.parameters), *map(gigabytes, sizes), licence)
     return f"| {' | '.join(cells)} |\n"
 
 
