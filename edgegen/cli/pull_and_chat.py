@@ -66,7 +66,7 @@ def _bundle(name: str, scheme: "Scheme | None") -> str:
             _one_thread()
             return name
     source = hub_id(name)
-    for known in [scheme] if scheme else _SCHEMES:
+    for known in (scheme,) if scheme else _SCHEMES:
         if is_there(store.path(pulled_name(name, known))):
             _one_thread()
             return pulled_name(name, known)
