@@ -61,7 +61,7 @@ def source_flags(command: F) -> F:
             "--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]"
         ),
         click.option("--revision", help="Branch, tag or commit of a hub repository."),
-        click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several."),
+        click.option("--gguf-file", metavar="NAME", help="GGUF file to take, where the source holds several."),
         click.option("--force", is_flag=True, help="Replace the bundle that is already there."),
         click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors."),
     )

@@ -30,7 +30,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def _run(name: str, prompt: str | None, int8: bool, int4: bool, **of_chat: Any) -> None:
-    talk(_bundle(name, chosen_scheme(int8=int8, int4=int4)), prompt=prompt, **of_chat)
+    talk(bundle_to_run(name, chosen_scheme(int8=int8, int4=int4)), prompt=prompt, **of_chat)
 
 
 command = GroupedCommand(
@@ -41,14 +41,14 @@ command = GroupedCommand(
     params=[
         click.Argument(["name"], shell_complete=_complete),
         click.Argument(["prompt"], required=False),
-        in_group("Prompt")(["--int8"], is_flag=True, help="Pull it in 8 bits (the default)."),
-        in_group("Prompt")(["--int4"], is_flag=True, help="Pull it in 4 bits, or run the bundle that is."),
+        in_group("Prompt")(["--int8"], is_flag=True, help="In 8 bits; the default where it is pulled."),
+        in_group("Prompt")(["--int4"], is_flag=True, help="In 4 bits."),
         *(parameter for parameter in chat.params if parameter.name != "model"),
     ],
 )
 
 
-def _bundle(name: str, scheme: "Scheme | None") -> str:
+def bundle_to_run(name: str, scheme: "Scheme | None") -> str:
     """The name or path of the bundle to run, which is there then.
 
     Raises:

@@ -15,10 +15,12 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.cli import run
 from edgegen.cli.catalogue import FILE, catalogue, count, find_offer, table
 from edgegen.cli.pull import hub_id, pulled_name
-from edgegen.errors import UsageError
+from edgegen.cli.pull_and_chat import bundle_to_run
+from edgegen.errors import BundleNotFoundError, UsageError
 from tests.cli.conftest import COMMAND
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.root import ROOT
+from tests.runtime.models import write_fake_bundle
 from tests.standin_hub import StandInHub
 from tests.waiting import PATIENCE_S, until
 
@@ -97,6 +99,18 @@ class TestNames:
     def test_a_folder_is_for_export(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"pull downloads: run `edgegen export "):
             hub_id(str(tmp_path))
+
+
+@pytest.mark.unit
+def test_what_is_there_is_run_in_whatever_scheme(edgegen_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # which the command sets
+    write_fake_bundle(edgegen_home / "bundles" / "smollm2-135m-int4")
+    for name in ("smollm2-135m", "smollm2:135m", REPO, "smollm2-135m-int4"):
+        assert bundle_to_run(name, None) == "smollm2-135m-int4"
+    assert bundle_to_run("smollm2-135m", "int4") == "smollm2-135m-int4"
+    assert bundle_to_run("stories", None) == "stories"
+    with pytest.raises(BundleNotFoundError, match="looks like a checkpoint"):
+        bundle_to_run(str(ROOT / "models/stories"), None)
 
 
 def test_pull_alone_prints_the_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
