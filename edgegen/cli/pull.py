@@ -11,7 +11,7 @@ from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.catalogue import catalogue, find_offer, table
 from edgegen.cli.export import chosen_scheme, export_for_here, scheme_flags, source_flags, source_name
-from edgegen.errors import HubError, UsageError, did_you_mean
+from edgegen.errors import HubError, UsageError, did_you_mean, quoted
 from edgegen.system import expand_user
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def hub_id(name: str) -> str:
     if not model or "/" in owner or not all(c.isalnum() or c in "-_." for c in owner + model):
         near = did_you_mean(name.replace(":", "-"), [offer.name for offer in catalogue()])
         raise UsageError(
-            f"{name!r} is on no list and no hub id, which looks like OWNER/NAME{near}; `edgegen pull` prints the list."
+            f"{quoted(name)} is on no list and no hub id, which looks like OWNER/NAME{near}; `edgegen pull` prints the list."
         )
     return name
 
