@@ -133,7 +133,7 @@ def hub_id(name: str) -> str:
     if not model or "/" in owner or not all(c.isalnum() or c in "-_." for c in owner + model):
         near = did_you_mean(name.replace(":", "-"), [offer.name for offer in catalogue()])
         raise UsageError(
-            f"{quoted(name)} is on no list and no hub id, which looks like OWNER/NAME{near}; `edgegen pull` prints the list."
+            f"{quoted(name)} is on no list and no hub id, which is OWNER/NAME{near}; `edgegen pull` prints the list."
         )
     return name
 

@@ -85,7 +85,7 @@ class TestNames:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("qwen2.5:7b", "'qwen2.5:7b' is on no list and no hub id, which looks like OWNER/NAME"),
+            ("qwen2.5:7b", "'qwen2.5:7b' is on no list and no hub id, which is OWNER/NAME"),
             ("smollm2:135mm", "(did you mean 'smollm2-135m'?); `edgegen pull` prints the list."),
             ("a/b/c", "'a/b/c' is on no list"),
             ("org/", "'org/' is on no list"),

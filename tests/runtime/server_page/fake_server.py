@@ -101,7 +101,12 @@ class FakeServer:
         model = request.query_params["model"]
         assert model not in self.unloaded
         note = NOTE if model == BASE else None
-        about = {"note": note, "parity": PARITY, "quantization": "int8", "thinking": self.thinking if model == CHAT else {}}
+        about = {
+            "note": note,
+            "parity": PARITY,
+            "quantization": "int8",
+            "thinking": self.thinking if model == CHAT else {},
+        }
         return self._refused(request) or JSONResponse(
             {"model": model, "context": 1024, "chat_template": model == CHAT, **about}
         )
