@@ -7,13 +7,12 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import click
 
-from edgegen.cli import VERBS, app
+from edgegen.cli import VERBS, app, command_of
 from edgegen.cli.option_flags import default_of, flag_of
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
@@ -61,7 +60,7 @@ Fields of `EngineOptions`, for `LLM.load(…, options=EngineOptions(…))`.
 def page() -> str:
     """docs/cli.md as it should be."""
     return "\n".join(
-        [HEAD, _section("edgegen", app, []), *(_section(f"edgegen {verb}", _command(verb), [verb]) for verb in VERBS)]
+        [HEAD, _section("edgegen", app, []), *(_section(f"edgegen {verb}", command_of(verb), [verb]) for verb in VERBS)]
     )
 
 
@@ -80,10 +79,6 @@ def help_of(arguments: Iterable[str], option: str = "--help") -> str:
     with contextlib.redirect_stdout(io.StringIO()) as said:
         app.main([*arguments, option], prog_name="edgegen", standalone_mode=False, terminal_width=WIDTH)
     return said.getvalue()
-
-
-def _command(verb: str) -> click.Command:
-    return import_module(f"edgegen.cli.{verb}").command
 
 
 def _section(title: str, command: click.Command, arguments: list[str]) -> str:

@@ -35,10 +35,12 @@ class StandInHub:
     ``repos``: id → folder; the key ``"org/name@v2"`` serves a branch of that name beside ``main``.
     ``aliases``: old id → id, answered by a redirect as after a rename. ``private`` ids need ``token``, and so
     do the files, but not the listing, of ``gated`` ones. ``down`` (settable at any time) makes every answer
-    that HTTP status, an error.
+    that HTTP status, an error. ``stalls_after`` (too) is how many bytes of a large file are sent before nothing more
+    comes until the hub stops, and ``stalled`` is set then.
 
     ``requests`` lists all requests, ``downloads`` the files whose content was sent, as ``"org/name/file"``;
-    ``tokens_at_store`` counts the tokens that were shown to the store of large files, where none belongs.
+    ``ranges`` the first bytes that were asked for of large files; ``tokens_at_store`` counts the tokens that were
+    shown to the store of large files, where none belongs.
     """
 
     def __init__(
@@ -56,6 +58,9 @@ class StandInHub:
         self.gated = frozenset(gated)
         self.token = token
         self.down: int | None = None
+        self.stalls_after: int | None = None
+        self.stalled, self._stopped = threading.Event(), threading.Event()
+        self.ranges: list[int] = []
         self.requests: list[Request] = []
         self.downloads: list[str] = []
         self.user_agents: set[str] = set()
@@ -98,11 +103,17 @@ class StandInHub:
 
     def stop(self) -> None:
         """No longer answer; connections are refused from here on."""
+        self._stopped.set()
         for server, thread in zip(self._servers, self._threads, strict=True):
             if thread.is_alive():
                 server.shutdown()
                 thread.join()
             server.server_close()
+
+    def stall(self) -> None:
+        """Say nothing more until the hub stops."""
+        self.stalled.set()
+        self._stopped.wait()
 
     def commit(self, repo: str, revision: str = "main") -> str | None:
         """The commit id of a revision, made from the folder's content; None without such a revision."""
@@ -230,13 +241,16 @@ class _Handler(BaseHTTPRequestHandler):
         assert match is not None
         self.hub.tokens_at_store += "Authorization" in self.headers
         file = self.hub.folder(match["repo"], match["commit"]) / match["name"]
-        self._send_content(f"{match['repo']}/{match['name']}", file, {})
+        headers = {"Content-Disposition": f'inline; filename="{file.name}";'}
+        self._send_content(f"{match['repo']}/{match['name']}", file, headers)
 
     def _send_content(self, label: str, file: Path, headers: dict[str, str]) -> None:
         content = file.read_bytes()
         if self.command == "GET":
             self.hub.downloads.append(label)
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if self.command == "GET" and file.suffix in _LARGE:
+            self.hub.ranges.append(int(asked[1]) if asked else 0)
         if asked is None:
             self._send(200, content, headers | {"Accept-Ranges": "bytes"})
             return
@@ -250,7 +264,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command == "HEAD":
+            return
+        if (sent := self.hub.stalls_after) is not None and len(body) > sent:
+            self.wfile.write(body[:sent])
+            self.hub.stall()
+        else:
             self.wfile.write(body)
 
 

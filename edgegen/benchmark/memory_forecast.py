@@ -21,7 +21,7 @@ PYTHON = 60_000_000
 _SESSION = 19_000_000
 """A session with its threads, the C library's arenas, the engine, and what sampling needs."""
 
-_TOKENIZER = 8
+TOKENIZER = 8
 """Memory of a tokenizer over the size of its file."""
 
 _STATES = 13
@@ -86,7 +86,6 @@ def forecast_memory(
     if kv is None:
         kv = batch * kv_bytes(bundle, options)(context or manifest.model.max_context)
     tokenizer = manifest.files[manifest.tokenizer].size if manifest.tokenizer else 0
-    states = options.prefill_chunk * manifest.model.hidden_size * _STATES
     of_draft = 0
     if draft is not None:
         alone = forecast_memory(draft, EngineOptions(kernels=options.kernels))
@@ -94,9 +93,11 @@ def forecast_memory(
     return MemoryForecast(
         python=PYTHON,
         weights=_weights(bundle, options),
-        tokenizer=_TOKENIZER * tokenizer,
+        tokenizer=TOKENIZER * tokenizer,
         kv=kv,
-        activations=_SESSION + 4 * (states + batch * _LOGITS * manifest.model.vocab_size),
+        activations=activation_bytes(
+            manifest.model.hidden_size, manifest.model.vocab_size, chunk=options.prefill_chunk, batch=batch
+        ),
         draft=of_draft,
     )
 
@@ -117,6 +118,11 @@ def uncounted_memory(source: Source = LOCAL, load: Callable[[], object] = load_l
     return max(0, (proportional_memory(source) or 0) - PYTHON)
 
 
+def activation_bytes(hidden_size: int, vocab_size: int, *, chunk: int, batch: int = 1) -> int:
+    """Bytes of the sessions, the engine, the activations of a prefill chunk and the logits of ``batch`` sequences."""
+    return _SESSION + 4 * (chunk * hidden_size * _STATES + batch * _LOGITS * vocab_size)
+
+
 def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
     """A function that gives the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
     kv = bundle.variant_with(options.kv).kv
@@ -135,10 +141,16 @@ def _weights(bundle: Bundle, options: EngineOptions) -> int:
     variant = bundle.variant_with(options.kv)
     # A table whose rows are looked up stays in the file, but for the rows of a text's tokens.
     size = bundle.manifest.files[variant.weights].size - table_bytes(bundle, variant)
-    if linear.bits >= 16:
+    logits = model.vocab_size * model.hidden_size
+    return weights_in_memory(size, linear.bits, logits, with_kernels=runs_kernels(options.kernels))
+
+
+def weights_in_memory(stored: int, bits: int, logits: int, *, with_kernels: bool) -> int:
+    """Bytes that ``stored`` bytes of weights of ``bits`` are computed with; ``logits``: elements of the head."""
+    if bits >= 16:
         # Stock operators in float32, with a packed copy of the matrix of logits, which is the embeddings' too.
-        return size * 32 // linear.bits + 4 * model.vocab_size * model.hidden_size
-    return size if runs_kernels(options.kernels) else int(size * _STOCK.get(linear.bits, 1))
+        return stored * 32 // bits + 4 * logits
+    return stored if with_kernels else int(stored * _STOCK.get(bits, 1))
 
 
 def table_bytes(bundle: Bundle, variant: GraphVariant) -> int:

@@ -86,7 +86,7 @@ class BundleStore:
         known = [entry.name for entry in self]
         raise BundleNotFoundError(
             f"no bundle named or at {quoted(name)}{did_you_mean(name, known)}; `edgegen list` shows the names, "
-            f"`edgegen export CHECKPOINT` makes one."
+            "`edgegen pull NAME` or `edgegen export CHECKPOINT` makes one."
         )
 
     def __iter__(self) -> Iterator[Listed]:

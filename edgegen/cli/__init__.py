@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 import edgegen
 from edgegen.cli.environment import name_variables, warn_of_misspelt
 from edgegen.cli.os_errors import long_path_note, reader_has_gone
+from edgegen.cli.overview import meant_by, write_overview
 from edgegen.cli.printable import printable_lines
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
 from edgegen.system import address_space_limit, heed_console
@@ -36,17 +37,25 @@ VERBS = {
     "generate": "Continue a prompt.",
     "info": "Show what a bundle is.",
     "list": "List the bundles that have a name.",
+    "pull": "Download a model by name, and make a bundle.",
     "rm": "Delete a bundle from the store.",
+    "run": "Talk with a model, pulled first if needed.",
     "score": "Score texts by their log-probability.",
     "serve": "Serve models over HTTP with OpenAI's API.",
-    "tune": "Measure the fastest options for a bundle here, and keep them.",
+    "tune": "Measure and keep the fastest options for a bundle.",
     "verify": "Check a bundle's files against its manifest.",
 }
 
 
+_FILES = {"run": "pull_and_chat"}
+"""The files of verbs that are not called as these: a module ``run`` would take the place of the function here."""
+
+_EXPORTING = ("export", "pull", "run")
+
+
 def command_of(verb: str) -> click.Command:
     """The command of a verb, whose file is imported."""
-    return import_module(f"edgegen.cli.{verb}").command
+    return import_module(f"edgegen.cli.{_FILES.get(verb, verb)}").command
 
 
 class _Verbs(click.Group):
@@ -63,9 +72,11 @@ class _Verbs(click.Group):
             return None
         return command_of(cmd_name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([*VERBS.items()])
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage("edgegen", "COMMAND [OPTIONS]")
+        formatter.write(f"{self.help}\n\n")
+        write_overview(formatter, VERBS)
+        formatter.write("\nedgegen COMMAND --help explains one; -h, --help; --version.\n")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -73,6 +84,8 @@ class _Verbs(click.Group):
         if ctx.resilient_parsing:  # a shell asks how the line may go on
             return super().resolve_command(ctx, args)
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            if said := meant_by(args[0]):
+                raise click.UsageError(f"no such command {args[0]!r}: {said}.", ctx)
             raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], VERBS)}.", ctx)
         _refuse_tight_address_space()
         name, command, rest = super().resolve_command(ctx, args)
@@ -135,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     given = sys.argv[1:] if argv is None else argv
-    if given[:1] != ["export"]:  # all others multiply no matrices with NumPy, whose threads would only delay the start
+    if not given or given[0] not in _EXPORTING:  # all others multiply no matrices with NumPy, and its threads cost time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.showwarning = _say_warning
     heed_console()

@@ -1,11 +1,13 @@
 """``edgegen chat``: talk with a model at a terminal or through a pipe, or continue a text in turns."""
 
 import sys
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from edgegen.bundle.store import DEFAULT_MODEL
+from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
@@ -17,7 +19,7 @@ from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 
 if TYPE_CHECKING:
-    from edgegen.llm import LLM
+    from edgegen.cli.repl.models import OpenModel
 
 _PROMPT = in_group("Prompt")
 
@@ -44,56 +46,99 @@ def command(model: str, system: str | None, completion: bool | None, stats: bool
     From a pipe, each line is a turn or a command, and the first error ends the chat. Defaults in brackets hold where
     the bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
     """
+    talk(model, system=system, completion=completion, stats=stats)
+
+
+def talk(name: str, *, system: str | None, completion: bool | None, stats: bool, prompt: str | None = None) -> None:
+    """Hold a chat with the bundle ``name``, as the running command's flags say; or only the turn of ``prompt``.
+
+    Raises:
+        EdgegenError: options contradict each other or do not suit the model, it cannot be loaded, or a turn fails
+            where nobody is there to go on.
+    """
     system_is_given = system is not None and not is_from_environment("system")
     if system_is_given and completion:
         raise UsageError("-s is for conversations: leave out --completion.")
     # Wrong values are told before the model is loaded.
     given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
     GenerationOptions().override(given)
-    engine_options = tuned_engine_options(model, EngineOptions(**given_engine_options()), keep_kv=True)
-
-    from edgegen.llm import LLM
-
-    with LLM.load(model, options=engine_options) as llm:
-        is_base = llm.chat_template.is_fallback
-        completes = is_base if completion is None else completion
-        if not completes:
-            check_thinking(llm.chat_template, given)
+    models = _Bundles(EngineOptions(**given_engine_options()), completion)
+    with ExitStack() as stack:
+        opened = models.open(name)
+        stack.callback(opened.close)
+        if not opened.completes:
+            opened.check(given)
         elif asked := thinking_flag(given):
-            raise UsageError(f"{asked} is for conversations: {'add --chat' if is_base else 'leave out --completion'}.")
-        if completes and system_is_given:
+            remedy = "add --chat" if opened.is_base else "leave out --completion"
+            raise UsageError(f"{asked} is for conversations: {remedy}.")
+        if opened.completes and system_is_given:
             raise UsageError("-s is for conversations, and this model has no chat template: add --chat to hold one.")
-        _talk(llm, completes, system, given, name=model, stats=stats)
+        stack.pop_all()
+    set_here = {key: value for key, value in given.items() if value is not None}
+    _hold(models, opened, system, set_here, prompt, stats=stats)
 
 
-def _talk(
-    llm: "LLM", completes: bool, system: str | None, given: GenerationOverrides, *, name: str, stats: bool
+def _hold(
+    models: "_Bundles",
+    opened: "OpenModel",
+    system: str | None,
+    given: Mapping[str, Any],
+    prompt: str | None,
+    *,
+    stats: bool,
 ) -> None:
+    """Let a person, a pipe or ``prompt`` speak."""
+    from edgegen.cli.repl.commands import Say
     from edgegen.cli.repl.dialogue import Chat, Completion
-    from edgegen.cli.repl.loops import run_interactive, run_piped, terminal_reader
+    from edgegen.cli.repl.line_editor import LineEditor
+    from edgegen.cli.repl.loops import run_interactive, run_piped
     from edgegen.cli.repl.repl import Repl
     from edgegen.cli.repl.screen import StandardScreen
 
-    interactive = sys.stdin.isatty() and sys.stderr.isatty()
+    interactive = prompt is None and sys.stdin.isatty() and sys.stderr.isatty()
     screen = StandardScreen(interactive=interactive)
-    if not completes and llm.chat_template.is_fallback:
-        screen.note("edgegen: note: this model has no chat template: a plain transcript is used.")
-    about = f"{name}: context of {llm.max_context} tokens, {llm.bundle.path}"
-    set_here = {key: value for key, value in given.items() if value is not None}
-    dialogue = Completion(llm) if completes else Chat(llm, system)
-    repl = Repl(
-        llm,
-        screen,
-        dialogue,
-        llm.generation_options.override(DEFAULTS["chat"]),
-        set_here,
-        about=about,
-        stats=stats,
-        check=lambda given: check_thinking(llm.chat_template, given),
-    )
-    if not interactive:
-        run_piped(repl, sys.stdin.buffer)
-        return
-    does = "type the beginning of a text, and Enter alone to go on" if completes else "type a message"
-    screen.note(f"{name}: {does}. /? shows the commands, Ctrl-D leaves.")
-    run_interactive(repl, screen, terminal_reader())
+    reader = LineEditor(models.names) if interactive else None
+    dialogue = Completion(opened.model) if opened.completes else Chat(opened.model, system)
+    edit = reader.edit if reader else None
+    with closing(Repl(models, opened, screen, dialogue, given, stats=stats, edit=edit)) as repl:
+        if opened.is_base and not opened.completes:
+            screen.note("edgegen: note: this model has no chat template: a plain transcript is used.")
+        if prompt is not None:
+            repl.handle(Say(prompt))
+        elif reader is None:
+            run_piped(repl, sys.stdin.buffer)
+        else:
+            does = "type the beginning of a text, and Enter alone to go on" if opened.completes else "type a message"
+            screen.note(f"{opened.name}: {does}. /? shows the commands, Ctrl-D leaves.")
+            if opened.note:
+                screen.note(f"({opened.name} is {opened.note})")
+            run_interactive(repl, screen, reader)
+
+
+class _Bundles:
+    """The bundles that can be talked with, loaded as the running command's flags say."""
+
+    def __init__(self, options: EngineOptions, completion: bool | None) -> None:
+        self._options, self._completion = options, completion
+
+    def open(self, name: str) -> "OpenModel":
+        from edgegen.bundle.model_card import usage_note
+        from edgegen.cli.repl.models import OpenModel
+        from edgegen.llm import LLM
+
+        llm = LLM.load(name, options=tuned_engine_options(name, self._options, keep_kv=True))
+        template = llm.chat_template
+        return OpenModel(
+            llm,
+            name,
+            f"{name}: context of {llm.max_context} tokens, {llm.bundle.path}",
+            llm.generation_options.override(DEFAULTS["chat"]),
+            lambda given: check_thinking(template, given),
+            completes=template.is_fallback if self._completion is None else self._completion,
+            is_base=template.is_fallback,
+            note=usage_note(llm.bundle),
+            close=llm.close,
+        )
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in BundleStore() if entry.bundle]

@@ -1,11 +1,12 @@
 """``edgegen export``: export a checkpoint to a bundle."""
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ from edgegen.cli.remaining_time import RemainingTime
 from edgegen.system import expand_user, share_freed_memory
 
 if TYPE_CHECKING:
+    from edgegen.bundle.bundle import Bundle
+    from edgegen.evaluation.parity.report import ParityReport
     from edgegen_export.model_source import Via
     from edgegen_export.quantize.recipe import Scheme
 
@@ -28,17 +31,61 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     return values[0] if values else None
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def scheme_flags(command: F) -> F:
+    """Give a command the flags of how weights are stored; :func:`chosen_scheme` reads the first four."""
+    flags = (
+        click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default)."),
+        click.option(
+            "--int4",
+            is_flag=True,
+            help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits.",
+        ),
+        click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory."),
+        click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats."),
+        click.option(
+            "--fast", is_flag=True, help="Round weights plainly: seconds instead of minutes, and less like the model."
+        ),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def source_flags(command: F) -> F:
+    """Give a command the flags of what is taken of a source, and what is said and replaced."""
+    flags = (
+        click.option(
+            "--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]"
+        ),
+        click.option("--revision", help="Branch, tag or commit of a hub repository."),
+        click.option("--gguf-file", metavar="NAME", help="GGUF file to take, where the source holds several."),
+        click.option("--force", is_flag=True, help="Replace the bundle that is already there."),
+        click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors."),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = False) -> "Scheme | None":
+    """The scheme that the flags ask for; None without one.
+
+    Raises:
+        UsageError: they ask for several.
+    """
+    flags: dict[Scheme, bool] = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32}
+    asked: list[Scheme] = [scheme for scheme, given in flags.items() if given]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
+    return asked[0] if asked else None
+
+
 @click.command("export")
 @click.argument("source", shell_complete=complete_file)
-@click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default).")
-@click.option(
-    "--int4", is_flag=True, help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits."
-)
-@click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory.")
-@click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats.")
-@click.option(
-    "--fast", is_flag=True, help="Round weights plainly: seconds instead of minutes, and less like the model."
-)
+@scheme_flags
 @click.option(
     "--calibration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -75,14 +122,10 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     "architectures that edgegen does not know.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
-@click.option("--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]")
-@click.option("--revision", help="Branch, tag or commit of a hub repository.")
-@click.option("--gguf-file", metavar="NAME", help="GGUF file of SOURCE to take, where it holds several.")
 @click.option(
     "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
 )
-@click.option("--force", is_flag=True, help="Replace the bundle that is already there.")
-@click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors.")
+@source_flags
 def command(
     source: str,
     int8: bool,
@@ -110,16 +153,12 @@ def command(
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
     source's. The bundle's folder is printed.
     """
-    flags: dict[Scheme, bool] = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32}
-    asked: list[Scheme] = [scheme for scheme, given in flags.items() if given] or ["int8"]
-    if len(asked) > 1:
-        raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
+    chosen = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
     from edgegen_export.parity.plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
 
     if parity_plot is not None:
         check_plot(parity_plot, traced=via == "optimum")
-    chosen: Scheme = asked[0]
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
     target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
@@ -145,11 +184,56 @@ def command(
     if parity_plot is not None:
         plot_layers(report, bundle.manifest.name, parity_plot)
     if terminal.shown:
-        size = f"{report.bundle_bytes / 1e6:.1f} MB, {report.weights_bytes / 1e6:.1f} of them weights"
-        click.echo(f"{bundle.manifest.name}: {size}, in {time.perf_counter() - begin:.1f} s", err=True)
+        click.echo(_made(bundle, report, time.perf_counter() - begin), err=True)
         click.echo(f"against the checkpoint, on {report.tokens} tokens of {report.text}:", err=True)
         click.echo(parity_table(report), err=True)
     click.echo(str(target))
+
+
+def export_for_here(
+    source: str,
+    target: Path,
+    scheme: "Scheme",
+    *,
+    fast: bool = False,
+    max_context: int | None = None,
+    revision: str | None = None,
+    gguf_file: str | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Export ``source`` to a bundle that this machine is to run, with progress on a terminal.
+
+    Raises:
+        EdgegenError: as ``edgegen_export.pipeline.export``; also where the machine's memory is too small for it.
+    """
+    from edgegen_export.pipeline import export
+
+    begin = time.perf_counter()
+    share_freed_memory()
+    with _Terminal(quiet) as terminal:
+        bundle, report = export(
+            source,
+            target,
+            scheme=scheme,
+            fast=fast,
+            revision=revision,
+            gguf_file=gguf_file,
+            force=force,
+            max_context=max_context,
+            runs_here=True,
+            progress=terminal,
+        )
+    if terminal.shown:
+        click.echo(_made(bundle, report, time.perf_counter() - begin), err=True)
+        agreement = f"in {report.preferred.top1_agreement:.1%} of {report.tokens} places of {report.text}"
+        click.echo(f"its likeliest next token is the checkpoint's {agreement}", err=True)
+
+
+def _made(bundle: "Bundle", report: "ParityReport", seconds: float) -> str:
+    """A bundle that was written, in a line."""
+    size = f"{report.bundle_bytes / 1e6:.1f} MB, {report.weights_bytes / 1e6:.1f} of them weights"
+    return f"{bundle.manifest.name}: {size}, in {seconds:.1f} s"
 
 
 def source_name(source: str, gguf_file: str | None = None, kind: type[PurePath] = PurePath) -> str:
@@ -163,6 +247,9 @@ def source_name(source: str, gguf_file: str | None = None, kind: type[PurePath] 
     return kind(file).stem or name
 
 
+_BAR = "{desc} {bar} {percentage:3.0f}%{postfix}"
+
+
 class _Terminal:
     """Progress on standard error: a bar over the whole export on a terminal, only notes and warnings elsewhere."""
 
@@ -174,11 +261,10 @@ class _Terminal:
         self._remaining: RemainingTime | None = None
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._ticks = threading.Thread(target=self._tick, daemon=True)
+        if quiet:
+            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         self._bar: tqdm[NoReturn] = tqdm(
-            total=1,
-            disable=not self.shown,
-            leave=False,
-            bar_format="{desc} {bar:30} {percentage:3.0f}%  {postfix}",
+            total=1, disable=not self.shown, leave=False, dynamic_ncols=True, bar_format="{desc}"
         )
 
     def __enter__(self) -> "_Terminal":
@@ -227,9 +313,10 @@ class _Terminal:
                 self._show()
 
     def _show(self) -> None:
-        if self._remaining:
+        if self._remaining and self._remaining.has_begun:  # before, such as in a download, nothing is known
+            self._bar.bar_format = _BAR
             self._bar.n = self._remaining.share
-            self._bar.set_postfix_str(f"about {time_left(self._remaining.seconds)} left", refresh=False)
+            self._bar.set_postfix_str(f"~{time_left(self._remaining.seconds)} left", refresh=False)
         self._bar.refresh()
 
 

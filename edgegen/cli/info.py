@@ -12,6 +12,7 @@ from edgegen.benchmark.memory_forecast import checkpoint_bytes, forecast_memory,
 from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.model_card import usage_note
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.chat import ChatTemplate
 from edgegen.cli.flag import Flag, complete_bundle
@@ -51,6 +52,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         **adapter,
         "model": f"{facts['family']}, {facts['parameters'] / 1e6:.1f}M parameters, {facts['num_layers']} layers, "
         f"vocabulary {facts['vocab_size']}",
+        **({"note": facts["note"]} if facts["note"] else {}),
         "quantization": facts["quantization"],
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
@@ -99,6 +101,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         "hidden_size": model.hidden_size,
         "vocab_size": model.vocab_size,
         "max_context": model.max_context,
+        "note": usage_note(bundle),
         "quantization": scheme,
         "variants": [
             {

@@ -4,7 +4,8 @@ import json
 
 import click
 
-from edgegen.bundle.store import BundleStore
+from edgegen.bundle.store import BundleStore, Listed
+from edgegen.cli.catalogue import count
 from edgegen.cli.printable import printable, printable_lines
 
 
@@ -31,14 +32,17 @@ def command(as_json: bool) -> None:
                 )
             )
         return
-    width = max([len(printable(entry.name)) for entry in entries], default=0)
-    for entry in entries:
-        if entry.bundle is None:
-            click.echo(f"{printable(entry.name):<{width}}  unreadable: {printable_lines(entry.problem or '')}")
-            continue
-        manifest = entry.bundle.manifest
-        click.echo(
-            f"{printable(entry.name):<{width}}  {manifest.quantization.scheme:<5}  "
-            f"{manifest.model.parameters / 1e6:8.1f}M  {entry.bundle.nbytes / 1e6:8.1f} MB  "
-            f"{printable(manifest.source.id)}"
-        )
+    rows = [("name", "scheme", "params", "size", "source"), *(_row(entry) for entry in entries)]
+    name, scheme, params, size, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for row, problem in zip(rows, [None, *(entry.problem for entry in entries)], strict=True):
+        facts = f"{row[1]:<{scheme}}  {row[2]:>{params}}  {row[3]:>{size}}  {row[4]}"
+        click.echo(f"{row[0]:<{name}}  {facts if problem is None else f'unreadable: {printable_lines(problem)}'}")
+
+
+def _row(entry: Listed) -> tuple[str, str, str, str, str]:
+    """An entry's cells; only the name of one that cannot be read."""
+    if entry.bundle is None:
+        return printable(entry.name), "", "", "", ""
+    manifest = entry.bundle.manifest
+    facts = (count(manifest.model.parameters), f"{entry.bundle.nbytes / 1e6:,.1f} MB")
+    return printable(entry.name), manifest.quantization.scheme, *facts, printable(manifest.source.id)

@@ -46,6 +46,11 @@ class RemainingTime:
             self._reported, self._reported_at = share, self._clock()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a stage that was planned has begun."""
+        return self._first is not None
+
+    @property
     def seconds(self) -> float:
         """Seconds to go, as they should be shown now."""
         now = self._clock()

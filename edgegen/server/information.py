@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
+from edgegen.bundle.model_card import usage_note
 from edgegen.errors import UsageError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
@@ -116,6 +117,7 @@ class Information:
             "kv": variant.kv.dtype,
             "context": llm.max_context,
             "max_tokens": min(self._options.max_tokens or llm.max_context, llm.max_context),
+            "note": usage_note(llm.bundle),
             "chat_template": not llm.chat_template.is_fallback,
             "thinking": _thinking(llm),
             "template_capabilities": llm.chat_template.describe(),

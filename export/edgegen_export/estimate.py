@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgegen.benchmark.memory_forecast import PYTHON, TOKENIZER, activation_bytes, weights_in_memory
 from edgegen.bundle.manifest import Quantization
+from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import components_of, decoder_tensors
@@ -41,6 +43,12 @@ _MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 2}
 _SMALL_FILES = 8_000_000
 """Bytes of graphs, tokenizer and parity reference."""
 
+CONTEXT = 4096
+"""Tokens of the conversation that the memory to run a bundle is estimated for, or fewer where a model takes no more."""
+_BYTES_OF_TOKEN = 135
+"""Of ``tokenizer.json`` for each token of the vocabulary: Llama 3's, the most among those of Llama 2 and 3, Qwen 2.5,
+Mistral, Phi-3 and GPT-2."""
+
 _EMBEDDINGS = ("embed", "head")
 _SIDE, _TRIES, _MOST_CORES = 1024, 3, 8
 
@@ -48,12 +56,14 @@ _SIDE, _TRIES, _MOST_CORES = 1024, 3, 8
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """``seconds`` of each stage by its name, in their order; bytes of private ``memory``; bytes on the disk: of the
-    ``bundle``, and the most that temporary files take beside it (``scratch``)."""
+    ``bundle``, and the most that temporary files take beside it (``scratch``); bytes of memory that ``running`` the
+    bundle takes, with :data:`CONTEXT` tokens and edgegen's kernels."""
 
     seconds: Mapping[str, float]
     memory: int
     bundle: int
     scratch: int
+    running: int
 
     @property
     def total_seconds(self) -> float:
@@ -78,7 +88,8 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     largest = 4 * max(map(math.prod, whole))
     memory = _MEMORY + _TENSORS_IN_MEMORY[recipe.method] * largest
     bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates)
-    return Estimate(seconds, memory, bundle, _scratch_bytes(config, recipe, bundle))
+    scratch, running = _scratch_bytes(config, recipe, bundle), _running_bytes(config, scheme, recipe)
+    return Estimate(seconds, memory, bundle, scratch, running)
 
 
 def measure_gflops() -> float:
@@ -101,10 +112,32 @@ def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
 
 def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -> int:
     """Weights, and what else is in a bundle."""
-    recipe, required = ROUNDED[scheme], decoder_tensors(config)[0]
-    matrices = _matrices(config)
+    required, matrices = decoder_tensors(config)[0], _matrices(config)
     floats = sum(map(math.prod, required.values())) - sum(map(math.prod, matrices.values()))
-    bits = 0.0
+    return _stored_bytes(config, matrices, scheme, calibrated=calibrated) + 4 * floats + _SMALL_FILES
+
+
+def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) -> int:
+    """Private memory and mapped weights of a process that runs the bundle, as ``edgegen info`` forecasts them."""
+    tables = {name: shape for name, shape in _matrices(config).items() if name == "embed_per_layer"}
+    if not config.tied_head:
+        tables |= {name: shape for name, shape in _matrices(config).items() if name == "embed"}
+    bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates) - _SMALL_FILES
+    bundle -= _stored_bytes(config, tables, scheme, calibrated=recipe.calibrates)
+    logits, bits = config.vocab_size * config.hidden_size, recipe.linear.bits
+    weights = weights_in_memory(bundle, bits, logits, with_kernels=True)
+    kv = 2 * sum(config.attentions[i].kv_width for i in config.cached_layers) * (1 if bits <= EIGHT_BITS.bits else 4)
+    chunk = EngineOptions().prefill_chunk
+    working = activation_bytes(config.hidden_size, config.vocab_size, chunk=chunk)
+    vocabulary = TOKENIZER * _BYTES_OF_TOKEN * config.vocab_size
+    return PYTHON + weights + vocabulary + kv * min(CONTEXT, config.max_positions) + working
+
+
+def _stored_bytes(
+    config: DecoderConfig, matrices: Mapping[str, tuple[int, int]], scheme: Scheme, *, calibrated: bool
+) -> int:
+    """Bytes of these matrices on the disk."""
+    recipe, bits = ROUNDED[scheme], 0.0
     for name, shape in matrices.items():
         form = recipe.embedding if name in _EMBEDDINGS else recipe.linear
         if recipe.linear.bits < EIGHT_BITS.bits:
@@ -114,7 +147,7 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
                 bits += math.prod(shape) * (EMBEDDING_BITS if name in _EMBEDDINGS else LAYER_BITS)
                 continue
         bits += stored_bits(shape, form)
-    return round(bits / 8) + 4 * floats + _SMALL_FILES
+    return round(bits / 8)
 
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:

@@ -45,7 +45,7 @@ from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
-from edgegen_export.preflight import Preflight
+from edgegen_export.preflight import Preflight, memory_here
 from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
@@ -73,6 +73,7 @@ def export(
     adapter: str | None = None,
     force: bool = False,
     max_context: int | None = None,
+    runs_here: bool = False,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: ExportProgress | None = None,
 ) -> tuple[Bundle, ParityReport]:
@@ -87,6 +88,7 @@ def export(
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
+    ``runs_here``: refuse, before weights are downloaded, a model that this machine's memory cannot make or run.
     ``families``: the model families to look for its architecture in.
 
     Raises:
@@ -96,14 +98,15 @@ def export(
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
         ExportError: the target is taken (see ``force``) or cannot be written; or the disk has
-            no room for it, for temporary files and for what is to be downloaded.
+            no room for it, for temporary files and for what is to be downloaded; or see ``runs_here``.
     """
     progress = progress or Silent()
     options = QuantizationOptions(scheme, fast, calibration, bits_budget)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
     loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden)
-    preflight = Preflight(loader, target, scheme, fast, progress)
+    memory = memory_here() if runs_here else None
+    preflight = Preflight(loader, target, scheme, fast, progress, memory=memory)
     progress.stage(f"opening {source}")
     opened = Checkpoint.open(
         source,

@@ -1,12 +1,14 @@
-"""Preflight: before an export begins, what it will take is said, and the disk is checked for room."""
+"""Preflight: before an export begins, what it will take is said, and disk and memory are checked for room."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgegen.errors import ExportError
+from edgegen.system import installed_memory, memory_limit
 from edgegen_export.disk import DiskNeed, amount, refuse_download, refuse_full_disk
-from edgegen_export.estimate import Estimate, estimate, measure_gflops
+from edgegen_export.estimate import CONTEXT, Estimate, estimate, measure_gflops
 from edgegen_export.model_source import SourceLoader
 from edgegen_export.output.resume import kept_bytes
 from edgegen_export.progress import ExportProgress
@@ -20,7 +22,8 @@ _TARGET_REMEDY = "give -o a folder on another disk"
 
 @dataclass(slots=True)
 class Preflight:
-    """``measure``: gives the speed of matrix products on this machine, in GFLOPS."""
+    """``measure``: gives the speed of matrix products on this machine, in GFLOPS. ``memory``: bytes of memory of the
+    machine that is to make and run the bundle; None where that is not checked."""
 
     loader: SourceLoader
     target: Path
@@ -28,6 +31,7 @@ class Preflight:
     fast: bool
     progress: ExportProgress
     measure: Callable[[], float] = measure_gflops
+    memory: int | None = None
     estimate: Estimate | None = None
 
     def check_config(self, config: Mapping[str, Any]) -> None:
@@ -35,6 +39,7 @@ class Preflight:
 
         Raises:
             EdgegenError: what the loader's own ``check`` raises.
+            ExportError: the machine's memory is too small to make the bundle or to run it.
         """
         self.loader.check(config)
         decoder = self.loader.decoder(config)
@@ -42,6 +47,7 @@ class Preflight:
             return
         gflops = self.measure()
         self.estimate = estimate(decoder, self.scheme, fast=self.fast, gflops=gflops)
+        self._refuse_small_memory(self.estimate)
         self.progress.expect(self.estimate.seconds)
         if self.estimate.total_seconds >= LONG_S:
             plain = estimate(decoder, self.scheme, fast=True, gflops=gflops)
@@ -64,11 +70,26 @@ class Preflight:
         """
         refuse_full_disk(self._of_bundle())
 
+    def _refuse_small_memory(self, estimate: Estimate) -> None:
+        if self.memory is None or max(estimate.memory, estimate.running) <= self.memory:
+            return
+        runs = f"{amount(estimate.running)} to run with {CONTEXT} tokens and {amount(estimate.memory)} to be made"
+        smaller = "a smaller one" if self.scheme == "int4" else "a smaller one or fewer bits (--int4)"
+        raise ExportError(
+            f"the model is too large for this machine: in {self.scheme} it takes about {runs}, and the machine has "
+            f"{amount(self.memory)} of memory; choose {smaller}."
+        )
+
     def _of_bundle(self) -> list[DiskNeed]:
         if self.estimate is None:
             return []
         nbytes = self.estimate.disk - kept_bytes(self.target)
         return [DiskNeed(self.target, nbytes, "the bundle and temporary files", _TARGET_REMEDY)]
+
+
+def memory_here() -> int | None:
+    """Bytes of memory that this machine has, or that its container may take; None where the system does not tell."""
+    return min((n for n in (installed_memory(), memory_limit()) if n is not None), default=None)
 
 
 def announcement(estimate: Estimate, plain: Estimate | None) -> str:

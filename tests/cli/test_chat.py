@@ -1,6 +1,7 @@
 """``edgegen chat`` as people meet it: through a pipe, and at a terminal."""
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -13,10 +14,11 @@ import pytest
 
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli import run
-from edgegen.cli.repl.loops import HISTORY
+from edgegen.cli.repl.line_editor import HISTORY
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
 from tests.cli.conftest import COMMAND, Edgegen
+from tests.cli.test_word_wrap import shown
 from tests.root import ROOT
 from tests.waiting import PATIENCE_S
 
@@ -187,6 +189,7 @@ class Terminal:
 
     def __init__(self, *arguments: str) -> None:
         environment = {**os.environ, **PATHS, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        environment |= {"VISUAL": "sed -i s/story/song/"}  # an editor that needs nobody
         command, *rest = COMMAND
         self.child = cast(Any, pexpect).spawn(
             command,
@@ -236,7 +239,7 @@ def terminal() -> Iterator[type[Terminal]]:
 class TestTerminal:
     def test_a_turn_a_command_and_the_history(self, terminal: type[Terminal], stories: LLM, edgegen_home: Path) -> None:
         chat = terminal(*GREEDY)
-        assert chat.expect("Ctrl-D leaves.").startswith(f"{DEFAULT_MODEL}: type the beginning of a text")
+        assert chat.expect(" /? shows the").startswith(f"{DEFAULT_MODEL}: type the beginning of a text")
         chat.type("Once upon a time")
         chat.expect(stories.generate("Once upon a time", temperature=0, max_new_tokens=12).text)
         chat.expect("(max_new_tokens ended the answer; Enter continues)")
@@ -261,14 +264,38 @@ class TestTerminal:
         chat.expect("(Ctrl-D or /bye leaves)")
         assert chat.leave() == 0
 
-    def test_several_lines(self, terminal: type[Terminal]) -> None:
+    def test_several_lines_are_one_entry_that_an_editor_changes(
+        self, terminal: type[Terminal], edgegen_home: Path
+    ) -> None:
         chat = terminal("--chat", *GREEDY)
         chat.type('"""Tell me')
-        chat.expect(PROMPT)
         chat.expect("...")
         chat.child.send('a story."""\r')
         chat.expect("(max_new_tokens ended the answer; /set changes it)")
-        chat.type("/undo")
+        chat.type("/edit")
+        chat.expect("(max_new_tokens ended the answer; /set changes it)")
+        chat.expect(PROMPT)
+        chat.child.send("/und\t")
+        chat.expect("und")
+        chat.expect("o")  # what Tab has added
+        chat.child.send("\r")
         chat.expect("(taken back: Tell me")
-        chat.expect("a story.)")
+        chat.expect("a song.)")
+        assert chat.leave() == 0
+        assert '\n+"""Tell me\n+a story."""\n' in (edgegen_home / HISTORY).read_text()
+        assert "\n+/undo\n" in (edgegen_home / HISTORY).read_text()
+
+    def test_the_embedded_model_says_what_it_is_and_words_stay_whole(self, terminal: type[Terminal]) -> None:
+        chat = terminal("--seed", "7", "-n", "60")
+        assert 'stories is a story-teller: begin a story, such as "Once upon a time"' in chat.expect("his dog")
+        chat.type("Once upon a time")
+        answer = chat.expect("(max_new_tokens ended the answer")
+        told = answer[answer.rindex("Once upon a time") + 16 :]
+        lines = [
+            line.rstrip()
+            for line in shown(re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", told).replace("\r", ""))
+            if line.strip()
+        ]
+        assert len(lines) > 2
+        assert max(map(len, lines)) < 80
         assert chat.leave() == 0

@@ -1,14 +1,13 @@
 """Help texts: groups, a short one of at most 45 lines, and every flag of the table of options."""
 
 import re
-from importlib import import_module
 from typing import Any, get_args
 
 import click
 import pytest
 
 from docs.make_cli import help_of
-from edgegen.cli import VERBS, run
+from edgegen.cli import VERBS, command_of, run
 from edgegen.cli.option_flags import flag_of
 from edgegen.options.table import OPTIONS, Group
 
@@ -43,14 +42,14 @@ def test_the_whole_help_has_every_option_and_the_short_one_fewer(capsys: pytest.
     everything, short = shown(capsys, verb, "--help-all"), shown(capsys, verb, "-h")
     assert len(short) < len(everything) / 2
     assert headings(short) == [group for group in headings(everything) if group in headings(short)]
-    command: click.Command = import_module(f"edgegen.cli.{verb}").command
+    command: click.Command = command_of(verb)
     for name in {name for option in command.params if isinstance(option, click.Option) for name in option.opts}:
         assert re.search(rf"(?<![\w-]){name}\b", "\n".join(everything)), name
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_has_the_flags_that_the_table_gives_it(verb: str) -> None:
-    command: Any = import_module(f"edgegen.cli.{verb}").command
+    command: Any = command_of(verb)
     flags = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     for option in OPTIONS.values():
         if verb in option.verbs:

@@ -10,14 +10,16 @@ from typing import Any, Self
 import pytest
 
 from edgegen.chat import Message
-from edgegen.cli.repl.commands import COMMANDS, Block, Do, Say, help_text, parse
+from edgegen.cli.repl.commands import COMMANDS, Block, Do, Say, completions, help_text, parse
 from edgegen.cli.repl.dialogue import Chat, Completion, joint
-from edgegen.cli.repl.loops import history_in, run_interactive, run_piped
-from edgegen.cli.repl.repl import Repl
+from edgegen.cli.repl.line_editor import history_in, is_unfinished, unquoted
+from edgegen.cli.repl.loops import run_interactive, run_piped
+from edgegen.cli.repl.models import OpenModel
+from edgegen.cli.repl.repl import Edit, Repl
 from edgegen.cli.repl.screen import printable
 from edgegen.cli.repl.settings import SETTABLE, option_named, read_value
 from edgegen.engine.finish import FinishReason
-from edgegen.errors import EdgegenError, OptionError, PromptTooLongError, SessionError, UsageError
+from edgegen.errors import BundleNotFoundError, EdgegenError, OptionError, PromptTooLongError, SessionError, UsageError
 from edgegen.generation.results import GenerationChunk, GenerationResult, Timings
 from edgegen.generation.session import Session
 from edgegen.model.kv_snapshot import KVSnapshot
@@ -117,6 +119,50 @@ class FakeScreen:
         self.notes.append(text)
 
 
+def no_check(given: Mapping[str, Any]) -> None:
+    """A model that can do whatever options of thinking say."""
+
+
+class FakeModels:
+    """The models of a test by their names; ``closed`` names those that were."""
+
+    def __init__(self, **models: OpenModel) -> None:
+        self.models = models
+        self.closed: list[str] = []
+
+    def open(self, name: str) -> OpenModel:
+        if name not in self.models:
+            raise BundleNotFoundError(f"no bundle named or at {name!r}")
+        return self.models[name]
+
+    def names(self) -> list[str]:
+        return [*self.models]
+
+    def add(
+        self,
+        name: str,
+        model: FakeModel,
+        *,
+        options: GenerationOptions | None = None,
+        check: Callable[[Mapping[str, Any]], None] = no_check,
+        completes: bool = False,
+        note: str | None = None,
+    ) -> OpenModel:
+        about = f"{name}: context of 16 tokens"
+        self.models[name] = OpenModel(
+            model,
+            name,
+            about,
+            options or GenerationOptions(),
+            check,
+            completes=completes,
+            is_base=completes,
+            note=note,
+            close=lambda: self.closed.append(name),
+        )
+        return self.models[name]
+
+
 def chat(model: FakeModel, *, system: str | None = None, interactive: bool = True, **given: Any) -> Repl:
     return _repl(model, Chat(model, system), interactive, given)
 
@@ -126,8 +172,14 @@ def completion(model: FakeModel, *, interactive: bool = True, **given: Any) -> R
 
 
 def _repl(model: FakeModel, dialogue: Chat | Completion, interactive: bool, given: dict[str, Any]) -> Repl:
-    screen = FakeScreen(interactive=interactive)
-    return Repl(model, screen, dialogue, GenerationOptions(), given, about="fake: context of 16 tokens")
+    models = FakeModels()
+    opened = models.add("fake", model, completes=isinstance(dialogue, Completion))
+    return Repl(models, opened, FakeScreen(interactive=interactive), dialogue, given)
+
+
+def editing(model: FakeModel, edit: Edit) -> Repl:
+    models = FakeModels()
+    return Repl(models, models.add("fake", model), FakeScreen(), Chat(model), {}, edit=edit)
 
 
 def screen_of(repl: Repl) -> FakeScreen:
@@ -156,6 +208,7 @@ class TestCommands:
         assert parse("/SET  temperature   0.5 ") == Do("/set", "temperature   0.5")
         assert parse("/?") == parse("/help ") == Do("/help")
         assert parse("/exit") == Do("/bye")
+        assert parse("/retry") == Do("/regen")
 
     @pytest.mark.parametrize(
         ("line", "message"),
@@ -190,6 +243,34 @@ class TestCommands:
         block = Block()
         assert [block.push(line) for line in lines] == whole
         assert not block.is_open
+
+    @pytest.mark.parametrize(
+        ("line", "found"),
+        [
+            ("/re", ["/regen", "/retry"]),
+            ("/sh", ["/show"]),
+            ("/model st", ["stories", "story"]),
+            ("/model ", ["other", "stories", "story"]),
+            ("/think o", ["off", "on"]),
+            ("/set temp", ["temperature"]),
+            ("/set stats ", ["off", "on"]),
+            ("/show m", ["model"]),
+            ("/undo ", []),
+            ("hello /re", []),
+            ("re", []),
+            ("", []),
+        ],
+    )
+    def test_a_begun_command_is_completed(self, line: str, found: list[str]) -> None:
+        assert completions(line, lambda: ["stories", "other", "story"]) == found
+
+    def test_what_stands_between_quotes_is_one_text(self) -> None:
+        assert [is_unfinished(typed) for typed in ("a", '"""', '"""a\nb', '"""a\nb"""', '"""a"""')] == [
+            *(False, True, True),
+            *(False, False),
+        ]
+        assert unquoted('"""\na\n\nb\n"""') == "a\n\nb"
+        assert unquoted("a") == "a"
 
 
 class TestSettings:
@@ -352,6 +433,54 @@ class TestChat:
             with pytest.raises(UsageError, match="there is no"):
                 repl.handle(command)
 
+    def test_edit_answers_another_text_in_the_last_ones_place(self) -> None:
+        model = FakeModel(["a"], ["b"], ["c"])
+        repl = chat(model)
+        say(repl, "one", "two", "/edit three")
+        assert model.asked[2][0] == [user("one"), assistant("a"), user("three")]
+        assert isinstance(repl.dialogue, Chat)
+        assert repl.dialogue.messages[-2:] == (user("three"), assistant("c"))
+
+    @pytest.mark.parametrize(
+        ("made", "asked"), [("one, please\n", "one, please"), ("one\ntwo\n", "one\ntwo"), (None, None), ("  \n", None)]
+    )
+    def test_a_person_edits_the_last_text(self, made: str | None, asked: str | None) -> None:
+        seen = list[str]()
+
+        def edit(text: str) -> str | None:
+            seen.append(text)
+            return made
+
+        model = FakeModel(["a"], ["b"], ["c"])
+        repl = editing(model, edit)
+        say(repl, "one", "/edit")
+        assert seen == ["one"]
+        if asked is None:
+            assert screen_of(repl).notes[-1] == "(left as it was)"
+        say(repl, "next")
+        said = user(asked or "one"), assistant("b" if asked else "a"), user("next")
+        assert model.asked[-1][0] == [*said]
+
+    def test_an_editor_that_fails_leaves_all_as_it_was(self) -> None:
+        def edit(text: str) -> str | None:
+            raise EdgegenError("vi: Editing failed")
+
+        model = FakeModel(["a"], ["b"])
+        repl = editing(model, edit)
+        say(repl, "one")
+        with pytest.raises(EdgegenError, match="Editing failed"):
+            repl.handle("/edit")
+        say(repl, "two")
+        assert model.asked[1][0] == [user("one"), assistant("a"), user("two")]
+
+    def test_edit_in_a_pipe_needs_the_text(self) -> None:
+        repl = chat(FakeModel(["a"]), interactive=False)
+        with pytest.raises(UsageError, match="nothing yet to change"):
+            repl.handle("/edit other")
+        say(repl, "one")
+        with pytest.raises(UsageError, match=r"/edit needs a terminal, or the new text: /edit TEXT\."):
+            repl.handle("/edit")
+
     def test_a_failing_turn_changes_nothing(self) -> None:
         model = FakeModel(["a"], [PromptTooLongError("too long")], ["b"])
         repl = chat(model)
@@ -466,6 +595,73 @@ class TestCompletion:
         assert joint(before, text) == between
 
 
+class TestModels:
+    def test_the_conversation_goes_on_with_another_model(self) -> None:
+        first, second, models = FakeModel(["a"]), FakeModel(["b"]), FakeModels()
+        opened = models.add("first", first)
+        models.add("second", second, options=GenerationOptions(max_new_tokens=7), note="quick")
+        repl = Repl(models, opened, FakeScreen(), Chat(first, "S"), {"seed": 3})
+        say(repl, "one", "/model second", "two", "/show model")
+        system = {"role": "system", "content": "S"}
+        asked, options, held = second.asked[0]
+        assert asked == [system, user("one"), assistant("a"), user("two")]
+        assert (options.max_new_tokens, options.seed, held) == (7, 3, "")
+        assert models.closed == ["first"]
+        notes = screen_of(repl).notes
+        assert "(second: the conversation goes on)" in notes
+        assert "(second is quick)" in notes
+        assert notes[-1] == "second: context of 16 tokens"
+        repl.close()
+        assert models.closed == ["first", "second"]
+
+    def test_a_text_goes_on_with_another_model(self) -> None:
+        first, second, models = FakeModel([", there"]), FakeModel([" was"]), FakeModels()
+        opened = models.add("first", first, completes=True)
+        models.add("second", second, completes=True)
+        repl = Repl(models, opened, FakeScreen(), Completion(first), {})
+        say(repl, "Once", "/model second", "")
+        assert second.asked[0][0] == "Once, there"
+
+    def test_another_kind_of_model_begins_anew(self) -> None:
+        first, second, models = FakeModel(["a"]), FakeModel(["b"]), FakeModels()
+        opened = models.add("first", first)
+        models.add("second", second, completes=True)
+        repl = Repl(models, opened, FakeScreen(), Chat(first), {})
+        say(repl, "one", "/model second")
+        assert screen_of(repl).notes[-1] == "(second: it continues texts; begun anew)"
+        say(repl, "Once")
+        assert second.asked[0][0] == "Once"
+        say(repl, "/model first")
+        assert screen_of(repl).notes[-1] == "(first: it holds conversations; begun anew)"
+
+    def test_model_alone_shows_it_and_the_others(self) -> None:
+        models = FakeModels()
+        opened = models.add("first", FakeModel())
+        repl = Repl(models, opened, FakeScreen(), Chat(opened.model), {})
+        say(repl, "/model")
+        assert screen_of(repl).notes == ["first: context of 16 tokens"]
+        models.add("second", FakeModel())
+        say(repl, "/model")
+        assert screen_of(repl).notes[-1] == "/model NAME switches: second"
+
+    def test_a_model_that_cannot_take_over_changes_nothing(self) -> None:
+        def check(given: Mapping[str, Any]) -> None:
+            raise UsageError("it always thinks aloud")
+
+        first, models = FakeModel(["a"], ["b"]), FakeModels()
+        opened = models.add("first", first)
+        models.add("second", FakeModel(), check=check)
+        repl = Repl(models, opened, FakeScreen(), Chat(first), {})
+        say(repl, "one")
+        with pytest.raises(BundleNotFoundError):
+            repl.handle("/model third")
+        with pytest.raises(UsageError, match="always thinks"):
+            repl.handle("/model second")
+        assert models.closed == ["second"]
+        say(repl, "two")
+        assert first.asked[1][0] == [user("one"), assistant("a"), user("two")]
+
+
 class TestLoops:
     def typed(self, repl: Repl, *lines: str | BaseException) -> list[str]:
         """Type the lines and then Ctrl-D; the prompts that were shown."""
@@ -493,6 +689,12 @@ class TestLoops:
         assert self.typed(repl, '"""x', CTRL_C, "hello", "/bye") == [">>> ", "... ", ">>> ", ">>> "]
         assert screen_of(repl).notes[0] == "(Ctrl-D or /bye leaves)"
         assert model.asked[0][0] == [user("hello")]
+
+    def test_a_block_that_is_typed_at_once_is_one_text_and_so_is_what_is_pasted(self) -> None:
+        model = FakeModel(["a"], ["b"])
+        repl = chat(model)
+        assert self.typed(repl, '"""one\n/bye\ntwo"""', "three\n/bye") == [">>> "] * 3
+        assert [asked[-1] for asked, _, _ in model.asked] == [user("one\n/bye\ntwo"), user("three\n/bye")]
 
     def test_each_line_of_a_pipe_is_a_turn_or_a_command(self) -> None:
         model = FakeModel(["a"], ["b"])
@@ -568,8 +770,8 @@ class TestThinking:
             if "thinking" in given:
                 raise UsageError("it always thinks aloud")
 
-        model = FakeModel("A.")
-        repl = Repl(model, FakeScreen(), Chat(model), GenerationOptions(), {}, about="fake", check=check)
+        models, model = FakeModels(), FakeModel("A.")
+        repl = Repl(models, models.add("fake", model, check=check), FakeScreen(), Chat(model), {})
         with pytest.raises(UsageError, match="always thinks"):
             repl.handle(line)
         say(repl, "/think")

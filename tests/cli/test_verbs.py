@@ -14,6 +14,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry
 from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, main, run
+from edgegen.cli.overview import GROUPS, meant_by
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from tests.cli.conftest import Edgegen
 from tests.runtime.models import raw_manifest
@@ -62,13 +63,27 @@ class TestShared:
 
     def test_without_a_verb_the_overview_is_shown(self, capsys: Capture) -> None:
         assert run([]) == 2
-        assert "Commands:" in capsys.readouterr().err
+        assert "Run         run " in capsys.readouterr().err
+
+    def test_the_overview_fits_one_screen_and_groups_all_verbs(
+        self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        run(["--help"])
+        assert len(capsys.readouterr().out.splitlines()) <= 24
+        assert sorted(verb for verbs in GROUPS.values() for verb in verbs) == sorted(VERBS)
+        monkeypatch.setenv("COLUMNS", "50")
+        run(["--help"])
+        assert max(map(len, capsys.readouterr().out.splitlines()[2:-2])) <= 50
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             (["genrate", "x"], "no such command 'genrate' (did you mean 'generate'?)."),
             (["zzz"], "no such command 'zzz'."),
+            (["show", "x"], "no such command 'show': `edgegen info BUNDLE` shows what a bundle is."),
+            (["llama-cli", "-m", "x"], "no such command 'llama-cli': `edgegen chat -m BUNDLE` talks with a model"),
+            (["quantize"], "no such command 'quantize': `edgegen export CHECKPOINT --int4` or `--int8` makes"),
             (["generate", "a", "--temprature", "1"], "No such option '--temprature'. Did you mean '--temperature'?"),
             (["generate", "a", "--top-k", "x"], "'x' is not a valid integer."),
             (["generate", "a", "b"], "Got unexpected extra argument (b)"),
@@ -91,6 +106,9 @@ class TestShared:
         out, err = capsys.readouterr()
         assert out == ""
         assert message in err.splitlines()[-1]
+
+    def test_no_command_is_a_word_of_other_programs(self) -> None:
+        assert [verb for verb in VERBS if meant_by(verb)] == []
 
     @pytest.mark.parametrize("verb", ["generate", "info", "verify"])
     def test_a_bundle_that_is_not_there_ends_with_1(self, capsys: Capture, verb: str) -> None:
@@ -295,7 +313,12 @@ class TestInfo:
 class TestListAndRm:
     def test_lists_names_for_people_and_for_machines(self, capsys: Capture, model: str) -> None:
         assert run(["list"]) == 0
-        assert any(line.startswith("tiny-int8 ") and "int8" in line for line in capsys.readouterr().out.splitlines())
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert head.split() == ["name", "scheme", "params", "size", "source"]
+        (cells,) = (line.split() for line in lines if line.startswith("tiny-int8 "))
+        nbytes = Bundle.open(BundleStore().resolve(model)).nbytes
+        assert cells == ["tiny-int8", "int8", "0.2M", f"{nbytes / 1e6:.1f}", "MB", "tiny"]
+        assert {line.rindex(" int8 ") + 1 for line in lines} == {head.index("scheme")}
         assert run(["list", "--json"]) == 0
         entries = {entry["name"]: entry for entry in map(json.loads, capsys.readouterr().out.splitlines())}
         assert entries[model]["scheme"] == "int8"

@@ -39,6 +39,7 @@ TOKEN = "hf_your_token"
 OTHER_HUB = "https://hub.example.com"
 PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
+LISTED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 SERVER = "http://127.0.0.1:8000"
 CLIENTS = {"clients.md": ("openai", "anthropic")}
@@ -77,7 +78,12 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hub(checkpoints: Path) -> Iterator[StandInHub]:
-    repos = {"gpt2": checkpoints / "gpt2", PRIVATE: checkpoints / "private", GGUF: checkpoints / "gguf"}
+    repos = {
+        "gpt2": checkpoints / "gpt2",
+        LISTED: checkpoints / "my-model",
+        PRIVATE: checkpoints / "private",
+        GGUF: checkpoints / "gguf",
+    }
     with StandInHub(repos, private=[PRIVATE], token=TOKEN) as hub:
         yield hub
 
@@ -143,6 +149,7 @@ SLOW = {
     "generating.md",
     "machine.md",
     "performance.md",
+    "pulling.md",
     "python.md",
     "quantization.md",
 }

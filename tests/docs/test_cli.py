@@ -1,14 +1,13 @@
 """The pages of the command line and of the options are current, and no page names an option that does not exist."""
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
 from docs.make_cli import OPTIONS_PAGE, PAGE, options_page, page
-from edgegen.cli import VERBS, app
+from edgegen.cli import VERBS, app, command_of
 from tests.docs.markdown import PAGES, blocks, prose
 
 OTHER_PROGRAM = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(python|pip|npm|sudo|podman|aider|codex|llm) ")
@@ -40,7 +39,7 @@ def test_options_named_on_a_page_exist(path: Path) -> None:
 
 def _options() -> set[str]:
     """The long options of all verbs."""
-    commands: list[click.Command] = [app, *(import_module(f"edgegen.cli.{verb}").command for verb in VERBS)]
+    commands: list[click.Command] = [app, *(command_of(verb) for verb in VERBS)]
     parameters = [parameter for command in commands for parameter in command.params]
     spelled = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
     return {name for name in spelled if name.startswith("--")} | {"--help"}

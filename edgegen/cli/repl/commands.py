@@ -1,9 +1,12 @@
 """Commands of the chat REPL: what a typed line asks for, and the help text that lists the commands."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from edgegen.cli.repl.settings import SETTABLE
 from edgegen.errors import UsageError, did_you_mean
+from edgegen.options.table import EFFORTS
 
 QUOTES = '"""'
 """Opens and closes a text of several lines."""
@@ -25,8 +28,10 @@ COMMANDS = (
     Command("/set", "NAME VALUE", "Set an option; VALUE default leaves it out.", "either"),
     Command("/show", "[WHAT]", "Show the options, system, model or stats.", "either"),
     Command("/system", "TEXT", 'Set the system message; "" removes it.', "either"),
+    Command("/model", "[NAME]", "Show the model and the others, or switch.", "either"),
     Command("/think", "on|off|LEVEL|N", "Switch thinking, set its effort or most tokens.", "either"),
-    Command("/regen", "", "Answer again."),
+    Command("/regen", "", "Answer again; /retry is the same."),
+    Command("/edit", "[TEXT]", "Change the last message, and have it answered.", "either"),
     Command("/undo", "", "Take back the last turn."),
     Command("/clear", "", "Begin anew; system message and options stay."),
     Command("/save", "FILE", "Save the session with its KV cache.", "something"),
@@ -35,7 +40,7 @@ COMMANDS = (
     Command("/bye", "", "Leave; so does Ctrl-D."),
 )
 
-_ALIASES = {"/?": "/help", "/exit": "/bye", "/quit": "/bye"}
+_ALIASES = {"/?": "/help", "/retry": "/regen", "/exit": "/bye", "/quit": "/bye"}
 _KNOWN = {command.name: command for command in COMMANDS}
 
 
@@ -74,6 +79,33 @@ def parse(line: str) -> Say | Do:
     if command.needs == "nothing" and rest:
         raise UsageError(f"{name} takes no argument, and {rest!r} was given.")
     return Do(name, rest)
+
+
+def completions(line: str, models: Callable[[], Sequence[str]]) -> list[str]:
+    """What the last word of a line that begins with ``/`` may become; ``models``: the names of those there are."""
+    before, _, word = line.rpartition(" ")
+    if not before:
+        known = [*_KNOWN, *_ALIASES] if line.startswith("/") else []
+    else:
+        known = _arguments(_ALIASES.get(before.rstrip(), before.rstrip()), models)
+    return sorted(one for one in known if one.startswith(word))
+
+
+def _arguments(command: str, models: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """The words that may follow a command."""
+    match command:
+        case "/model":
+            return models()
+        case "/think":
+            return ("on", "off", "default", *EFFORTS)
+        case "/set":
+            return (*SETTABLE, "stats", "system")
+        case "/set stats":
+            return ("on", "off")
+        case "/show":
+            return ("options", "system", "model", "stats")
+        case _:
+            return ()
 
 
 def help_text(*, completion: bool) -> str:

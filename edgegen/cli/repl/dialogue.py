@@ -103,6 +103,12 @@ class Chat:
         """Forget all turns."""
         self._said, self._session = (), Session()
 
+    def with_model(self, model: Model) -> "Chat":
+        """The same conversation with another model, which reads all of it anew."""
+        moved = Chat(model, self.system)
+        moved._said = self._said
+        return moved
+
     def save(self, path: Path) -> None:
         """Write the session to ``path``.
 
@@ -192,6 +198,12 @@ class Completion:
     def clear(self) -> None:
         """Forget all turns."""
         self._turns, self._session, self._fits = (), Session(), True
+
+    def with_model(self, model: Model) -> "Completion":
+        """The same text with another model, which reads all of it anew."""
+        moved = Completion(model)
+        moved._turns, moved._fits = self._turns, not self._turns
+        return moved
 
     def save(self, path: Path) -> None:
         """Write the session to ``path``.

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from edgegen.cli.repl.commands import Do, Say, help_text, parse
-from edgegen.cli.repl.dialogue import Completion, Dialogue, Model, dialogue_of
+from edgegen.cli.repl.dialogue import Chat, Completion, Dialogue, dialogue_of
+from edgegen.cli.repl.models import Models, OpenModel
 from edgegen.cli.repl.settings import SETTABLE, option_named, read_thinking, read_value
 from edgegen.cli.session_file import dropped_note
 from edgegen.cli.stats_line import stats_line
@@ -32,29 +33,29 @@ class Screen(Protocol):
         ...
 
 
+Edit = Callable[[str], str | None]
+"""Lets a person change a text; None where it is to stay as it was."""
+
+
 class Repl:
-    """One chat: its dialogue, the options that were set, and whether speeds are shown."""
+    """One chat: its model and dialogue, the options that were set, and whether speeds are shown."""
 
     def __init__(
         self,
-        model: Model,
+        models: Models,
+        opened: OpenModel,
         screen: Screen,
         dialogue: Dialogue,
-        options: GenerationOptions,
         given: Mapping[str, Any],
         *,
-        about: str,
         stats: bool = False,
-        check: Callable[[Mapping[str, Any]], None] = lambda given: None,
+        edit: Edit | None = None,
     ) -> None:
-        """``options``: the bundle's; ``given``: what changes them; ``about``: the model in a line.
-
-        ``check`` raises a ``UsageError`` where the model cannot do what the options of thinking say.
-        """
-        self._model, self.screen, self._about = model, screen, about
-        self._bundle_options, self._given = options, dict(given)
-        self._options = options.override(self._given)
-        self._check = check
+        """``models``: those to switch to; ``opened``: the first, closed with the chat; ``given``: what changes its
+        options; ``edit``: None where nobody is there."""
+        self._models, self._opened, self.screen, self._edit_text = models, opened, screen, edit
+        self._given = dict(given)
+        self._options = opened.options.override(self._given)
         self._stats, self._last_stats = stats, ""
         self._answers_again = 0
         self._dropped = 0
@@ -64,14 +65,20 @@ class Repl:
             "/set": self._set,
             "/show": self._show,
             "/system": self._system,
+            "/model": self._switch,
             "/think": self._think,
             "/regen": self._regenerate,
+            "/edit": self._edit,
             "/undo": self._undo,
             "/clear": self._clear,
             "/save": self._save,
             "/load": self._load,
             "/help": self._help,
         }
+
+    def close(self) -> None:
+        """Give the model's memory back."""
+        self._opened.close()
 
     @property
     def is_completion(self) -> bool:
@@ -119,7 +126,7 @@ class Repl:
             if self._stats:
                 self.screen.note(self._last_stats)
             if result.dropped_messages > self._dropped:
-                told = dropped_note(result.dropped_messages, self._model.max_context)
+                told = dropped_note(result.dropped_messages, self._opened.model.max_context)
                 self.screen.note(f"({told}; /set context_overflow error refuses such turns)")
             self._dropped = result.dropped_messages
         if not self.screen.interactive:
@@ -143,11 +150,64 @@ class Repl:
             options = replace(options, seed=options.seed ^ self._answers_again)
         if not options.do_sample:
             self.screen.note("(greedy decoding gives the same answer: /set temperature 0.8 samples another)")
+        self._turn_instead(text, options, before, turns)
+
+    def _edit(self, text: str) -> None:
+        """Answer another text in the last one's place: the one given, or what a person makes of the last one."""
+        if not text and self._edit_text is None:
+            raise UsageError("/edit needs a terminal, or the new text: /edit TEXT.")
+        before, turns = self.dialogue.state(), self.dialogue.turns
+        last = self.dialogue.undo()
+        if last is None:
+            raise UsageError("there is nothing yet to change.")
+        if not text and self._edit_text is not None:
+            try:
+                text = (self._edit_text(last) or "").strip("\n")
+            except BaseException:
+                self.dialogue.restore(before)
+                raise
+            if not text.strip():
+                self.dialogue.restore(before)
+                self.screen.note("(left as it was)")
+                return
+        self._answers_again = 0
+        self._turn_instead(text, self._options, before, turns)
+
+    def _turn_instead(self, text: str, options: GenerationOptions, before: object, turns: int) -> None:
         try:
             self._turn(text, options)
         finally:
             if self.dialogue.turns < turns:  # an error, or Ctrl-C before the first word: the old answer stays
                 self.dialogue.restore(before)
+
+    def _switch(self, name: str) -> None:
+        """Go on with another model, or say which there are."""
+        if not name:
+            others = [other for other in self._models.names() if other != self._opened.name]
+            self._show("model")
+            if others:
+                self.screen.note(f"/model NAME switches: {', '.join(others)}")
+            return
+        opened = self._models.open(name)
+        try:
+            options = opened.options.override(self._given)
+            if not opened.completes:
+                opened.check(self._given)
+        except BaseException:
+            opened.close()
+            raise
+        self._opened.close()
+        self._opened, self._options = opened, options
+        if opened.completes is self.is_completion:
+            self.dialogue = self.dialogue.with_model(opened.model)
+            goes_on = "the text goes on" if self.is_completion else "the conversation goes on"
+            self.screen.note(f"({name}: {goes_on if self.dialogue.turns else 'nothing was said yet'})")
+        else:
+            self.dialogue = Completion(opened.model) if opened.completes else Chat(opened.model)
+            does = "it continues texts" if opened.completes else "it holds conversations"
+            self.screen.note(f"({name}: {does}; begun anew)")
+        if opened.note:
+            self.screen.note(f"({name} is {opened.note})")
 
     def _undo(self, _: str) -> None:
         text = self.dialogue.undo()
@@ -175,7 +235,7 @@ class Repl:
 
     def _load(self, name: str) -> None:
         path = expand_user(Path(name))
-        self.dialogue = dialogue_of(self._model, Session.load(path))
+        self.dialogue = dialogue_of(self._opened.model, Session.load(path))
         self.screen.note(f"(continuing {path}: {'a text' if self.is_completion else f'{self.dialogue.turns} turns'})")
 
     def _help(self, _: str) -> None:
@@ -204,8 +264,8 @@ class Repl:
             changes = read_thinking(text)
             given = {name: value for name, value in self._given.items() if name not in changes}
             given |= {name: value for name, value in changes.items() if value is not None}
-            options = self._bundle_options.override(given)
-            self._check(given)
+            options = self._opened.options.override(given)
+            self._opened.check(given)
             self._options, self._given = options, given
         told = {name: getattr(self._options, name) for name in THINKING_OPTIONS}
         said = ", ".join(f"{name} = {_spelled(value)}" for name, value in told.items() if value is not None)
@@ -217,9 +277,9 @@ class Repl:
         if text and text != "default":
             given[option.name] = read_value(option, text)
         if text:
-            options = self._bundle_options.override(given)
+            options = self._opened.options.override(given)
             if option.name in THINKING_OPTIONS:
-                self._check(given)
+                self._opened.check(given)
             self._options, self._given = options, given
         self.screen.note(f"{option.name} = {_spelled(getattr(self._options, option.name))}")
 
@@ -227,7 +287,7 @@ class Repl:
         parts = {
             "options": self._option_lines,
             "system": lambda: self.dialogue.system or "(no system message)",
-            "model": lambda: self._about,
+            "model": lambda: self._opened.about,
             "stats": lambda: self._last_stats or "(no answer yet)",
         }
         if what and what not in parts:
@@ -235,7 +295,7 @@ class Repl:
         if what:
             self.screen.note(parts[what]())
             return
-        self.screen.note(f"model: {self._about}")
+        self.screen.note(f"model: {self._opened.about}")
         self.screen.note(f"system: {self.dialogue.system or 'none'}")
         self.screen.note(self._option_lines())
 

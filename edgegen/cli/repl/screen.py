@@ -1,8 +1,15 @@
-"""Screen of the chat REPL: answers on standard output, notes on standard error, control characters made visible."""
+"""Screen of the chat REPL: answers on standard output, notes on standard error, control characters made visible.
 
+On a terminal, words stay whole.
+"""
+
+import os
 import sys
+from typing import IO
 
 import click
+
+from edgegen.cli.repl.word_wrap import WordWrap, wrapped
 
 _VISIBLE = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
@@ -22,11 +29,25 @@ class StandardScreen:
 
     def __init__(self, *, interactive: bool) -> None:
         self.interactive = interactive
-        self._out_is_terminal = sys.stdout.isatty()
+        self._wrap = WordWrap(lambda: _columns(sys.stdout)) if sys.stdout.isatty() else None
+        self._wraps_notes = sys.stderr.isatty()
 
     def write(self, piece: str) -> None:
-        sys.stdout.write(printable(piece) if self._out_is_terminal else piece)
+        sys.stdout.write(self._wrap.push(printable(piece)) if self._wrap else piece)
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        click.echo(printable(text), err=True)
+        text = printable(text)
+        click.echo(wrapped(text, _columns(sys.stderr)) if self._wraps_notes else text, err=True)
+
+
+def _columns(terminal: IO[str]) -> int:
+    """Of the terminal now: its window may have changed."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS
+
+
+_COLUMNS = 80
+"""Of a terminal that does not say."""

@@ -51,6 +51,7 @@ def components() -> dict[str, Schema]:
                 "quantization": STRING,
                 "kv": STRING,
                 "context": COUNT,
+                "note": nullable(STRING),
                 "max_tokens": COUNT,
                 "chat_template": BOOLEAN,
                 "thinking": object_of({"switch": BOOLEAN, "efforts": array_of(enum(*EFFORTS)), "thinks": BOOLEAN}),

@@ -6,7 +6,7 @@ huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, 
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +30,17 @@ from edgegen_export.checkpoint.weight_files import (
     read_json_object,
 )
 
+_LONG_BYTES = 5_000_000
+"""Of a file from which on its download has a bar."""
+
 _CONFIGS = frozenset({"config.json", "generation_config.json", MODELOPT_FILE})
 
 CheckDownload = Callable[[Path, int], object]
 """Hears the folder of the cache and the bytes that are to be downloaded into it; may refuse."""
+
+
+Bar = Callable[[int | None], AbstractContextManager[None]]
+"""Gives a context in which the download of a file of so many bytes may show its progress."""
 
 
 class Snapshot(NamedTuple):
@@ -59,7 +66,7 @@ def fetch(
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
-    with _quiet():
+    with _quiet() as bar:
         try:
             # First, since it fails at once: file downloads are tried again for half a minute.
             commit, sizes = _list_files(repo, revision)
@@ -75,7 +82,8 @@ def fetch(
             """The snapshot's folder, once the file is in it."""
             if not _is_cached(repo, name, commit):
                 progress(_downloading(name, sizes))
-            return _download(repo, name, at).parents[name.count("/")]
+            with bar(sizes[name]):
+                return _download(repo, name, at).parents[name.count("/")]
 
         def check(weights: Collection[str]) -> None:
             absent = [name for name in weights if not _is_cached(repo, name, commit)]
@@ -104,7 +112,7 @@ def fetch_adapter(
 ) -> Snapshot:
     """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    with _quiet():
+    with _quiet() as bar:
         try:
             commit, sizes = _list_files(repo, revision)
         except Exception as error:
@@ -120,7 +128,8 @@ def fetch_adapter(
         for name in (*sorted(filter(is_tokenizer_file, sizes)), ADAPTER_WEIGHTS):
             if not _is_cached(repo, name, commit):
                 progress(_downloading(name, sizes))
-                _download(repo, name, commit)
+                with bar(sizes[name]):
+                    _download(repo, name, commit)
         return Snapshot(Listing.read(path), commit, None)
 
 
@@ -286,8 +295,9 @@ def _is_network(error: BaseException) -> bool:
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
-    """Progress bars on a terminal only, unless HF_HUB_DISABLE_PROGRESS_BARS already says what to do."""
+def _quiet() -> Generator[Bar]:
+    """The hub library shows no progress bars but, on a terminal, for downloads within the context that is given, unless
+    HF_HUB_DISABLE_PROGRESS_BARS or the calling program already says what to do."""
     from huggingface_hub import constants
     from huggingface_hub.utils import (  # re-exported without saying so
         are_progress_bars_disabled,  # pyright: ignore[reportPrivateImportUsage]
@@ -295,12 +305,22 @@ def _quiet() -> Generator[None]:
         enable_progress_bars,  # pyright: ignore[reportPrivateImportUsage]
     )
 
-    settled = constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled()
-    if settled or sys.stderr.isatty():
-        yield
+    if constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled():
+        yield lambda nbytes: nullcontext()
         return
+
+    @contextmanager
+    def bar(nbytes: int | None) -> Generator[None]:
+        shown = (nbytes or 0) >= _LONG_BYTES and sys.stderr.isatty()
+        if shown:
+            enable_progress_bars()
+        try:
+            yield
+        finally:
+            disable_progress_bars()
+
     disable_progress_bars()
     try:
-        yield
+        yield bar
     finally:
         enable_progress_bars()

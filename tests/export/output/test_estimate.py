@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgegen.benchmark.memory_forecast import forecast_memory
+from edgegen.errors import ExportError
+from edgegen.options.engine import EngineOptions
+from edgegen_export.disk import amount
 from edgegen_export.estimate import Estimate, estimate, measure_gflops
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
@@ -163,6 +167,36 @@ def test_a_short_export_is_not_announced() -> None:
     seen = announced("int8", False, 1000.0)
     assert seen.notes == []
     assert seen.expected
+
+
+@pytest.mark.parametrize("memory", [100_000_000, 280_000_000])
+def test_a_machine_that_is_too_small_is_told_before_anything_is_downloaded(memory: int) -> None:
+    loader = FamilyLoader(FAMILIES, None, None, Silent())
+    preflight = Preflight(loader, Path("nowhere"), "int8", False, Silent(), lambda: 100.0, memory=memory)
+    with pytest.raises(ExportError) as caught:
+        preflight.check_config(GPT2)
+    found = of(GPT2, "int8", False)
+    assert str(caught.value) == (
+        f"the model is too large for this machine: in int8 it takes about {amount(found.running)} to run with 4096 "
+        f"tokens and {amount(found.memory)} to be made, and the machine has {amount(memory)} of memory; choose a "
+        "smaller one or fewer bits (--int4)."
+    )
+
+
+def test_a_machine_that_is_large_enough_is_not_refused() -> None:
+    loader, found = FamilyLoader(FAMILIES, None, None, Silent()), of(GPT2, "int8", False)
+    most = max(found.running, found.memory)
+    Preflight(loader, Path("nowhere"), "int8", False, Silent(), lambda: 100.0, memory=most).check_config(GPT2)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "fp32"])
+def test_the_memory_to_run_is_what_the_bundle_is_forecast_to_take(scheme: Scheme, tmp_path: Path) -> None:
+    checkpoint = write_gpt2(tmp_path / "checkpoint", layout="original", **SHAPES["wide"])
+    bundle, _ = export(str(checkpoint), tmp_path / "out", scheme=scheme, fast=True)
+    found = of(json.loads((checkpoint / "config.json").read_text()), scheme, True)
+    forecast = forecast_memory(bundle, EngineOptions())
+    tokenizer = 8 * 135 * bundle.manifest.model.vocab_size  # which the checkpoint has not
+    assert found.running - tokenizer == pytest.approx(forecast.total, rel=0.03)
 
 
 @pytest.mark.parametrize(

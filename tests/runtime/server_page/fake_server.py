@@ -17,6 +17,7 @@ from tests.waiting import PATIENCE_S, until
 
 KEY = "secret"
 CHAT, BASE = "chat-int8", "stories-int8"
+NOTE = "a story-teller: begin a story, such as <b>this</b>"
 PARITY = {"mean_kl": 0.00123, "top1_agreement": 0.987, "perplexity_change": 0.0042}
 
 HOSTILE = """\
@@ -99,7 +100,13 @@ class FakeServer:
     async def _props(self, request: Request) -> Response:
         model = request.query_params["model"]
         assert model not in self.unloaded
-        about = {"parity": PARITY, "quantization": "int8", "thinking": self.thinking if model == CHAT else {}}
+        note = NOTE if model == BASE else None
+        about = {
+            "note": note,
+            "parity": PARITY,
+            "quantization": "int8",
+            "thinking": self.thinking if model == CHAT else {},
+        }
         return self._refused(request) or JSONResponse(
             {"model": model, "context": 1024, "chat_template": model == CHAT, **about}
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.runtime.server_page.fake_server import BASE, CHAT, KEY, FakeServer
+from tests.runtime.server_page.fake_server import BASE, CHAT, KEY, NOTE, FakeServer
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
@@ -94,6 +94,12 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     assert body["model"] == CHAT
     assert (body["temperature"], body["max_tokens"], body["stream"]) == (0.8, 400, True)
     assert "seed" not in body
+
+
+def test_a_model_of_which_nothing_is_said_has_no_note(open_page: Open) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    assert page.locator(".note").count() == 0
 
 
 def test_messages_that_the_model_has_not_read_are_told(open_page: Open, server: FakeServer) -> None:
@@ -212,6 +218,8 @@ def test_a_base_model_continues_texts(open_page: Open, server: FakeServer) -> No
     page = open_page()
     page.locator("#chat-welcome .chips button").first.wait_for()
     page.get_by_label("Model", exact=True).select_option("stories-int8")
+    page.locator("#text-welcome .chips button").first.wait_for()
+    assert page.locator("#text-welcome .note").text_content() == f"{BASE} is {NOTE}."
     page.locator("#text-welcome .chips button").first.click()
     wait_for(page, "document.querySelector('#text-stats').textContent && !job")
     paper = page.get_by_label("Text to continue")

@@ -1,0 +1,99 @@
+"""Catalogue: the small instruct models that ``edgegen pull`` lists by short names, and the sizes of each.
+
+``python docs/make_pulling.py`` computes the sizes from the checkpoints' published configs; nothing was downloaded.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgegen.strict_json import decode
+
+FILE = Path(__file__).with_name("catalogue.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes of a ``bundle`` on the disk, and of the ``memory`` that running it takes with 4,096 tokens."""
+
+    bundle: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A model of the catalogue.
+
+    ``hub``: its id on the hub. ``config``: the checkpoint whose published config has its shapes. ``gated``: the hub
+    wants its terms accepted first. ``has_head_twice``: its file holds the tied head besides the embeddings.
+    ``download``: bytes of its weights, two for each parameter.
+    """
+
+    name: str
+    hub: str
+    config: str
+    licence: str
+    gated: bool
+    has_head_twice: bool
+    parameters: int
+    download: int
+    int8: Size
+    int4: Size
+
+
+@cache
+def catalogue() -> tuple[Offer, ...]:
+    """All of them, the smallest first."""
+    problems = list[str]()
+    raw: Any = json.loads(FILE.read_text("utf-8"))
+    offers: tuple[Offer, ...] = decode(tuple[Offer, ...], raw["models"], "models", problems)
+    assert not problems, problems
+    return offers
+
+
+def find_offer(name: str) -> Offer | None:
+    """The model of that name, in which ``:`` may stand for ``-`` as in ollama's, or of that hub id."""
+    asked = name.lower()
+    wanted = asked.removesuffix(":latest").replace(":", "-")
+    return next((offer for offer in catalogue() if wanted == offer.name or asked == offer.hub.lower()), None)
+
+
+def table(width: int) -> list[str]:
+    """The catalogue in lines, with as many columns as fit ``width``; sizes are in GB."""
+    rows = [_HEADS, *map(_row, catalogue())]
+    for kept in _COLUMNS[:-1]:
+        lines = _aligned([[row[n] for n in kept] for row in rows])
+        if max(map(len, lines)) <= width:
+            return lines
+    return _aligned([[row[n] for n in _COLUMNS[-1]] for row in rows])
+
+
+_HEADS = ("name", "params", "download", "int8", "memory", "int4", "memory", "licence")
+_COLUMNS = ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3, 4), (0, 2, 4))
+
+
+def _row(offer: Offer) -> tuple[str, ...]:
+    sizes = (offer.download, offer.int8.bundle, offer.int8.memory, offer.int4.bundle, offer.int4.memory)
+    licence = offer.licence + (" *" if offer.gated else "")
+    return (offer.name, count(offer.parameters), *map(gigabytes, sizes), licence)
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Names and licences begin where their column does, numbers end where theirs does."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<", *">>>>>>", "<"][: len(widths)]
+    return ["  ".join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
+
+
+def gigabytes(nbytes: int) -> str:
+    """Bytes as GB with two digits after the point."""
+    return f"{nbytes / 1e9:.2f}"
+
+
+def count(parameters: int) -> str:
+    """Parameters in three digits or so: ``135M``, ``1.24B``, ``5.4M``."""
+    if parameters >= 999_500_000:
+        return f"{parameters / 1e9:.2f}B"
+    return f"{parameters / 1e6:.0f}M" if parameters >= 9_950_000 else f"{parameters / 1e6:.1f}M"
