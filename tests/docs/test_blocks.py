@@ -23,8 +23,7 @@ from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.environment import API_KEY, variables_of
 from edgegen.cli.serve import command as serve
-from edgegen.server.app import WIRES
-from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsRequest
+from edgegen.server.app import EMBEDDING_WIRES, WIRES
 from edgegen.tokenizer import Tokenizer
 from tests.command_line import parameters
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
@@ -273,7 +272,7 @@ def _check_curl(words: list[str]) -> None:
     _, url, data, body = words
     assert data == "-d"
     read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
-    read[EMBEDDINGS] = EmbeddingsRequest.read
+    read |= {wire.url: wire.read for wire in EMBEDDING_WIRES}
     read[url.removeprefix(SERVER)](json.loads(body))
 
 
