@@ -120,12 +120,12 @@ def read_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any
 
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
-_PART = rf"({_NUMBER})(ns|us|µs|μs|ms|s|m|h)"
+_NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_UNIT = f"(?:{'|'.join(_UNITS)})"
 KEEP_ALIVE: Schema = expecting(
     any_of(
         {"type": "number", "minimum": -LARGEST, "maximum": LARGEST},
-        {"type": "string", "pattern": rf"^[+-]?({_NUMBER}|({_PART.replace('(', '(?:')})+)$"},
+        {"type": "string", "maxLength": 64, "pattern": f"^[+-]?(?:{_NUMBER}|(?:{_NUMBER}{_UNIT})+)$"},
     ),
     "seconds, or a time such as '5m'",
 )
@@ -137,7 +137,7 @@ def keep_alive_seconds(given: float | str | None) -> float | None:
     if given is None:
         return None
     if isinstance(given, str):
-        parts = re.findall(_PART, given)
+        parts = re.findall(f"({_NUMBER})({_UNIT})", given)
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts) if parts else abs(float(given))
         return float("inf") if given.startswith("-") and seconds else seconds
     return float("inf") if given < 0 else float(given)

@@ -76,7 +76,7 @@ def _chat() -> Schema:
 
 def _generate() -> Schema:
     byte = {"type": "integer", "minimum": 0, "maximum": 255}
-    pictures = advised({"type": "null"}, "models here write text only: leave it out")
+    pictures = advised(enum(), "models here write text only: leave it out")
     own: dict[str, Schema] = {
         "prompt": described(STRING, "Without any, the model is loaded."),
         "suffix": described(STRING, "What comes after the text; for models with tokens for it."),

@@ -43,6 +43,7 @@ class FakeSource:
         loads: names in the order in which they were asked for.
         failing: what loading a model raises.
         removable: names of those that can be deleted.
+        unreadable: names of those whose bundles cannot be read.
         may_load: loading waits for it.
         loading: set when one is being loaded.
     """
@@ -53,7 +54,7 @@ class FakeSource:
         self.loads = list[str]()
         self.made = dict[str, LLM]()
         self.failing = dict[str, Exception]()
-        self.removable = set[str]()
+        self.removable, self.unreadable = set[str](), set[str]()
         self.may_load, self.may_close, self.loading = threading.Event(), threading.Event(), threading.Event()
         self.may_load.set()
         self.may_close.set()
@@ -67,8 +68,9 @@ class FakeSource:
         return self.sizes[name]
 
     def bundle(self, name: str) -> Bundle:
-        folder = self._folder / f"{name}-{next(self._count)}"
-        return write_fake_bundle(folder)
+        if name in self.unreadable:
+            raise ModelLoadError(f"cannot load {name!r}.")
+        return write_fake_bundle(self._folder / f"{name}-{next(self._count)}")
 
     def remove(self, name: str) -> None:
         if name not in self.removable:

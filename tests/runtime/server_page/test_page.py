@@ -12,7 +12,6 @@ from edgegen.server.page import MOST_ADDRESS, MOST_RENDERED_BYTES, MOST_RENDERED
 from edgegen.server.page import render_markdown as render
 from tests.runtime.server_page.fake_server import HOSTILE
 
-
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 
