@@ -39,7 +39,8 @@ PRIVATE = "my-org/private-model"
 GGUF = "my-org/model-GGUF"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"clients.md": ("openai", "anthropic")}
+OLLAMA_SERVER = "http://127.0.0.1:11434"
+CLIENTS = {"clients.md": ("openai", "anthropic"), "ollama.md": ("ollama",)}
 """Pages whose Python talks to a server, and the modules that they use for it."""
 
 RUN = {"edgegen", "echo"}
@@ -153,7 +154,8 @@ def test_page(path: Path, reader: Run, served: str) -> None:
     clients: dict[int, Any] = {}
     for block in blocks(path):
         try:
-            _execute(replace(block, code=block.code.replace(SERVER, served)), namespace, reader)
+            code = block.code.replace(SERVER, served).replace(OLLAMA_SERVER, served)
+            _execute(replace(block, code=code), namespace, reader)
         except Exception as error:
             raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
         if "client" in namespace:
@@ -273,7 +275,7 @@ def _check_curl(words: list[str]) -> None:
     assert data == "-d"
     read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
     read |= {wire.url: wire.read for wire in EMBEDDING_WIRES}
-    read[url.removeprefix(SERVER)](json.loads(body))
+    read[urlsplit(url).path](json.loads(body))
 
 
 def _check_addresses(settings: Any) -> None:

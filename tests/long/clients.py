@@ -62,7 +62,7 @@ CLIENTS = (
     Client("langchain-openai", "test_langchain.py", "langchain-openai==1.7.4"),
     Client("litellm", "test_litellm.py", "litellm==1.110.2"),
     Client("ai", "test_vercel.py", packages="vercel"),
-    Client("ollama", "test_ollama.py"),
+    Client("ollama", "test_ollama.py", "ollama==0.6.3"),
     Client("ollama (npm)", "test_ollama_js.py", packages="ollama"),
 )
 
