@@ -106,10 +106,11 @@ def test_version(client: TestClient) -> None:
 
 
 def test_a_request_without_a_prompt_loads_the_model(client: TestClient, source: FakeSource) -> None:
-    for path, asked, said in (
+    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         (CHAT, {"messages": []}, {"message": {"role": "assistant", "content": ""}}),
         (GENERATE, {"prompt": ""}, {"response": ""}),
-    ):
+    ]
+    for path, asked, said in cases:
         answer = client.post(path, json={"model": "b:latest", **asked})
         assert answer.headers["content-type"] == "application/json"
         body = answer.json()
@@ -259,7 +260,8 @@ def test_embed(embedding: TestClient) -> None:
     assert answer["total_duration"] >= answer["load_duration"] > 0
     one = embedding.post(EMBED, json={"input": "Hello", "dimensions": 4}).json()
     assert one["embeddings"] == answer["embeddings"][:1]
-    for nothing in ("", []):
+    empty: list[Any] = ["", []]
+    for nothing in empty:
         assert embedding.post(EMBED, json={"input": nothing}).json()["embeddings"] == []
 
 
