@@ -1,7 +1,7 @@
 """OllamaRoutes: ollama's routes about models, which generate nothing."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,7 +73,7 @@ class OllamaRoutes:
 
     async def show(self, request: Request) -> Response:
         given = SHOW_REQUEST.read(await read_json(request))
-        model = await self._models.find(given.get("model") or given.get("name"))
+        model = await self._models.find(_named(given))
         bundle = await self._models.bundle(model)
         return JSONResponse(await run_in_threadpool(_shown, f"{model.name}{_TAG}", bundle))
 
@@ -84,7 +84,7 @@ class OllamaRoutes:
             ApiError: it is not served.
         """
         given = PULL_REQUEST.read(await read_json(request))
-        name = given.get("model") or given.get("name")
+        name = _named(given)
         try:
             await self._models.find(name)
         except ApiError:
@@ -100,7 +100,7 @@ class OllamaRoutes:
 
     async def delete(self, request: Request) -> Response:
         given = DELETE_REQUEST.read(await read_json(request))
-        await self._models.remove(given.get("model") or given.get("name"))
+        await self._models.remove(_named(given))
         return Response()
 
     async def _told(
@@ -113,6 +113,18 @@ class OllamaRoutes:
             except (ApiError, OSError):  # `GET /models` tells what is wrong with it
                 continue
         return told
+
+
+def _named(given: Mapping[str, Any]) -> str:
+    """The model of a body: ``name`` is the older word for it.
+
+    Raises:
+        ApiError: the two say different names.
+    """
+    model, name = given.get("model"), given.get("name")
+    if model and name and model != name:
+        raise ApiError(400, "model and name are two models: leave name out.", param="name")
+    return model or name or ""
 
 
 def _refusing(path: str) -> Handler:

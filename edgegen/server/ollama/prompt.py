@@ -104,13 +104,10 @@ class FillPrompt:
     suffix: str
 
     def resolve(self, llm: LLM) -> list[int]:
-        tokenizer = llm.tokenizer
-        ids: dict[str, int] = {}
-        for token in {token for tokens in _FILLS for token in tokens} if tokenizer else ():
-            assert tokenizer is not None
-            found = tokenizer.token_to_id(token)
-            if found is not None:
-                ids[token] = found
+        tokenizer, ids = llm.tokenizer, dict[str, int]()
+        if tokenizer is not None:
+            found = {token: tokenizer.token_to_id(token) for tokens in _FILLS for token in tokens}
+            ids = {token: token_id for token, token_id in found.items() if token_id is not None}
         tokens = fill_tokens(ids)
         if tokens is None or tokenizer is None:
             said = "suffix: this model cannot fill in, as it has no tokens for a prefix and a suffix: leave it out."

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgegen.errors import one_or_list
+from edgegen.chat.tools import Tools
+from edgegen.errors import ConversationError, one_or_list
+from edgegen.openai.request import each_problem
 from edgegen.openai.request import read_chat as read_conversation
 from edgegen.server.ollama.options import RENAMED, keep_alive_seconds, read_options
 from edgegen.server.ollama.prompt import FillPrompt, GeneratePrompt, Memory
@@ -20,6 +22,10 @@ def read_chat(body: Mapping[str, Any]) -> WireRequest:
     """
     given, problems = CHAT_REQUEST.read(body), list[str]()
     settings = _settings(given, problems)
+    try:
+        Tools.read(given.get("tools", []))
+    except ConversationError as error:
+        problems += each_problem(error)
     if not given.get("messages"):
         return _load(given, settings, problems)
     conversation = read_conversation({"messages": read_messages(given["messages"])}, problems)

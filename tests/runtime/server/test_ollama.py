@@ -358,6 +358,7 @@ def test_a_refused_option_may_ask_for_nothing(name: str) -> None:
         ({"temperature": 1}, "it is one of options"),
         ({"think": True, "options": {"thinking": True}}, "think and options.thinking would say the same"),
         ({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "models here read text only"),
+        ({"messages": [], "tools": [{"type": "function"}]}, "tools[0] must be a dict such as"),
         ({"keep_alive": "5 minutes"}, "seconds, or a time such as '5m' expected, found '5 minutes'"),
         ({"format": "xml"}, "'json' or a JSON schema expected"),
         ({"options": {"num_predict": 99}}, "num_predict: this server gives at most 64 tokens, found 99"),

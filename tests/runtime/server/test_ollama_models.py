@@ -78,6 +78,10 @@ def test_show_tells_what_a_model_is_and_loads_none(client: TestClient, source: F
     assert shown["modelfile"].startswith("FROM c:latest\nPARAMETER num_ctx 512\n")
     assert source.loads == []
     assert error_of(client.post(SHOW, json={name: "d"}), 404).startswith("model 'd' not found")
+    assert (
+        error_of(client.post(SHOW, json={"model": "a", "name": "b"}))
+        == "model and name are two models: leave name out."
+    )
     assert error_of(client.post(SHOW, json={})) == "model is missing: the name of a model expected."
 
 
