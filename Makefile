@@ -15,7 +15,7 @@ help:
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
 	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers 4 and 5, and optimum"
 	@echo "make families  every case of every family against each oracle that knows it; make check has a sample for the second"
-	@echo "make clients   clients of OpenAI's API, each installed into an environment of its own; make check has three of them"
+	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make check has some of them"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make hooks     let git hold the titles of commits to the form of CONTRIBUTING.md"

@@ -108,6 +108,11 @@ class ChatTemplate:
         """The templates there are."""
         return tuple(self._sources)
 
+    @property
+    def source(self) -> str:
+        """The text of the main one; without any, that of the transcript."""
+        return self._source(_SHORTEST)
+
     def with_tools(self, conversation: Conversation, tools: Tools | None) -> tuple[Conversation, ToolFormat | None]:
         """The conversation with these tools, as this model is to read it, and how it writes calls of them.
 

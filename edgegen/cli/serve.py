@@ -1,4 +1,4 @@
-"""``edgegen serve``: serve models over HTTP with OpenAI's and Anthropic's APIs."""
+"""``edgegen serve``: serve models over HTTP with OpenAI's, Anthropic's and ollama's APIs."""
 
 import os
 from contextlib import ExitStack
@@ -106,7 +106,7 @@ def command(
     grace_seconds: float,
     max_memory: int | None,
 ) -> None:
-    """Serve models over HTTP with OpenAI's and Anthropic's APIs, until Ctrl-C or SIGTERM.
+    """Serve models over HTTP with OpenAI's, Anthropic's and ollama's APIs, until Ctrl-C or SIGTERM.
 
     Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
     """

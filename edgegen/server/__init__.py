@@ -1,1 +1,1 @@
-"""The HTTP server of ``edgegen serve``: OpenAI's API over the models of this process, and the web page."""
+"""The HTTP server of ``edgegen serve``: OpenAI's, Anthropic's and ollama's APIs over its models, and the web page."""

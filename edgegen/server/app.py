@@ -13,7 +13,7 @@ from edgegen.errors import did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
-from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsEndpoint
+from edgegen.server.embeddings import EmbeddingsEndpoint, EmbeddingsWire, OpenAIEmbeddings
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.error_format import error_response
 from edgegen.server.information import Information
@@ -21,6 +21,9 @@ from edgegen.server.messages.api import Messages, MessageTokens
 from edgegen.server.metrics import Metrics
 from edgegen.server.model_routes import ModelRoutes
 from edgegen.server.models import ModelSource, ServedModels
+from edgegen.server.ollama.api import OllamaChat, OllamaGenerate
+from edgegen.server.ollama.embed import OllamaEmbed, OllamaEmbeddings
+from edgegen.server.ollama.model_routes import OllamaRoutes
 from edgegen.server.openai.chat_completions import ChatCompletions
 from edgegen.server.openai.completions import Completions
 from edgegen.server.openapi.document import openapi_route
@@ -29,8 +32,19 @@ from edgegen.server.page import page_routes
 from edgegen.server.responses.api import Responses
 from edgegen.server.wire import Wire
 
-WIRES: Sequence[Wire] = (ChatCompletions(), Completions(), Responses(), Messages(), MessageTokens())
+WIRES: Sequence[Wire] = (
+    ChatCompletions(),
+    Completions(),
+    Responses(),
+    Messages(),
+    MessageTokens(),
+    OllamaChat(),
+    OllamaGenerate(),
+)
 """The APIs that generate text."""
+
+EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (OpenAIEmbeddings(), OllamaEmbed(), OllamaEmbeddings())
+"""The APIs that make embeddings."""
 
 
 def create_app(
@@ -44,9 +58,13 @@ def create_app(
     served = ServedModels(models, options, metrics, running=running, source=source)
     routes = [
         *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
-        Route(EMBEDDINGS, EmbeddingsEndpoint(served, options, metrics), methods=["POST"]),
+        *(
+            Route(wire.url, EmbeddingsEndpoint(wire, served, options, metrics), methods=["POST"])
+            for wire in EMBEDDING_WIRES
+        ),
         *Information(served, options, metrics).routes(),
         *ModelRoutes(served).routes(),
+        *OllamaRoutes(served).routes(),
         *page_routes(),
         openapi_route(),
     ]

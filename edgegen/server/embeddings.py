@@ -1,12 +1,12 @@
-"""EmbeddingsEndpoint: answers ``/v1/embeddings``, OpenAI's API of embeddings."""
+"""EmbeddingsEndpoint: answers the requests for embeddings of one path; OpenAI's ``/v1/embeddings``."""
 
 import asyncio
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from edgegen.llm import LLM
 from edgegen.scoring.embeddings import Embeddings
 from edgegen.server.api_error import ApiError
 from edgegen.server.endpoint import while_connected
+from edgegen.server.error_format import error_response
 from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
@@ -58,26 +59,21 @@ class EmbeddingsRequest:
 
     Attributes:
         inputs: texts, or token ids.
-        base64: vectors are told as the base64 of their float32 values in little-endian order.
+        normalize: vectors have the length 1.
         body: the parameters that are given, by name.
+        param: the one that has the inputs.
+        truncate: what does not fit the context is left out of an input; otherwise it is an error.
+        keep_alive: seconds that the model stays loaded after its last request; None changes nothing.
+        begin: when it was read, by :func:`time.perf_counter`.
     """
 
     inputs: tuple[str | list[int], ...]
-    base64: bool
     normalize: bool
     body: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, body: Mapping[str, Any]) -> "EmbeddingsRequest":
-        """The request that a body is.
-
-        Raises:
-            ApiError: a parameter is unknown, of another type or beyond its limit.
-        """
-        given = _PARAMETERS.read(body)
-        return cls(
-            several(given["input"]), given.get("encoding_format") == "base64", given.get("normalize", True), given
-        )
+    param: str = "input"
+    truncate: bool = False
+    keep_alive: float | None = None
+    begin: float = field(default_factory=perf_counter)
 
     def embed(self, llm: LLM, token: CancelToken) -> Embeddings:
         """Compute the embeddings of all inputs.
@@ -90,10 +86,14 @@ class EmbeddingsRequest:
             if llm.embedding_size is None:
                 llm.embed([])  # says how to export it
             ids = [llm.encode(one) if isinstance(one, str) else one for one in self.inputs]
+            if self.truncate:
+                ids = [one[: llm.max_context] for one in ids]
             tokens = sum(map(len, ids))
             if tokens > MOST_EMBEDDED_TOKENS:
-                said = f"input: at most {MOST_EMBEDDED_TOKENS} tokens in a request, found {tokens}: send several."
-                raise ApiError(400, said, param="input")
+                said = (
+                    f"{self.param}: at most {MOST_EMBEDDED_TOKENS} tokens in a request, found {tokens}: send several."
+                )
+                raise ApiError(400, said, param=self.param)
             found = llm.embed(
                 ids,
                 pooling=self.body.get("pooling", "mean"),
@@ -104,7 +104,7 @@ class EmbeddingsRequest:
         except UsageError as error:
             told = ApiError.of(error)
             named = re.match(r"\w+(?=:)", str(error))
-            told.param = named[0] if named and named[0] in self.body else "input"
+            told.param = named[0] if named and named[0] in self.body else self.param
             if llm.embedding_size is None:
                 told.param, told.code = "model", "no_embeddings"
             raise told from None
@@ -113,20 +113,48 @@ class EmbeddingsRequest:
             raise ApiError(503, said, kind="server_error", code="cancelled", headers={"Retry-After": "1"})
         return found
 
-    def response(self, model: str, found: Embeddings) -> Response:
+
+class EmbeddingsWire(Protocol):
+    """The API of one path."""
+
+    @property
+    def url(self) -> str: ...
+
+    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
+        """Check a body; runs in a thread, before any model is looked at.
+
+        Raises:
+            ApiError: a parameter is unknown, of another type or beyond its limit.
+        """
+        ...
+
+    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+        """The body of the answer; ``loaded``: when the model was there, by :func:`time.perf_counter`."""
+        ...
+
+
+class OpenAIEmbeddings:
+    url = EMBEDDINGS
+
+    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
+        given = _PARAMETERS.read(body)
+        return EmbeddingsRequest(several(given["input"]), given.get("normalize", True), given)
+
+    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+        """Vectors, or the base64 of their float32 values in little-endian order."""
         vectors = found.vectors.astype("<f4")
-        told: list[Any] = (
-            [base64.b64encode(vector.tobytes()).decode() for vector in vectors] if self.base64 else vectors.tolist()
-        )
+        coded = asked.body.get("encoding_format") == "base64"
+        told: list[Any] = [base64.b64encode(one.tobytes()).decode() for one in vectors] if coded else vectors.tolist()
         data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(told)]
         usage = {"prompt_tokens": found.prompt_tokens, "total_tokens": found.prompt_tokens}
-        return JSONResponse({"object": "list", "data": data, "model": model, "usage": usage})
+        return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
 class EmbeddingsEndpoint:
-    """The ASGI application of the path. A client that leaves, and a request out of time, cancel the embedding."""
+    """The ASGI application of one path. A client that leaves, and a request out of time, cancel the embedding."""
 
-    def __init__(self, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
+    def __init__(self, wire: EmbeddingsWire, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
+        self._wire = wire
         self._models = models
         self._options = options
         self._metrics = metrics
@@ -141,9 +169,10 @@ class EmbeddingsEndpoint:
                     body = await read_json(request)
                     await while_connected(self._answer(body, token, answers), receive, token)
         except TimeoutError:
-            answers.append(ApiError.timed_out(self._options.request_seconds, "send fewer inputs").response())
+            error = ApiError.timed_out(self._options.request_seconds, "send fewer inputs")
+            answers.append(error_response(error, self._wire.url))
         except Exception as error:
-            answers.append(ApiError.of(error).response())
+            answers.append(error_response(ApiError.of(error), self._wire.url))
         finally:
             token.cancel()
         try:
@@ -151,11 +180,13 @@ class EmbeddingsEndpoint:
                 status = answer.status_code
                 await answer(scope, receive, send)
         finally:
-            self._metrics.ended(EMBEDDINGS, status, perf_counter() - begin)
+            self._metrics.ended(self._wire.url, status, perf_counter() - begin)
 
     async def _answer(self, body: dict[str, Any], token: CancelToken, answers: list[Response]) -> None:
-        asked = await run_in_threadpool(EmbeddingsRequest.read, body)
-        async with self._models.lease(body.get("model")) as (name, llm), self._threads:
+        asked = await run_in_threadpool(self._wire.read, body)
+        async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm), self._threads:
+            loaded = perf_counter()
             found = await run_in_threadpool(asked.embed, llm, token)
             self._metrics.embedded(name, found.prompt_tokens)
-        answers.append(await run_in_threadpool(asked.response, name, found))
+        told = await run_in_threadpool(self._wire.answer, name, asked, found, loaded)
+        answers.append(JSONResponse(told))

@@ -1,4 +1,4 @@
-"""GenerationEndpoint: answers the requests of one path, whole or as server-sent events."""
+"""GenerationEndpoint: answers the requests of one path, whole or as a stream of events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
@@ -59,7 +59,11 @@ class GenerationEndpoint:
         self, body: dict[str, Any], request: Request, reply: "_Reply", token: CancelToken, begin: float
     ) -> None:
         asked = await run_in_threadpool(self._wire.read, body)
-        async with self._models.lease(body.get("model")) as (name, llm):
+        if asked.unloads:
+            model = await self._models.release(body.get("model"))
+            await reply.whole(self._wire.writer(model.name, asked).body([]), request, {})
+            return
+        async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
             options = await run_in_threadpool(asked.settings.options, llm, self._options.max_tokens)
             reply.writer = writer = self._wire.writer(name, asked)
             await run_in_threadpool(writer.prepare, llm, options, token)
@@ -108,16 +112,13 @@ class _Reply:
     async def begin_stream(self, headers: Mapping[str, str]) -> None:
         self._began = True
         self.status = 200
-        sent = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+        sent = {"content-type": self._wire.stream_format.media, "cache-control": "no-cache", **headers}
         pairs = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
         await self._send({"type": "http.response.start", "status": 200, "headers": pairs})
 
     async def events(self, events: Iterable[Event]) -> None:
         """One message for all of them."""
-        data = "".join(
-            f"event: {event.name}\ndata: {event.data}\n\n" if event.name else f"data: {event.data}\n\n"
-            for event in events
-        )
+        data = "".join(map(self._wire.stream_format.text, events))
         if data:
             await self._send(_body(data.encode(), more=True))
 
@@ -197,6 +198,7 @@ async def _merged(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, Ge
 
 def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
     """Tokenize all prompts and submit them. They run in one batch."""
+    prompts = (one if isinstance(one, str | list | ChatPrompt) else one.resolve(llm) for one in asked.prompts)
     return [
         llm.stream_chat(
             prompt.conversation,
@@ -208,5 +210,5 @@ def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: Canc
         )
         if isinstance(prompt, ChatPrompt)
         else llm.stream(prompt, options, cancel=token)
-        for prompt in asked.prompts
+        for prompt in prompts
     ]

@@ -1,4 +1,4 @@
-"""Errors as Anthropic's API has them: under ``/v1/messages`` every refusal has this shape, OpenAI's elsewhere."""
+"""The shapes of errors: Anthropic's under ``/v1/messages``, ollama's under ``/api``, OpenAI's elsewhere."""
 
 import re
 import uuid
@@ -10,6 +10,9 @@ from edgegen.server.api_error import ApiError
 
 MESSAGES, COUNT_TOKENS = "/v1/messages", "/v1/messages/count_tokens"
 
+OLLAMA = "/api/"
+"""What the paths of ollama's API begin with."""
+
 _KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -20,6 +23,7 @@ _KINDS = {
 }
 """By HTTP status; below 500 any other is the client's, above it the server's."""
 
+_NO_MODEL = re.compile(r"^no model named ('.*?'|\".*?\") is served")
 _TOO_LONG = re.compile(r"has (\d+) tokens, .* (\d+): shorten it")
 
 
@@ -34,8 +38,18 @@ def message_error(error: ApiError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": text}, "request_id": f"req_{uuid.uuid4().hex}"}
 
 
+def ollama_error(error: ApiError) -> dict[str, Any]:
+    """The body of ``error``. A model that is not there is told in the words that clients look for."""
+    text = error.message
+    if error.code == "model_not_found":
+        text = _NO_MODEL.sub(r"model \1 not found", text)
+    return {"error": text}
+
+
 def error_response(error: ApiError, path: str) -> Response:
     """The response to a request for ``path``, in the shape of that path's API."""
     if path == MESSAGES or path.startswith(f"{MESSAGES}/"):
         return JSONResponse(message_error(error), error.status, headers=error.headers)
+    if path.startswith(OLLAMA):
+        return JSONResponse(ollama_error(error), error.status, headers=error.headers)
     return error.response()

@@ -1,4 +1,4 @@
-"""Handlers of routes that generate nothing: errors as OpenAI's API has them."""
+"""Handlers of routes that generate nothing: errors as the API of the path has them."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,17 +6,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edgegen.server.api_error import ApiError
+from edgegen.server.error_format import error_response
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def answering(handler: Handler) -> Handler:
-    """``handler``, with its errors as OpenAI's API has them."""
+    """``handler``, with its errors as the API of the request's path has them."""
 
     async def answer(request: Request) -> Response:
         try:
             return await handler(request)
         except Exception as error:
-            return ApiError.of(error).response()
+            return error_response(ApiError.of(error), request.url.path)
 
     return answer

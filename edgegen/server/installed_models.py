@@ -9,7 +9,7 @@ from typing import Self
 from edgegen.benchmark.memory_forecast import forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
-from edgegen.errors import EdgegenError, UsageError
+from edgegen.errors import BundleError, BundleNotFoundError, EdgegenError, UsageError
 from edgegen.llm import LLM
 from edgegen.model.loading import LoadProgress
 from edgegen.options.engine import EngineOptions
@@ -90,6 +90,23 @@ class InstalledModels:
     def load(self, name: str) -> LLM:
         with self._for_clients(name) as bundle:
             return self._load(bundle)
+
+    def bundle(self, name: str) -> Bundle:
+        with self._for_clients(name) as bundle:
+            return bundle
+
+    def remove(self, name: str) -> None:
+        if name in self._given:
+            raise UsageError(f"{name!r} cannot be deleted: the server was started with it.")
+        if not self._with_store or name not in self.names():
+            raise ModelLoadError(f"{name!r} has been removed.")
+        try:
+            self._store.remove(name)
+        except BundleNotFoundError:
+            raise UsageError(f"{name!r} cannot be deleted: it is a part of edgegen.") from None
+        except BundleError as error:
+            said = str(error).replace(str(self._store.root / name), repr(name))
+            raise ModelLoadError(said) from error
 
     def load_given(self) -> dict[str, LLM]:
         """The first of the given ones, and of the others as many as fit the budget.

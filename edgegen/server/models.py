@@ -1,6 +1,7 @@
 """ServedModels: the models of a server by name, loaded on demand, unloaded for room, and the admission of requests."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -9,10 +10,14 @@ from typing import Any, Literal, Protocol
 
 from starlette.concurrency import run_in_threadpool
 
+from edgegen.bundle.bundle import Bundle
 from edgegen.errors import EdgegenError, did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import ServerOptions
+
+_LATEST = ":latest"
+"""The tag that clients of ollama put after a name that has none."""
 
 
 class ModelLoadError(EdgegenError):
@@ -47,6 +52,23 @@ class ModelSource(Protocol):
         """
         ...
 
+    def bundle(self, name: str) -> Bundle:
+        """The bundle of the model of this name.
+
+        Raises:
+            ModelLoadError: it cannot be read.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete the bundle of this name, whose model is not loaded.
+
+        Raises:
+            UsageError: it is not the source's to delete.
+            ModelLoadError: it cannot be deleted.
+        """
+        ...
+
 
 class ModelEvents(Protocol):
     """Is told what happens to models, for metrics."""
@@ -67,6 +89,7 @@ class ServedModel:
         users: requests that run on it, or wait for it to be loaded.
         last_used: when the last of them ended, in seconds since 1970.
         problem: why it could not be loaded the last time.
+        keep_alive: seconds from then on after which it is unloaded; None, or infinite: it stays until others need room.
     """
 
     name: str
@@ -75,6 +98,8 @@ class ServedModel:
     users: int = 0
     last_used: float = 0.0
     problem: str | None = None
+    keep_alive: float | None = None
+    expiry: asyncio.TimerHandle | None = None
     loading: asyncio.Task[None] | None = None
     unloading: asyncio.Task[None] | None = None
 
@@ -159,6 +184,8 @@ class ServedModels:
             raise ApiError(400, "model: text expected.", param="model")
         if name not in self._models:
             await self.listed()
+        if name not in self._models and name.endswith(_LATEST):
+            name = name.removesuffix(_LATEST)
         if name not in self._models:
             raise ApiError(
                 404,
@@ -170,21 +197,29 @@ class ServedModels:
         return self._models[name]
 
     @asynccontextmanager
-    async def lease(self, name: object, *, load: bool | None = None) -> AsyncGenerator[tuple[str, LLM]]:
+    async def lease(
+        self, name: object, *, load: bool | None = None, keep_alive: float | None = None
+    ) -> AsyncGenerator[tuple[str, LLM]]:
         """The model of that name, for as long as a request uses it; it is not unloaded meanwhile.
 
-        ``load``: whether to load it if need be; None is as ``ServerOptions.autoload`` says.
+        ``load``: whether to load it if need be; None is as ``ServerOptions.autoload`` says. ``keep_alive``: as
+        :attr:`ServedModel.keep_alive`; None leaves that as it is.
 
         Raises:
             ApiError: there is none, or it cannot be loaded.
         """
         model = await self.find(name)
         model.users += 1
+        _end_timer(model)
         try:
-            yield model.name, await self._loaded(model, load=self._options.autoload if load is None else load)
+            llm = await self._loaded(model, load=self._options.autoload if load is None else load)
+            if keep_alive is not None:
+                model.keep_alive = keep_alive
+            yield model.name, llm
         finally:
             model.users -= 1
             model.last_used = time.time()
+            self._unload_in_time(model)
             self._changed()
 
     async def unload(self, name: object) -> ServedModel:
@@ -194,8 +229,7 @@ class ServedModels:
             ApiError: there is none, requests use it, or it could not be loaded again.
         """
         model = await self.find(name)
-        if self._source is None:
-            raise ApiError(400, "the models of this server stay loaded.", param="model", code="model_not_unloadable")
+        self._movable()
         if model.users or model.loading is not None:
             raise ApiError(
                 409,
@@ -208,6 +242,55 @@ class ServedModels:
         if model.unloading is not None:
             await asyncio.shield(model.unloading)
         return model
+
+    async def release(self, name: object) -> ServedModel:
+        """As :meth:`unload`, but a model that requests use is unloaded when they have ended.
+
+        Raises:
+            ApiError: there is none, or it could not be loaded again.
+        """
+        model = await self.find(name)
+        self._movable()
+        if model.users or model.loading is not None:
+            model.keep_alive = 0.0
+            return model
+        return await self.unload(model.name)
+
+    async def bundle(self, model: ServedModel) -> Bundle:
+        """The bundle of a model, loaded or not.
+
+        Raises:
+            ApiError: it cannot be read.
+        """
+        if model.llm is not None:
+            return model.llm.bundle
+        try:
+            return await run_in_threadpool(self._movable().bundle, model.name)
+        except Exception as error:
+            raise _load_error(error) from None
+
+    async def remove(self, name: object) -> None:
+        """Unload a model and delete its bundle.
+
+        Raises:
+            ApiError: there is none, requests use it, or it cannot be deleted.
+        """
+        model = await self.unload(name)
+        try:
+            await run_in_threadpool(self._movable().remove, model.name)
+        except Exception as error:
+            raise _load_error(error) from None
+        await self.listed()
+
+    def _movable(self) -> ModelSource:
+        """Where models come from.
+
+        Raises:
+            ApiError: they were all given to the server, and none can be unloaded.
+        """
+        if self._source is None:
+            raise ApiError(400, "the models of this server stay loaded.", param="model", code="model_not_unloadable")
+        return self._source
 
     def entry(self, name: str) -> dict[str, Any]:
         """A model as ``/v1/models`` lists it."""
@@ -321,16 +404,32 @@ class ServedModels:
 
     def _start_unloading(self, model: ServedModel, llm: LLM) -> asyncio.Task[None]:
         """From here on ``model`` is not loaded; its memory counts until it is given back."""
+        _end_timer(model)
         model.llm = None
         model.unloading = asyncio.create_task(self._unload(model, llm))
         model.unloading.add_done_callback(_retrieve)
         return model.unloading
 
+    def _unload_in_time(self, model: ServedModel) -> None:
+        """Begin the time that a model without requests stays loaded."""
+        seconds = model.keep_alive
+        if self._source is None or seconds is None or math.isinf(seconds) or model.users or model.llm is None:
+            return
+        if seconds:
+            model.expiry = asyncio.get_running_loop().call_later(seconds, self._expire, model)
+        else:
+            self._start_unloading(model, model.llm)
+
+    def _expire(self, model: ServedModel) -> None:
+        model.expiry = None
+        if model.llm is not None and not model.users:
+            self._start_unloading(model, model.llm)
+
     async def _unload(self, model: ServedModel, llm: LLM) -> None:
         try:
             await run_in_threadpool(llm.close)
         finally:
-            model.memory, model.unloading = 0, None
+            model.memory, model.unloading, model.keep_alive = 0, None, None
             self._events.model_unloaded(model.name)
             self._changed()
 
@@ -351,6 +450,12 @@ def _load_error(error: Exception) -> ApiError:
     if isinstance(error, ModelLoadError):
         return ApiError(500, str(error), kind="server_error", param="model", code="model_load_failed")
     return ApiError.of(error)
+
+
+def _end_timer(model: ServedModel) -> None:
+    if model.expiry is not None:
+        model.expiry.cancel()
+        model.expiry = None
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -1,5 +1,7 @@
 """The web page of ``edgegen serve``: one static file at ``/``, and ``/render``, which turns markdown into safe HTML.
 
+Clients of ollama look at ``/`` whether the server is there. What does not ask for HTML gets a line of text.
+
 What a model says is never trusted: mistune escapes its HTML, links and images become text, nh3 lets through a
 short list of tags without attributes, and the page's Content-Security-Policy forbids every script, style and address
 but its own.
@@ -18,10 +20,13 @@ import mistune
 import nh3
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 PAGE = Path(__file__).parent / "static" / "index.html"
+
+RUNNING = "Ollama is running (edgegen)"
+"""What others than browsers get; some clients look for the words of ollama in it."""
 
 MOST_RENDERED_BYTES = 256 * 1024
 """Of the body of a request to ``/render``."""
@@ -88,8 +93,10 @@ def _page_and_headers() -> tuple[str, dict[str, str]]:
 
 
 async def _page(request: Request) -> Response:
+    if "text/html" not in request.headers.get("accept", ""):
+        return PlainTextResponse(RUNNING, headers={**SAFE_HEADERS, "Vary": "Accept"})
     page, headers = _page_and_headers()
-    return HTMLResponse(page, headers=headers)
+    return HTMLResponse(page, headers={**headers, "Vary": "Accept"})
 
 
 async def _render(request: Request) -> Response:

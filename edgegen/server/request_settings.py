@@ -95,7 +95,11 @@ class RequestSettings:
         if not self.wishes:
             return {}
         switch = llm.chat_template.thinking_switch()
-        possible = {"thinking": switch.can_switch, "reasoning_effort": bool(switch.efforts)}
+        possible = {
+            "thinking": switch.can_switch,
+            "reasoning_effort": bool(switch.efforts),
+            "max_thinking_tokens": not switch.can_switch and llm.chat_template.reasoning() is not None,
+        }
         return {name: value for name, value in self.wishes.items() if possible[name]}
 
     def error(self, message: str) -> ApiError:

@@ -1,8 +1,9 @@
 """Wire: what an API of the server makes of a request's body and of its answer."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, Protocol, cast
 
 from edgegen.chat import Conversation
@@ -41,6 +42,21 @@ class ChatPrompt:
                 raise ApiError(400, said, param="tools")
 
 
+TextPrompt = str | list[int]
+
+
+class ModelPrompt(Protocol):
+    """A prompt that depends on the model: on its chat template, or on its control tokens."""
+
+    def resolve(self, llm: LLM) -> TextPrompt | ChatPrompt:
+        """The prompt for this model.
+
+        Raises:
+            ApiError: the model cannot do what is asked for.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WireRequest:
     """A body that has been read and checked.
@@ -51,15 +67,21 @@ class WireRequest:
         echo: the prompt is part of the answer's text.
         generates: False where only the prompt is asked for, with its log-probabilities.
         follows: the writer reads each chunk of a whole answer too.
+        keep_alive: seconds that the model stays loaded after its last request; None changes nothing.
+        unloads: nothing is asked for but that the model is unloaded.
+        begin: when it was read, by :func:`time.perf_counter`.
     """
 
-    prompts: tuple[str | list[int] | ChatPrompt, ...]
+    prompts: tuple[TextPrompt | ChatPrompt | ModelPrompt, ...]
     settings: RequestSettings
     stream: bool
     include_usage: bool = False
     echo: bool = False
     generates: bool = True
     follows: bool = False
+    keep_alive: float | None = None
+    unloads: bool = False
+    begin: float = field(default_factory=perf_counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +98,7 @@ class PromptInfo:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A server-sent event."""
+    """A piece of a stream; only server-sent events have names."""
 
     data: str
     name: str | None = None
@@ -84,6 +106,22 @@ class Event:
     @classmethod
     def of(cls, content: Mapping[str, Any], name: str | None = None) -> "Event":
         return cls(json.dumps(content, ensure_ascii=False), name)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFormat:
+    """How events are sent: the media type, and the text of an event."""
+
+    media: str
+    text: Callable[[Event], str]
+
+
+def _server_sent(event: Event) -> str:
+    return f"event: {event.name}\ndata: {event.data}\n\n" if event.name else f"data: {event.data}\n\n"
+
+
+SERVER_SENT = StreamFormat("text/event-stream; charset=utf-8", _server_sent)
+JSON_LINES = StreamFormat("application/x-ndjson", lambda event: f"{event.data}\n")
 
 
 class ResponseWriter(Protocol):
@@ -115,6 +153,9 @@ class Wire(Protocol):
 
     @property
     def url(self) -> str: ...
+
+    @property
+    def stream_format(self) -> StreamFormat: ...
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         """Check a body; runs in a thread, before any model is looked at.

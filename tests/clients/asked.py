@@ -10,6 +10,7 @@ KEY = "none"
 TOKENS = 40
 ENDING: dict[str, Any] = {"max_tokens": 200, "stop": [".", "&"]}
 """Ends an answer of either model before it is cut: a penalty has the random one write every character soon."""
+OLLAMA_ENDING: dict[str, Any] = {"temperature": 0, "num_predict": ENDING["max_tokens"], "stop": ENDING["stop"]}
 QUESTION = "Weather in Oslo and Rome?"
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
 REPORT = "rain in {city} for {days} days"
@@ -30,6 +31,10 @@ WEATHER: dict[str, Any] = {
     },
 }
 TOOLS: dict[str, Any] = {"tools": [WEATHER], "tool_choice": "required"}
+
+_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}\n</tool_call>'
+OLLAMA_CALLING: dict[str, Any] = {"temperature": 0, "num_predict": 200, "grammar": f"start: {json.dumps(_CALL)}"}
+"""Ollama's API cannot require a call: the grammar does."""
 
 PET: dict[str, Any] = {
     "type": "object",

@@ -23,8 +23,7 @@ from edgegen.bundle.manifest import Manifest
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.environment import API_KEY, variables_of
 from edgegen.cli.serve import command as serve
-from edgegen.server.app import WIRES
-from edgegen.server.embeddings import EMBEDDINGS, EmbeddingsRequest
+from edgegen.server.app import EMBEDDING_WIRES, WIRES
 from edgegen.tokenizer import Tokenizer
 from tests.command_line import parameters
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
@@ -42,7 +41,8 @@ GGUF = "my-org/model-GGUF"
 LISTED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 SERVER = "http://127.0.0.1:8000"
-CLIENTS = {"clients.md": ("openai", "anthropic")}
+OLLAMA_SERVER = "http://127.0.0.1:11434"
+CLIENTS = {"clients.md": ("openai", "anthropic"), "ollama.md": ("ollama",)}
 """Pages whose Python talks to a server, and the modules that they use for it."""
 
 RUN = {"edgegen", "echo"}
@@ -164,7 +164,8 @@ def test_page(path: Path, reader: Run, served: str) -> None:
     clients: dict[int, Any] = {}
     for block in blocks(path):
         try:
-            _execute(replace(block, code=block.code.replace(SERVER, served)), namespace, reader)
+            code = block.code.replace(SERVER, served).replace(OLLAMA_SERVER, served)
+            _execute(replace(block, code=code), namespace, reader)
         except Exception as error:
             raise AssertionError(f"{block}: {type(error).__name__}: {error}") from error
         if "client" in namespace:
@@ -283,8 +284,8 @@ def _check_curl(words: list[str]) -> None:
     _, url, data, body = words
     assert data == "-d"
     read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
-    read[EMBEDDINGS] = EmbeddingsRequest.read
-    read[url.removeprefix(SERVER)](json.loads(body))
+    read |= {wire.url: wire.read for wire in EMBEDDING_WIRES}
+    read[urlsplit(url).path](json.loads(body))
 
 
 def _check_addresses(settings: Any) -> None:

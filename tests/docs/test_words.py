@@ -80,6 +80,10 @@ TERMS = {
         calibration; self-sampling; SmoothQuant; GPTQ; int4 allocation; int8 refinement; KV cache; resume; parity
         report
         """,
+    "docs/ollama.md": """
+        ollama; NDJSON; chat template; function calling; constrained decoding; JSON Schema; FIM; greedy; context; CORS;
+        API; reasoning
+        """,
     "docs/parity.md": "KL divergence; top-1 agreement; perplexity; standard error; KV cache; hidden states",
     "docs/kernels.md": "kernels; weights; bit-exact",
     "docs/performance.md": """

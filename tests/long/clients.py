@@ -3,8 +3,8 @@
     python -m tests.long.clients [NAME …]
 
 Each Python client is installed, with what it needs, into a virtual environment in a temporary folder; all else, edgegen
-and pytest among it, comes from the environment of this command, which has the extra ``oracle``. Vercel's ``ai`` is
-installed by ``npm ci`` into tests/clients/vercel. Then the tests of tests/clients run with it. The table of
+and pytest among it, comes from the environment of this command, which has the extra ``oracle``. Those of npm are
+installed by ``npm ci`` into their folders in tests/clients. Then the tests of tests/clients run with it. The table of
 docs/serving.md is printed at the end; what fails is shown before, and the exit code is 1.
 """
 
@@ -27,7 +27,7 @@ from tests.root import ROOT
 SCENARIOS = ("chat", "stream", "tools", "structured_output", "errors")
 """The tests of each begin with its name."""
 
-NODE_PACKAGES = ROOT / "tests" / "clients" / "vercel"
+FOLDER = ROOT / "tests" / "clients"
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,21 @@ class Client:
     Attributes:
         module: its tests, in tests/clients.
         requirement: what pip installs; None if it is in this environment already, or not pip's.
+        packages: the folder in tests/clients for npm, of a client for Node.
     """
 
     name: str
     module: str
     requirement: str | None = None
+    packages: str | None = None
 
     @property
     def version(self) -> str:
         if self.requirement:
             return self.requirement.partition("==")[2]
-        packages = json.loads((NODE_PACKAGES / "package.json").read_text())["dependencies"]
-        return packages.get(self.name) or version(self.name)
+        if self.packages is None:
+            return version(self.name)
+        return json.loads((FOLDER / self.packages / "package.json").read_text())["dependencies"][self.name.split()[0]]
 
 
 CLIENTS = (
@@ -58,7 +61,9 @@ CLIENTS = (
     Client("pydantic-ai", "test_pydantic_ai.py", "pydantic-ai-slim==2.68.0"),
     Client("langchain-openai", "test_langchain.py", "langchain-openai==1.7.4"),
     Client("litellm", "test_litellm.py", "litellm==1.110.2"),
-    Client("ai", "test_vercel.py"),
+    Client("ai", "test_vercel.py", packages="vercel"),
+    Client("ollama", "test_ollama.py", "ollama==0.6.3"),
+    Client("ollama (npm)", "test_ollama_js.py", packages="ollama"),
 )
 
 
@@ -99,8 +104,8 @@ def run(client: Client) -> list[str]:
 
 def installed(client: Client, folder: Path) -> Path:
     """The Python that has the client."""
-    if client.name == "ai":
-        npm = ["npm", "ci", "--prefix", str(NODE_PACKAGES), "--ignore-scripts", "--no-audit", "--no-fund"]
+    if client.packages is not None:
+        npm = ["npm", "ci", "--prefix", str(FOLDER / client.packages), "--ignore-scripts", "--no-audit", "--no-fund"]
         subprocess.run(npm, check=True, stdout=subprocess.DEVNULL)
     if client.requirement is None:
         return Path(sys.executable)

@@ -7,11 +7,12 @@ from edgegen.server.api_error import ApiError
 from edgegen.server.error_format import COUNT_TOKENS, MESSAGES, message_error
 from edgegen.server.messages.request import hides_thoughts, read_count, read_request
 from edgegen.server.messages.response import CountWriter, MessageWriter
-from edgegen.server.wire import WireRequest
+from edgegen.server.wire import SERVER_SENT, WireRequest
 
 
 class Messages:
     url = MESSAGES
+    stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         return read_request(body)
@@ -27,6 +28,7 @@ class MessageTokens:
     """Counts what a prompt has with the model's chat template and its tools."""
 
     url = COUNT_TOKENS
+    stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         return read_count(body)

@@ -19,13 +19,14 @@ from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.openai.schema import CHAT_REQUEST
 from edgegen.server.parameters import refusal
-from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.wire import SERVER_SENT, ChatPrompt, Event, PromptInfo, WireRequest
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"
 
 
 class ChatCompletions:
     url = CHAT
+    stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         given = CHAT_REQUEST.read(body)

@@ -16,7 +16,7 @@ from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.openai.schema import COMPLETION_REQUEST
 from edgegen.server.parameters import several
-from edgegen.server.wire import Event, PromptInfo, WireRequest
+from edgegen.server.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _DEFAULT_TOKENS = 16
 """What the API says of completions without ``max_tokens``."""
@@ -26,6 +26,7 @@ _KIND = "text_completion"
 
 class Completions:
     url = COMPLETION
+    stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         given = COMPLETION_REQUEST.read(body)

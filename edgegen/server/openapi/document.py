@@ -10,13 +10,13 @@ from starlette.routing import Route
 
 import edgegen
 from edgegen.server import schemas
-from edgegen.server.openapi import information, messages, models, openai, responses
+from edgegen.server.openapi import information, messages, models, ollama, openai, responses
 from edgegen.server.openapi.operation import JSON, Operation
 from edgegen.strict_json.schema import STRING, Schema, described, nullable, object_of, published
 
 PATH = "/openapi.json"
 
-_APIS = (openai, responses, messages, models, information)
+_APIS = (openai, responses, messages, ollama, models, information)
 
 _EVERYWHERE = (401, 403)
 """Statuses of the access rules."""
@@ -67,8 +67,8 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "edgegen serve",
             "version": edgegen.__version__,
-            "description": "OpenAI's and Anthropic's APIs over models of edgegen. Every option of a request is a "
-            "parameter too; an unknown parameter is an error. A parameter that is null is left out.",
+            "description": "OpenAI's, Anthropic's and ollama's APIs over models of edgegen. Every option of a request "
+            "is a parameter too; an unknown parameter is an error. A parameter that is null is left out.",
         },
         "security": [{}, {"key": []}],
         "paths": described_paths,
@@ -86,7 +86,9 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    ok: dict[str, Any] = {"description": operation.summary, "content": _content(operation)}
+    ok: dict[str, Any] = {"description": operation.summary}
+    if operation.answers:
+        ok["content"] = {media: {"schema": schema} for media, schema in operation.answers.items()}
     if operation.headers:
         ok["headers"] = {
             name: {"description": text, "schema": {"type": "string"}} for name, text in operation.headers.items()
@@ -96,7 +98,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "responses": {
-            "200": ok,
+            **({} if operation.answers is None else {"200": ok}),
             **{str(status): _error(status, operation) for status in (*refused, *operation.errors)},
         },
     }
@@ -107,10 +109,6 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.open:
         made["security"] = []
     return made
-
-
-def _content(operation: Operation) -> dict[str, Any]:
-    return {media: {"schema": schema} for media, schema in operation.answers.items()}
 
 
 def _error(status: int, operation: Operation) -> dict[str, Any]:

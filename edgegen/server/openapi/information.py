@@ -111,7 +111,13 @@ def operations() -> list[Operation]:
             "get", "/health", "Whether the server answers.", {JSON: object_of({"status": const("ok")})}, open=True
         ),
         Operation("get", "/openapi.json", "This document.", {JSON: map_of(ANYTHING)}),
-        Operation("get", "/", "The web page.", {HTML: STRING}, open=True),
+        Operation(
+            "get",
+            "/",
+            "The web page, for browsers; a line of text for others.",
+            {HTML: STRING, TEXT: STRING},
+            open=True,
+        ),
         Operation(
             "post",
             "/render",

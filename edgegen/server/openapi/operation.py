@@ -7,6 +7,8 @@ from typing import Any, Literal
 from edgegen.strict_json.schema import STRING, Schema, any_of, const, described, object_of, ref
 
 JSON, SSE, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
+LINES = "application/x-ndjson"
+"""A line of JSON for each piece of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Operation:
     Attributes:
         summary: one sentence.
         body: the schema of the JSON object that is sent; None where there is none.
-        answers: schemas of the answer with status 200, by media type.
+        answers: schemas of the answer with status 200, by media type; None where every request is refused.
         errors: statuses of errors, beside those that every request may be refused with.
         error: the schema of an error's body.
         parameters: of the path and the query, as OpenAPI describes them.
@@ -23,10 +25,10 @@ class Operation:
         open: no key is needed.
     """
 
-    method: Literal["get", "post"]
+    method: Literal["get", "post", "delete"]
     path: str
     summary: str
-    answers: Mapping[str, Schema]
+    answers: Mapping[str, Schema] | None
     _: KW_ONLY
     body: Schema | None = None
     errors: Sequence[int] = ()

@@ -14,7 +14,7 @@ from edgegen.server.api_error import ApiError
 from edgegen.server.responses.output import ResponseOutput
 from edgegen.server.responses.request import parameters, read_request
 from edgegen.server.responses.schema import RESPONSES
-from edgegen.server.wire import Event, PromptInfo, WireRequest
+from edgegen.server.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 """What errors of the layers below speak of, and what it is here."""
@@ -22,6 +22,7 @@ _PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_eff
 
 class Responses:
     url = RESPONSES
+    stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         return read_request(body)

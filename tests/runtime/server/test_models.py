@@ -12,12 +12,14 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from edgegen.bundle.bundle import Bundle
+from edgegen.errors import UsageError
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.app import create_app
 from edgegen.server.models import ModelLoadError, ServedModels
 from edgegen.server.options import ServerOptions
-from tests.runtime.models import RandomGraphs, fake_llm
+from tests.runtime.models import RandomGraphs, fake_llm, write_fake_bundle
 from tests.runtime.server.material import COMPLETION, OWN, error_of
 from tests.waiting import PATIENCE_S
 
@@ -40,6 +42,8 @@ class FakeSource:
     Attributes:
         loads: names in the order in which they were asked for.
         failing: what loading a model raises.
+        removable: names of those that can be deleted.
+        unreadable: names of those whose bundles cannot be read.
         may_load: loading waits for it.
         loading: set when one is being loaded.
     """
@@ -50,6 +54,7 @@ class FakeSource:
         self.loads = list[str]()
         self.made = dict[str, LLM]()
         self.failing = dict[str, Exception]()
+        self.removable, self.unreadable = set[str](), set[str]()
         self.may_load, self.may_close, self.loading = threading.Event(), threading.Event(), threading.Event()
         self.may_load.set()
         self.may_close.set()
@@ -61,6 +66,16 @@ class FakeSource:
 
     def memory(self, name: str) -> int:
         return self.sizes[name]
+
+    def bundle(self, name: str) -> Bundle:
+        if name in self.unreadable:
+            raise ModelLoadError(f"cannot load {name!r}.")
+        return write_fake_bundle(self._folder / f"{name}-{next(self._count)}")
+
+    def remove(self, name: str) -> None:
+        if name not in self.removable:
+            raise UsageError(f"{name!r} cannot be deleted.")
+        del self.sizes[name]
 
     def load(self, name: str) -> LLM:
         self.loads.append(name)

@@ -1,5 +1,6 @@
 """The server's OpenAPI document: complete, valid, and true of routes, parameters, ranges and answers."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from edgegen.options.kinds import Number
 from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.server.app import WIRES, create_app
 from edgegen.server.error_format import COUNT_TOKENS, MESSAGES
+from edgegen.server.ollama import schema as ollama
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
 from edgegen.server.request_settings import OPTION_NAMES
@@ -71,12 +73,23 @@ def test_options_are_parameters(document: dict[str, Any], path: str) -> None:
     assert schema["additionalProperties"] is False
 
 
+def test_options_are_keys_of_ollama_s_options(document: dict[str, Any]) -> None:
+    schema = document["components"]["schemas"]["OllamaOptions"]
+    request = document["components"]["schemas"]["OllamaChatRequest"]
+    elsewhere = {"logprobs", "top_logprobs"}
+    assert elsewhere <= request["properties"].keys()
+    assert OPTION_NAMES & schema["properties"].keys() == OPTION_NAMES - elsewhere - {"num_return_sequences"}
+    assert schema["additionalProperties"] is request["additionalProperties"] is False
+
+
 LEAST: dict[str, dict[str, Any]] = {
     CHAT: {"messages": HELLO},
     COMPLETION: {"prompt": "a"},
     RESPONSES: {"input": "a"},
     MESSAGES: {"messages": HELLO, "max_tokens": 4},
     COUNT_TOKENS: {"messages": HELLO},
+    ollama.CHAT: {"messages": HELLO},
+    ollama.GENERATE: {"prompt": "a"},
 }
 """What a request to each API has to have."""
 
@@ -150,6 +163,7 @@ def refusals(option: Any, value: Any) -> bool:
     return bool(option.kind.problems(option.name, option.kind.normalized(read)))
 
 
+SHORT = {"options": {"num_predict": 4}}
 ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "chat": (CHAT, {"messages": HELLO, "max_tokens": 4, "logprobs": True, "top_logprobs": 2}, "ChatCompletion"),
     "several answers": (CHAT, {"messages": HELLO, "max_tokens": 4, "n": 3, "seed": 1}, "ChatCompletion"),
@@ -158,6 +172,17 @@ ANSWERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "response": (RESPONSES, {"input": "Hello", "max_output_tokens": 4, "top_logprobs": 2}, "Response"),
     "message": (MESSAGES, {**LEAST[MESSAGES], "context_management": {}}, "MessageAnswer"),
     "tokens of a message": (COUNT_TOKENS, {"messages": HELLO}, "TokenCount"),
+    "ollama's chat": (
+        ollama.CHAT,
+        {"messages": HELLO, "stream": False, **SHORT, "top_logprobs": 2},
+        "OllamaChatAnswer",
+    ),
+    "ollama's answer": (ollama.GENERATE, {"prompt": "a", "stream": False, **SHORT}, "OllamaGenerateAnswer"),
+    "ollama's load": (ollama.GENERATE, {}, "OllamaGenerateAnswer"),
+    "ollama's model": (ollama.SHOW, {"model": "fake"}, "OllamaShown"),
+    "ollama's status": (ollama.PULL, {"model": "fake", "stream": False}, "OllamaStatus"),
+    "ollama's refusal": ("/api/push", {}, "OllamaError"),
+    "ollama's model that is not there": (ollama.CHAT, {"model": "other"}, "OllamaError"),
     "no embeddings": ("/v1/embeddings", {"input": "a"}, "Error"),
     "loaded": ("/models/load", {"model": "fake"}, "ModelDone"),
     "unloaded": ("/models/unload", {"model": "fake"}, "Error"),
@@ -199,9 +224,27 @@ def test_chunks_are_as_described(client: TestClient, document: dict[str, Any], n
         validator(document, f"{schema}Chunk").validate(chunk)
 
 
+@pytest.mark.parametrize("name", ["ollama's chat", "ollama's answer"])
+def test_lines_are_as_described(client: TestClient, document: dict[str, Any], name: str) -> None:
+    path, body, schema = ANSWERS[name]
+    response = client.post(path, json=body | {"stream": True})
+    assert response.headers["content-type"] == "application/x-ndjson"
+    lines = response.text.splitlines()
+    assert len(lines) > 1
+    for line in lines:
+        validator(document, schema).validate(json.loads(line))
+
+
 @pytest.mark.parametrize(
     ("path", "schema"),
-    [("/v1/models", "ModelList"), ("/v1/models/fake", "Model"), ("/props", "Props"), ("/models", "ModelStates")],
+    [
+        ("/v1/models", "ModelList"),
+        ("/v1/models/fake", "Model"),
+        ("/props", "Props"),
+        ("/models", "ModelStates"),
+        ("/api/tags", "OllamaModels"),
+        ("/api/ps", "OllamaLoaded"),
+    ],
 )
 def test_information_is_as_described(client: TestClient, document: dict[str, Any], path: str, schema: str) -> None:
     validator(document, schema).validate(client.get(path).json())

@@ -14,6 +14,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.applications import Starlette
 
 from edgegen.server.app import create_app
+from edgegen.server.ollama.prompt import Memory
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
 from tests.runtime.models import VOCAB_SIZE, RandomGraphs, fake_llm
@@ -22,6 +23,9 @@ from tests.runtime.server.material import OWN
 EXAMPLES = 50
 """Of each kind for each route, right ones and wrong ones."""
 MOST_TOKENS = 8
+
+CONTEXT = Memory(text="Once").context
+"""Of an earlier answer."""
 
 OWN_CHECKS: Any = checks
 OPENAPI_CHECKS: Any = openapi_checks
@@ -47,6 +51,9 @@ def document() -> dict[str, Any]:
         for limit in ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"):
             if limit in schemas[name]["properties"]:
                 schemas[name]["properties"][limit]["maximum"] = MOST_TOKENS
+    for limit in ("num_predict", "max_new_tokens"):
+        schemas["OllamaOptions"]["properties"][limit]["maximum"] = MOST_TOKENS
+    schemas["OllamaGenerateRequest"]["properties"]["context"] = {"enum": [None, CONTEXT]}
     return found
 
 
@@ -54,13 +61,42 @@ SCHEMA: Any = schemathesis.openapi.from_dict(document())
 OPERATIONS: dict[str, Any] = {
     operation.label: operation for operation in (found.ok() for found in SCHEMA.get_all_operations())
 }
-TAKES_NOTHING = {"GET /v1/models", "GET /models", "GET /metrics", "GET /health", "GET /openapi.json", "GET /"}
+REFUSED = {"POST /api/copy", "POST /api/create", "POST /api/push"}
+"""What does nothing for anyone."""
+
+TAKES_NOTHING = {
+    "GET /v1/models",
+    "GET /models",
+    "GET /metrics",
+    "GET /health",
+    "GET /openapi.json",
+    "GET /",
+    "GET /api/tags",
+    "GET /api/ps",
+    "GET /api/version",
+    *REFUSED,
+}
 """There is one request to these only, and none that is wrong."""
 
-NAMES_A_MODEL = {"GET /props", "GET /v1/models/{model}", "POST /models/load", "POST /models/unload"}
+NAMES_A_MODEL = {
+    "GET /props",
+    "GET /v1/models/{model}",
+    "POST /models/load",
+    "POST /models/unload",
+    "POST /api/show",
+    "POST /api/pull",
+    "DELETE /api/delete",
+}
 """There are few requests to these that are right."""
 
-REFUSED_HERE = {"POST /models/unload", "POST /v1/embeddings"}
+REFUSED_HERE = {
+    "POST /models/unload",
+    "DELETE /api/delete",
+    "POST /v1/embeddings",
+    "POST /api/embed",
+    "POST /api/embeddings",
+    *REFUSED,
+}
 """What the fake model cannot do: it stays loaded, and has no hidden states."""
 
 

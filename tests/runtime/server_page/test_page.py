@@ -8,9 +8,11 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from edgegen.server.page import MOST_ADDRESS, MOST_RENDERED_BYTES, MOST_RENDERED_TEXTS, PAGE, page_routes
+from edgegen.server.page import MOST_ADDRESS, MOST_RENDERED_BYTES, MOST_RENDERED_TEXTS, PAGE, RUNNING, page_routes
 from edgegen.server.page import render_markdown as render
 from tests.runtime.server_page.fake_server import HOSTILE
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def client() -> TestClient:
 
 
 def test_one_small_file_that_loads_nothing(client: TestClient) -> None:
-    page = client.get("/")
+    page = client.get("/", headers=BROWSER)
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert len(page.content) <= 300_000
     assert page.text == PAGE.read_text("utf-8")
@@ -28,8 +30,17 @@ def test_one_small_file_that_loads_nothing(client: TestClient) -> None:
     assert not re.search(r"<[^>]*\s(style|on\w+)=", page.text)
 
 
+@pytest.mark.parametrize("headers", [{}, {"accept": "application/json"}])
+def test_what_is_no_browser_gets_a_line_of_text(client: TestClient, headers: dict[str, str]) -> None:
+    answer = client.get("/", headers=headers)
+    assert (answer.status_code, answer.text) == (200, RUNNING)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["vary"] == "Accept"
+    assert client.head("/", headers=headers).status_code == 200
+
+
 def test_policy_allows_the_pages_own_script_and_style_only(client: TestClient) -> None:
-    policy = client.get("/").headers["content-security-policy"]
+    policy = client.get("/", headers=BROWSER).headers["content-security-policy"]
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
     assert rules["connect-src"] == "'self'"

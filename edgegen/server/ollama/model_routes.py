@@ -1,0 +1,245 @@
+"""OllamaRoutes: ollama's routes about models, which generate nothing."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import MANIFEST_NAME
+from edgegen.chat import ChatTemplate, Conversation
+from edgegen.errors import EdgegenError
+from edgegen.options.generation import GenerationOptions
+from edgegen.server.api_error import ApiError
+from edgegen.server.error_format import OLLAMA
+from edgegen.server.handler import Handler, answering
+from edgegen.server.json_body import read_json
+from edgegen.server.models import ServedModel, ServedModels
+from edgegen.server.ollama.options import HONOURED
+from edgegen.server.ollama.prompt import fill_tokens
+from edgegen.server.ollama.response import timestamp
+from edgegen.server.ollama.schema import DELETE, DELETE_REQUEST, PULL, PULL_REQUEST, SHOW, SHOW_REQUEST
+from edgegen.server.wire import JSON_LINES, Event
+
+VERSION = "0.12.11"
+"""The version of ollama whose API this is; clients ask for a least one."""
+
+REFUSED = {
+    f"{OLLAMA}copy": "edgegen copies no models: a bundle is a folder, so copy it on the server's machine",
+    f"{OLLAMA}create": "edgegen makes no models here: run `edgegen export` on the server's machine",
+    f"{OLLAMA}push": "edgegen sends no models anywhere",
+}
+"""Paths that are known and do nothing here: why, or what to do."""
+
+_FOREVER = 200 * 365 * 86400.0
+"""Seconds until a model that stays loaded is said to be unloaded."""
+
+_TAG = ":latest"
+
+
+class OllamaRoutes:
+    """Names have the tag ``latest``, as clients of ollama expect."""
+
+    def __init__(self, models: ServedModels) -> None:
+        self._models = models
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(f"{OLLAMA}version", answering(self.version)),
+            Route(f"{OLLAMA}tags", answering(self.tags)),
+            Route(f"{OLLAMA}ps", answering(self.ps)),
+            Route(SHOW, answering(self.show), methods=["POST"]),
+            Route(PULL, answering(self.pull), methods=["POST"]),
+            Route(DELETE, answering(self.delete), methods=["DELETE"]),
+            *(Route(path, answering(_refusing(path)), methods=["POST"]) for path in REFUSED),
+        ]
+
+    async def version(self, request: Request) -> Response:
+        return JSONResponse({"version": VERSION})
+
+    async def tags(self, request: Request) -> Response:
+        """All models that can be served; a bundle that cannot be read is left out."""
+        return JSONResponse({"models": await self._told(await self._models.listed(), _tag)})
+
+    async def ps(self, request: Request) -> Response:
+        """Those that are loaded."""
+        loaded = [model for model in await self._models.listed() if model.llm is not None]
+        return JSONResponse({"models": await self._told(loaded, _process)})
+
+    async def show(self, request: Request) -> Response:
+        given = SHOW_REQUEST.read(await read_json(request))
+        model = await self._models.find(_named(given))
+        bundle = await self._models.bundle(model)
+        return JSONResponse(await run_in_threadpool(_shown, f"{model.name}{_TAG}", bundle))
+
+    async def pull(self, request: Request) -> Response:
+        """A model that is served is there already; others have to be exported on the server's machine.
+
+        Raises:
+            ApiError: it is not served.
+        """
+        given = PULL_REQUEST.read(await read_json(request))
+        name = _named(given)
+        try:
+            await self._models.find(name)
+        except ApiError:
+            said = (
+                f"pull: {name!r} is not here, and this server fetches no models: run `edgegen export` on its machine."
+            )
+            raise ApiError(400, said, param="model", code="model_not_found_here") from None
+        if given.get("stream", True):
+            states = ("pulling manifest", "success")
+            lines = "".join(JSON_LINES.text(Event.of({"status": state})) for state in states)
+            return Response(lines, headers={"content-type": JSON_LINES.media})
+        return JSONResponse({"status": "success"})
+
+    async def delete(self, request: Request) -> Response:
+        given = DELETE_REQUEST.read(await read_json(request))
+        await self._models.remove(_named(given))
+        return Response()
+
+    async def _told(
+        self, models: Iterable[ServedModel], tell: Callable[[ServedModel, Bundle], dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        told = list[dict[str, Any]]()
+        for model in models:
+            try:
+                told.append(await run_in_threadpool(tell, model, await self._models.bundle(model)))
+            except (ApiError, OSError):  # `GET /models` tells what is wrong with it
+                continue
+        return told
+
+
+def _named(given: Mapping[str, Any]) -> str:
+    """The model of a body: ``name`` is the older word for it.
+
+    Raises:
+        ApiError: the two say different names.
+    """
+    model, name = given.get("model"), given.get("name")
+    if model and name and model != name:
+        raise ApiError(400, "model and name are two models: leave name out.", param="name")
+    return model or name or ""
+
+
+def _refusing(path: str) -> Handler:
+    async def refuse(request: Request) -> Response:
+        raise ApiError(400, f"{REFUSED[path]}.", code="not_supported")
+
+    return refuse
+
+
+def _tag(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
+    return {**_head(model, bundle), "modified_at": _modified(bundle)}
+
+
+def _process(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
+    """What is in memory: bytes as they are estimated, none of them a GPU's."""
+    seconds = min(_FOREVER if model.keep_alive is None else model.keep_alive, _FOREVER)
+    ends = datetime.fromtimestamp(model.last_used + seconds, UTC)
+    return {
+        **_head(model, bundle),
+        "size": model.memory or bundle.nbytes,
+        "size_vram": 0,
+        "expires_at": timestamp(ends),
+        "context_length": bundle.manifest.model.max_context,
+    }
+
+
+def _head(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
+    name = f"{model.name}{_TAG}"
+    return {
+        "name": name,
+        "model": name,
+        "size": bundle.nbytes,
+        "digest": bundle.sha256,
+        "details": _details(bundle),
+    }
+
+
+def _details(bundle: Bundle) -> dict[str, Any]:
+    model, source = bundle.manifest.model, bundle.manifest.source
+    return {
+        "parent_model": source.id if source.kind == "hub" else "",
+        "format": "onnx",
+        "family": model.family,
+        "families": [model.family],
+        "parameter_size": _human(model.parameters),
+        "quantization_level": bundle.manifest.quantization.scheme.upper(),
+    }
+
+
+def _human(count: int) -> str:
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if count >= size:
+            return f"{count / size:.1f}{letter}"
+    return str(count)
+
+
+def _modified(bundle: Bundle) -> str:
+    return timestamp(datetime.fromtimestamp((bundle.path / MANIFEST_NAME).stat().st_mtime, UTC))
+
+
+def _shown(name: str, bundle: Bundle) -> dict[str, Any]:
+    manifest, template = bundle.manifest, ChatTemplate.from_bundle(bundle)
+    model, settings = manifest.model, [*_settings(bundle)]
+    sizes = {
+        "context_length": model.max_context,
+        "embedding_length": model.hidden_size,
+        "block_count": model.num_layers,
+        "vocab_size": model.vocab_size,
+    }
+    return {
+        "modelfile": "\n".join([f"FROM {name}", *(f"PARAMETER {key} {value}" for key, value in settings)]),
+        "parameters": "\n".join(f"{key:<30} {value}" for key, value in settings),
+        "template": template.source,
+        "details": _details(bundle),
+        "model_info": {
+            "general.architecture": model.family,
+            "general.parameter_count": model.parameters,
+            **{f"{model.family}.{key}": value for key, value in sizes.items()},
+        },
+        "capabilities": _capabilities(bundle, template),
+        "modified_at": _modified(bundle),
+    }
+
+
+def _settings(bundle: Bundle) -> Iterable[tuple[str, str]]:
+    """What the bundle's own generation options say, by ollama's names."""
+    context = bundle.manifest.model.max_context
+    own = GenerationOptions.from_config(bundle.json(bundle.manifest.generation_config), context)
+    default = GenerationOptions()
+    yield "num_ctx", str(context)
+    for name, option in HONOURED.items():
+        value = getattr(own, option)
+        if option == "temperature" and not own.do_sample:
+            yield name, "0"
+        elif option == "stop_strings":
+            yield from ((name, json.dumps(text, ensure_ascii=False)) for text in value)
+        elif value != getattr(default, option):
+            yield name, str(value)
+
+
+def _capabilities(bundle: Bundle, template: ChatTemplate) -> list[str]:
+    manifest, found = bundle.manifest, ["completion"]
+    with_tools = Conversation([{"role": "user", "content": ""}], tools=({},))
+    try:
+        tools, thinks = (
+            template.capabilities(with_tools).tools,
+            template.reasoning() or template.thinking_switch().is_there,
+        )
+    except EdgegenError:  # a template that fails has neither
+        tools = thinks = False
+    found += [name for name, there in (("tools", tools), ("thinking", thinks)) if there]
+    if bundle.variant.hidden_states is not None:
+        found.append("embedding")
+    if manifest.tokenizer is not None:
+        added: list[dict[str, Any]] = bundle.json(manifest.tokenizer).get("added_tokens") or []
+        if fill_tokens({token["content"]: token for token in added}):
+            found.append("insert")
+    return found
