@@ -89,7 +89,7 @@ class OllamaRoutes:
             await self._models.find(name)
         except ApiError:
             said = (
-                f"pull: {name!r} is not here, and this server fetches no models: run `edgegen export` on its machine."
+                f"pull: {name!r} is not here, and this server fetches no models: run `edgegen pull` on its machine."
             )
             raise ApiError(400, said, param="model", code="model_not_found_here") from None
         if given.get("stream", True):
