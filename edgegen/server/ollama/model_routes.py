@@ -88,9 +88,7 @@ class OllamaRoutes:
         try:
             await self._models.find(name)
         except ApiError:
-            said = (
-                f"pull: {name!r} is not here, and this server fetches no models: run `edgegen pull` on its machine."
-            )
+            said = f"pull: {name!r} is not here, and this server fetches no models: run `edgegen pull` on its machine."
             raise ApiError(400, said, param="model", code="model_not_found_here") from None
         if given.get("stream", True):
             states = ("pulling manifest", "success")
