@@ -8,15 +8,14 @@ expert.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from edgegen_export.architecture.components.experts import CHOICE_BIAS, EXPERT_SCALES, Experts, Routing, SwiGLU
+from edgegen_export.architecture.components.experts import EXPERT_SCALES, Experts, SwiGLU
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.mlp import activation, fused_experts, mlp, router_scores
 from edgegen_export.graph.parameters import FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.routing import chosen_experts, normalizing_sum
 from edgegen_export.graph.stream import Stream, normalized
 
 
@@ -75,36 +74,15 @@ def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, s
     scaling, which is in the experts."""
     routing = experts.routing
     likely = g.op.Softmax(scores, axis=-1) if routing.scores == "softmax" else g.op.Sigmoid(scores)
-    choice = (
-        g.op.Add(likely, g.weight(params.vector(f"layers.{layer}.{CHOICE_BIAS}"))) if routing.choice_bias else likely
-    )
-    if routing.chosen_groups < routing.groups:
-        choice = _in_best_groups(g, routing, experts.count, choice)
-    _, numbers = _top(g, choice, experts.per_token)
+    numbers = chosen_experts(g, params, experts, layer, likely)
     weights = g.op.GatherElements(likely, numbers, axis=-1)
     if experts.normalized:
         total = _sum(g, weights, 2, experts.per_token)
-        if routing.epsilon:
-            total = g.op.Add(total, g.constant(np.array(routing.epsilon, np.float32)))
-        weights = g.op.Div(weights, total)
+        weights = g.op.Div(weights, normalizing_sum(g, routing, total))
     if routing.expert_scales:
         scales = g.weight(params.vector(f"layers.{layer}.{EXPERT_SCALES}"))
         weights = g.op.Mul(weights, g.op.Gather(scales, numbers, axis=0))
     return Chosen(numbers, weights)
-
-
-def _in_best_groups(g: GraphBuilder, routing: Routing, count: int, choice: Value) -> Value:
-    """``choice`` [b, t, experts], lowest outside of the groups whose two best have the greatest sum."""
-    grouped = g.op.Reshape(choice, g.axes(0, 0, routing.groups, count // routing.groups))
-    best, _ = _top(g, grouped, 2)
-    first, second = g.node("Split", [best], 2, attributes={"axis": 3, "num_outputs": 2})
-    of_groups = g.op.Squeeze(g.op.Add(first, second), g.axes(3))
-    _, numbers = _top(g, of_groups, routing.chosen_groups)
-    each = g.op.OneHot(numbers, g.axes(routing.groups), g.axes(0, 1), axis=-1)
-    is_chosen = g.op.Greater(g.op.ReduceMax(each, g.axes(2), keepdims=0), g.axes(0))
-    lowest = g.constant(np.array(-np.inf, np.float32))
-    kept = g.op.Where(g.op.Unsqueeze(is_chosen, g.axes(3)), grouped, lowest)
-    return g.op.Reshape(kept, g.axes(0, 0, count))
 
 
 def _sorted_experts(
@@ -144,12 +122,6 @@ def _sorted_experts(
     of_tokens = g.op.Gather(given, places, axis=0)  # [b, t, k, width]
     weighted = g.op.Mul(of_tokens, g.op.Unsqueeze(chosen.weights, g.axes(3)))
     return g.op.Squeeze(_sum(g, weighted, 2, per_token), g.axes(2))
-
-
-def _top(g: GraphBuilder, x: Value, count: int) -> tuple[Value, Value]:
-    """The ``count`` greatest of the last axis, and where they are."""
-    values, places = g.node("TopK", [x, g.axes(count)], 2, attributes={})
-    return values, places
 
 
 def _smallest(g: GraphBuilder, x: Value, count: Value) -> Value:

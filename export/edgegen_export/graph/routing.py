@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgegen_export.architecture.components.experts import CHOICE_BIAS, Experts
+from edgegen_export.architecture.components.experts import CHOICE_BIAS, Experts, Routing
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.parameters import Parameters
@@ -34,16 +34,14 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
     routing = experts.routing
     by_sigmoid = routing.scores == "sigmoid"
     asked = negative_softplus(g, g.op.Neg(logits)) if by_sigmoid else logits
-    if experts.normalized and not routing.epsilon and not routing.choice_bias:
+    if routing.by_scores and experts.normalized and not routing.epsilon and not routing.least_sum:
         return FusedRouting(asked, NONE)
-    count = g.axes(experts.per_token)
-    if not routing.choice_bias:
+    if routing.by_scores:
         weights = g.op.Exp(asked) if by_sigmoid else g.op.Softmax(logits, axis=-1)
-        best, _ = g.node("TopK", [weights, count], 2, attributes={})
+        best, _ = top(g, weights, experts.per_token)
         return FusedRouting(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
     scores = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1)
-    wanted = g.op.Add(scores, g.weight(params.vector(f"layers.{layer}.{CHOICE_BIAS}")))
-    _, chosen = g.node("TopK", [wanted, count], 2, attributes={})
+    chosen = chosen_experts(g, params, experts, layer, scores)
     best = g.op.GatherElements(asked, chosen, axis=-1)
     never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
     # Stock Sigmoid is not exact enough near 0 to be divided by.
@@ -52,10 +50,47 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
     return FusedRouting(g.op.ScatterElements(never, chosen, best, axis=-1), factor)
 
 
+def chosen_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, scores: Value) -> Value:
+    """The numbers of the experts that ``scores`` [b, t, experts] choose for each token, int64 [b, t, k]."""
+    routing, wanted = experts.routing, scores
+    if routing.choice_bias:
+        wanted = g.op.Add(scores, g.weight(params.vector(f"layers.{layer}.{CHOICE_BIAS}")))
+    if routing.grouped:
+        wanted = _in_best_groups(g, routing, experts.count, wanted)
+    return top(g, wanted, experts.per_token)[1]
+
+
+def top(g: GraphBuilder, x: Value, count: int) -> tuple[Value, Value]:
+    """The ``count`` greatest of the last axis, and where they are."""
+    values, places = g.node("TopK", [x, g.axes(count)], 2, attributes={})
+    return values, places
+
+
+def normalizing_sum(g: GraphBuilder, routing: Routing, total: Value) -> Value:
+    """What weights are divided by that are to add up to one, of their sum."""
+    if routing.least_sum:
+        total = g.op.Max(total, g.constant(np.array(routing.least_sum, np.float32)))
+    return g.op.Add(total, g.constant(np.array(routing.epsilon, np.float32))) if routing.epsilon else total
+
+
+def _in_best_groups(g: GraphBuilder, routing: Routing, count: int, choice: Value) -> Value:
+    """``choice`` [b, t, experts], lowest outside of the groups whose two best have the greatest sum."""
+    grouped = g.op.Reshape(choice, g.axes(0, 0, routing.groups, count // routing.groups))
+    best, _ = top(g, grouped, 2)
+    first, second = g.node("Split", [best], 2, attributes={"axis": 3, "num_outputs": 2})
+    of_groups = g.op.Squeeze(g.op.Add(first, second), g.axes(3))
+    _, numbers = top(g, of_groups, routing.chosen_groups)
+    each = g.op.OneHot(numbers, g.axes(routing.groups), g.axes(0, 1), axis=-1)
+    is_chosen = g.op.Greater(g.op.ReduceMax(each, g.axes(2), keepdims=0), g.axes(0))
+    lowest = g.constant(np.array(-np.inf, np.float32))
+    kept = g.op.Where(g.op.Unsqueeze(is_chosen, g.axes(3)), grouped, lowest)
+    return g.op.Reshape(kept, g.axes(0, 0, count))
+
+
 def _factor(g: GraphBuilder, experts: Experts, total: Value) -> Value:
     """By what the chosen experts' weights, which add up to ``total``, differ from the operator's."""
     if not experts.normalized:
         return total
-    if not experts.routing.epsilon:
+    if not experts.routing.epsilon and not experts.routing.least_sum:
         return NONE
-    return g.op.Div(total, g.op.Add(total, g.constant(np.array(experts.routing.epsilon, np.float32))))
+    return g.op.Div(total, normalizing_sum(g, experts.routing, total))

@@ -58,10 +58,15 @@ def wanted(experts: Experts, logits: Floats, bias: Floats) -> NDArray[np.float64
     scores = 1 / (1 + np.exp(-x)) if experts.routing.scores == "sigmoid" else np.exp(x - x.max(axis=1, keepdims=True))
     scores = scores if experts.routing.scores == "sigmoid" else scores / scores.sum(axis=1, keepdims=True)
     ranked = (scores + bias).astype(np.float32) if experts.routing.choice_bias else scores.astype(np.float32)
+    groups = ranked.reshape(len(x), experts.routing.groups, -1)
+    of_groups = np.sort(groups, axis=2)[:, :, -2:].sum(axis=2)
+    left_out = np.argsort(-of_groups, axis=1, kind="stable")[:, experts.routing.chosen_groups :]
+    np.put_along_axis(groups, left_out[:, :, None], -np.inf, axis=1)  # a view of what is ranked
     chosen = np.argsort(-ranked, axis=1, kind="stable")[:, :CHOSEN]
     best = np.take_along_axis(scores, chosen, axis=1)
     if experts.normalized:
-        best = best / (best.sum(axis=1, keepdims=True) + experts.routing.epsilon)
+        total = np.maximum(best.sum(axis=1, keepdims=True), experts.routing.least_sum)
+        best = best / (total + experts.routing.epsilon)
     weights = np.zeros(logits.shape)
     np.put_along_axis(weights, chosen, best, axis=1)
     return weights
@@ -79,8 +84,12 @@ def wanted(experts: Experts, logits: Floats, bias: Floats) -> NDArray[np.float64
         replace(BIASED, normalized=False),
         replace(BIASED, routing=Routing("sigmoid", choice_bias=True)),
         replace(PLAIN, routing=Routing(choice_bias=True)),
+        replace(PLAIN, routing=Routing(choice_bias=True, least_sum=0.4)),
+        replace(PLAIN, routing=Routing(least_sum=0.4)),
+        replace(PLAIN, routing=Routing("sigmoid", choice_bias=True, groups=4, chosen_groups=2)),
+        replace(PLAIN, routing=Routing(groups=4, chosen_groups=2), normalized=False),
     ],
-    ids=lambda e: f"{e.routing.scores}, {e.normalized}, {e.routing.choice_bias}, {e.routing.epsilon}",
+    ids=lambda e: f"{e.normalized}, {e.routing}",
 )
 def test_weights_are_those_of_their_definition(experts: Experts, kind: str) -> None:
     logits = LOGITS[kind].astype(np.float32)

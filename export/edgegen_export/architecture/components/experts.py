@@ -31,8 +31,9 @@ class Routing:
 
     ``scores``: the softmax of all logits, or the sigmoid of each. ``choice_bias``: trained numbers are added to the
     scores for the choice alone. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose two best
-    scores have the greatest sum. ``epsilon``: added to the sum that weights are normalized by. ``scaling``: factor of
-    all weights, which is put into the experts; ``expert_scales``: a trained factor of each expert's weight.
+    scores have the greatest sum. ``epsilon``: added to the sum that weights are normalized by, which is at least
+    ``least_sum``. ``scaling``: factor of all weights, which is put into the experts; ``expert_scales``: a trained
+    factor of each expert's weight.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
@@ -40,8 +41,19 @@ class Routing:
     groups: int = 1
     chosen_groups: int = 1
     epsilon: float = 0.0
+    least_sum: float = 0.0
     scaling: float = 1.0
     expert_scales: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some groups of experts are left out of the choice."""
+        return self.chosen_groups < self.groups
+
+    @property
+    def by_scores(self) -> bool:
+        """Whether experts are chosen by the order of their scores alone."""
+        return not self.choice_bias and not self.grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +88,8 @@ class Experts(Component):
 
     @property
     def fused(self) -> bool:
-        """Whether one operator computes them: if they are gated with SiLU, and chosen one by one for the router's own
-        weights."""
-        grouped = self.routing.chosen_groups < self.routing.groups
-        return self.gated and self.activation == "silu" and not grouped and not self.routing.expert_scales
+        """Whether one operator computes them: if they are gated with SiLU, and weighed by what the router says."""
+        return self.gated and self.activation == "silu" and not self.routing.expert_scales
 
     @property
     def stacks(self) -> tuple[Modules, Modules]:
