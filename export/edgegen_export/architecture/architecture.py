@@ -26,6 +26,8 @@ class Architecture:
     ``read``: makes a ``DecoderConfig`` of the config. ``defaults``: values of the family's config class for missing
     keys. ``aliases``: other names of keys.
     ``prefixes``: optional prefixes of all tensor names. ``ignored``: patterns of tensor names that hold no weight.
+    ``drafts``: a tensor, a template, that only layers behind the last one have: they propose further tokens, and no
+    tensor of theirs is used.
     ``variant``: other ``tensors``, for checkpoints where a tensor's name ends as said; a function of its shape too.
     ``inside``: what this is around the language model that a ``config.json`` has inside; nothing is read before.
     """
@@ -37,6 +39,7 @@ class Architecture:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[str, ...] = ()
+    drafts: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     variant: tuple[str, Callable[[DecoderConfig, Shape], TensorMap]] | None = None
     inside: "Callable[[Architecture, Mapping[str, Any]], Architecture] | None" = None

@@ -21,6 +21,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     required, optional = decoder_tensors(config)
     shapes = required | optional
     found, clashes = _without_prefix(architecture, theirs)
+    found = _without_drafts(architecture, config, found)
     instances = _instances(architecture.as_stored(found), config)
     strange = _by_layer(found.keys() - {name for _, layout in instances for name in layout.names})
     bound: dict[str, LazyTensor] = {}
@@ -125,6 +126,19 @@ def _without_prefix(
             clashes.append(f"{full_name}: stored twice, with and without a prefix")
         found[name] = tensor
     return found, clashes
+
+
+def _without_drafts(
+    architecture: Architecture, config: DecoderConfig, found: Mapping[str, LazyTensor]
+) -> dict[str, LazyTensor]:
+    """``found`` without the layers behind the last one that propose further tokens."""
+    module = architecture.drafts.partition("{i}")[0]
+    drafts = {
+        f"{module}{number}."
+        for number in {_layer(name) for name in found}
+        if architecture.drafts.replace("{i}", number) in found and int(number or 0) >= config.num_layers
+    }
+    return {name: tensor for name, tensor in found.items() if name[: name.find(".", len(module)) + 1] not in drafts}
 
 
 def _instances(architecture: Architecture, config: DecoderConfig) -> list[tuple[tuple[str, ...], TensorLayout]]:
