@@ -57,11 +57,37 @@ def as_mimo(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return {**tensors, "model.mtp_layers.0.input_proj.weight": draft}
 
 
+def as_bailing_moe(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """With a layer behind the last one, which proposes further tokens."""
+    last, hidden = config["num_hidden_layers"], config["hidden_size"]
+    drafts = {
+        name.replace(f"layers.{last - 1}.", f"layers.{last}."): tensor
+        for name, tensor in tensors.items()
+        if f"layers.{last - 1}." in name
+    }
+    joined = np.ones((hidden, 2 * hidden), np.float32)
+    return {**tensors, **drafts, f"model.layers.{last}.eh_proj.weight": joined}
+
+
+BAILING_MOE = {
+    "num_experts": 12,
+    "num_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 32,
+    "num_nextn_predict_layers": 1,
+    "score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True,
+    "router_dtype": "fp32",
+    "norm_head": False,
+}
+"""Ling 2.0's keys, which Sarvam's class does not write."""
+
+
 @pytest.mark.parametrize(
     ("like", "model_type", "name", "rename", "beside"),
     [
         ("llama", "internlm2", "InternLM2ForCausalLM", as_internlm2, {"bias": False}),
         ("qwen2", "mimo", "MiMoForCausalLM", as_mimo, {"num_nextn_predict_layers": 1, "use_mrope": False}),
+        ("sarvam_moe", "bailing_moe", "BailingMoeV2ForCausalLM", as_bailing_moe, BAILING_MOE),
     ],
 )
 def test_a_renamed_model_computes_the_same(

@@ -4,10 +4,12 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.families.apertus import APERTUS, APERTUS1P5
 from edgegen_export.families.arcee import ARCEE
 from edgegen_export.families.baichuan import BAICHUAN
+from edgegen_export.families.bailing_moe import BAILING_MOE, SARVAM_MOE
 from edgegen_export.families.bamba import BAMBA
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.cwm import CWM
+from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
 from edgegen_export.families.exaone import EXAONE
 from edgegen_export.families.exaone4 import EXAONE4
@@ -17,6 +19,7 @@ from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VIS
 from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_UNIFIED, GEMMA4_UNIFIED_WITH_VISION, GEMMA4_WITH_VISION
 from edgegen_export.families.glm import GLM, GLM4
+from edgegen_export.families.glm4_moe import GLM4_MOE
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
@@ -60,6 +63,7 @@ from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.qwen3_next import QWEN3_NEXT
 from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
+from edgegen_export.families.solar_open import SOLAR_OPEN
 from edgegen_export.families.stablelm import STABLELM
 from edgegen_export.families.starcoder2 import STARCODER2
 from edgegen_export.families.telechat3 import TELECHAT3
@@ -149,6 +153,11 @@ _FAMILIES: tuple[Architecture, ...] = (
     OPENELM,
     NANOCHAT,
     TELECHAT3,
+    GLM4_MOE,
+    DOTS1,
+    SOLAR_OPEN,
+    BAILING_MOE,
+    SARVAM_MOE,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

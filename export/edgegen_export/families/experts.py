@@ -1,10 +1,10 @@
 """Mixture of experts: the config keys and tensor names that families with experts share."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import TensorMap
-from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.experts import Experts, Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Scattered, TensorLayout
@@ -60,15 +60,61 @@ def limit_apart(read: ConfigReader, count_key: str, count: int, layers: int) -> 
         )
 
 
-def read_groups(read: ConfigReader, count_key: str, count: int) -> tuple[int, int]:
-    """The groups that ``count`` experts are in, and from how many of them a token may choose."""
+def with_deepseek_experts(
+    read: ConfigReader,
+    config: DecoderConfig,
+    layers: Collection[int],
+    *,
+    count_key: str = "n_routed_experts",
+    shared_key: str = "n_shared_experts",
+) -> DecoderConfig:
+    """``config`` with experts in ``layers``, routed as in DeepSeek-V3 (arXiv:2412.19437): sigmoids weigh them, a bias
+    of each has a say in the choice alone, and they are chosen from the best groups. Shared experts are one MLP."""
+    if not layers:
+        read.ignore(count_key, shared_key, "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
+        read.ignore("n_group", "topk_group", "routed_scaling_factor", "output_router_logits", "router_aux_loss_coef")
+        return config
+    width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
+    config = with_experts(read, config, count_key, normalized=normalized, width=width, layers=layers)
+    assert config.experts
+    groups, chosen = read_groups(read, count_key, config.experts.count, config.experts.per_token)
+    routing = Routing(
+        "sigmoid",
+        choice_bias=True,
+        groups=groups,
+        chosen_groups=chosen,
+        epsilon=1e-20,
+        scaling=read.above_zero("routed_scaling_factor"),
+    )
+    shared = width * read.count(shared_key)
+    return config.each_experts(lambda own: replace(own, routing=routing, shared_width=shared))
+
+
+def read_groups(read: ConfigReader, count_key: str, count: int, per_token: int) -> tuple[int, int]:
+    """The groups that ``count`` experts are in, and from how many of them a token may choose ``per_token``."""
     groups, chosen = read.positive("n_group"), read.positive("topk_group")
     if count % groups or (groups > 1 and count // groups < 2):
         read.problem(f"n_group = {groups}: groups of {count_key} = {count} must have the same size, at least 2")
         return 1, 1
     if chosen > groups:
         read.problem(f"topk_group = {chosen} is more than n_group = {groups}")
+    if per_token > chosen * (count // groups):
+        read.problem(f"num_experts_per_tok = {per_token}: topk_group = {chosen} groups do not have so many")
     return groups, chosen
+
+
+def behind_dense(read: ConfigReader, key: str, layers: int) -> Sequence[int]:
+    """The layers behind the first ``key``, which have no experts."""
+    dense = read.get(key, int, 0)
+    if dense < 0:
+        read.problem(f"{key}: must be at least 0, found {dense}")
+    return range(max(0, dense), layers)
+
+
+def read_mlp_types(read: ConfigReader, layers: int, otherwise: Collection[int]) -> Collection[int]:
+    """The layers with experts: by ``mlp_layer_types``, or ``otherwise``."""
+    sparse = read.per_layer("mlp_layer_types", {"dense": False, "sparse": True}, layers)
+    return otherwise if sparse is None else [i for i, it in enumerate(sparse) if it]
 
 
 def read_sparse_layers(read: ConfigReader, layers: int) -> frozenset[int]:
@@ -83,6 +129,17 @@ def without_experts(read: ConfigReader) -> None:
         *("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"),
         *("output_router_logits", "router_aux_loss_coef"),
     )
+
+
+SHARED_EXPERTS: TensorMap = {
+    f"layers.{{i}}.shared.{x}.weight": f"layers.{{i}}.mlp.shared_experts.{x}_proj.weight"
+    for x in ("gate", "up", "down")
+}
+DEEPSEEK_EXPERTS: TensorMap = {
+    **SHARED_EXPERTS,
+    "layers.{i}.mlp.router.choice_bias": "layers.{i}.mlp.gate.e_score_correction_bias",
+}
+"""What stands beside the experts and their router in DeepSeek-V3."""
 
 
 def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -> TensorMap:

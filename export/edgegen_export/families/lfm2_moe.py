@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import by_layer, expert_tensors, with_experts, without_experts
+from edgegen_export.families.experts import behind_dense, by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.families.lfm2 import (
     LFM2,
     LFM2_ATTENTION,
@@ -35,16 +35,13 @@ def read_lfm2_moe(read: ConfigReader) -> DecoderConfig:
 
 def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     """``config`` with experts in the layers behind the first dense ones."""
-    dense = read.get("num_dense_layers", int, 0)
-    if dense < 0:
-        read.problem(f"num_dense_layers: must be at least 0, found {dense}")
-    if dense >= config.num_layers:
+    sparse = behind_dense(read, "num_dense_layers", config.num_layers)
+    if not sparse:
         without_experts(read)
         read.ignore("use_expert_bias", "routed_scaling_factor")
         return config
     normalized, biased = read.flag("norm_topk_prob"), read.flag("use_expert_bias")
     scale, width = read.above_zero("routed_scaling_factor"), read.positive("moe_intermediate_size")
-    sparse = range(dense, config.num_layers)
     config = with_experts(read, config, "num_experts", normalized=normalized, width=width, layers=sparse)
     routing = Routing("sigmoid", biased, epsilon=_EPSILON, scaling=scale)
     return config.each_experts(lambda own: replace(own, routing=routing))

@@ -92,9 +92,7 @@ def _experts(read: ConfigReader, activation: Activation, layers: int) -> Experts
         return None
     count, per_token = read_counts(read, "n_routed_experts")
     limit_apart(read, "n_routed_experts", count, layers)
-    groups, chosen_groups = read_groups(read, "n_routed_experts", count)
-    if per_token > chosen_groups * (count // groups):
-        read.problem(f"num_experts_per_tok = {per_token}: topk_group = {chosen_groups} groups do not have so many")
+    groups, chosen_groups = read_groups(read, "n_routed_experts", count, per_token)
     read.refuse("n_shared_experts", (1,), "what several shared experts compute is not settled")
     return Experts(
         count,

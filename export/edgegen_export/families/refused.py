@@ -50,9 +50,9 @@ _NEEDS: Mapping[str, str] = {
     """,
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
     _EXPERTS: """
-        afmoe aria_text beam cohere2_moe dbrx deepseek doge dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe
-        hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna mellum mimo_v2_flash minimax_m2 phimoe sarvam_moe
-        solar_open step3p5
+        afmoe aria_text beam cohere2_moe dbrx deepseek doge ernie4_5_moe exaone_moe flex_olmo flint
+        hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna mellum mimo_v2_flash minimax_m2 phimoe
+        step3p5
     """,
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",

@@ -1,0 +1,58 @@
+"""GLM-4.5 to 4.7: Llama that rotates half of each head, with experts behind the first layers, routed as in DeepSeek-V3,
+and shared ones."""
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
+from edgegen_export.families.shared import QK_NORM, with_qk_norm
+
+DRAFTS = "layers.{i}.eh_proj.weight"
+"""What layers that propose further tokens have."""
+
+GLM4_MOE_DEFAULTS = {
+    **LLAMA_DEFAULTS,
+    "vocab_size": 151552,
+    "intermediate_size": 10944,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.5,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 8,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "routed_scaling_factor": 1.0,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+}
+
+
+def read_glm4_moe(read: ConfigReader) -> DecoderConfig:
+    """``Glm4MoeConfig``."""
+    config = read_llama(read, partial=True)
+    config = with_qk_norm(config, QKNorm(config.norm, over="head") if read.flag("use_qk_norm") else None)
+    return with_deepseek_experts(read, config, behind_dense(read, "first_k_dense_replace", config.num_layers))
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {**BESIDE_MLP, **QK_NORM, **qwen_mlp_tensors(config, DEEPSEEK_EXPERTS)}
+
+
+GLM4_MOE = Architecture(
+    model_types=("glm4_moe",),
+    classes=("Glm4MoeForCausalLM",),
+    read=read_glm4_moe,
+    tensors=tensors,
+    defaults=GLM4_MOE_DEFAULTS,
+    prefixes=LLAMA_PREFIXES,
+    drafts=DRAFTS,
+    aliases={"num_local_experts": "n_routed_experts"},
+)
