@@ -191,7 +191,7 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
 
 def _embedding_scale(config: Any) -> float:
     """By what the model multiplies its embeddings."""
-    if config.model_type.startswith("gemma"):
+    if config.model_type.startswith("gemma") or getattr(config, "mup_enabled", False):
         return float(config.hidden_size) ** 0.5
     return float(getattr(config, "embedding_multiplier", 1.0))
 

@@ -1,6 +1,7 @@
 """The supported model families, each as data in its own file."""
 
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.families.afmoe import AFMOE
 from edgegen_export.families.apertus import APERTUS, APERTUS1P5
 from edgegen_export.families.arcee import ARCEE
 from edgegen_export.families.baichuan import BAICHUAN
@@ -11,10 +12,13 @@ from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.cwm import CWM
 from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
+from edgegen_export.families.ernie4_5_moe import ERNIE4_5_MOE
 from edgegen_export.families.exaone import EXAONE
 from edgegen_export.families.exaone4 import EXAONE4
+from edgegen_export.families.exaone_moe import EXAONE_MOE
 from edgegen_export.families.falcon import FALCON
 from edgegen_export.families.falcon_h1 import FALCON_H1
+from edgegen_export.families.flint import FLINT
 from edgegen_export.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_WITH_VISION, VAULTGEMMA
 from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_UNIFIED, GEMMA4_UNIFIED_WITH_VISION, GEMMA4_WITH_VISION
@@ -32,6 +36,8 @@ from edgegen_export.families.granite_swa import GRANITE_SWA
 from edgegen_export.families.granitemoe import GRANITE_MOE, GRANITE_MOE_SHARED, GRANITE_MOE_SWA
 from edgegen_export.families.helium import HELIUM
 from edgegen_export.families.hunyuan import HUNYUAN
+from edgegen_export.families.hunyuan_moe import HUNYUAN_MOE
+from edgegen_export.families.hy_v3 import HY_V3
 from edgegen_export.families.hyperclovax import HYPERCLOVAX
 from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
@@ -41,8 +47,10 @@ from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.lfm2_moe import LFM2_MOE
 from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.mellum import MELLUM
 from edgegen_export.families.mimo import MIMO
 from edgegen_export.families.minicpm import MINICPM
+from edgegen_export.families.minimax_m2 import MINIMAX_M2
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MINISTRAL, MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
@@ -158,6 +166,14 @@ _FAMILIES: tuple[Architecture, ...] = (
     SOLAR_OPEN,
     BAILING_MOE,
     SARVAM_MOE,
+    ERNIE4_5_MOE,
+    HUNYUAN_MOE,
+    MINIMAX_M2,
+    AFMOE,
+    MELLUM,
+    EXAONE_MOE,
+    HY_V3,
+    FLINT,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

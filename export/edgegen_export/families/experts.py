@@ -29,11 +29,12 @@ def with_experts(
     normalized: bool,
     width: int | None = None,
     layers: Collection[int] | None = None,
+    per_token: int | None = None,
 ) -> DecoderConfig:
     """``config`` with ``count_key`` experts in place of the MLPs of ``layers``, of all without it; each as wide as
-    these or of ``width``."""
+    these or of ``width``. ``per_token``: how many of them a token uses, where that has been read."""
     width = width or config.mlp.width
-    count, per_token = read_counts(read, count_key)
+    count, per_token = read_counts(read, count_key, per_token=per_token)
     read.ignore("output_router_logits", "router_aux_loss_coef")
     if config.mlp.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
@@ -44,12 +45,15 @@ def with_experts(
     return config.each_layer(lambda own: replace(own, mlp=experts), layers)
 
 
-def read_counts(read: ConfigReader, count_key: str, per_token_key: str = "num_experts_per_tok") -> tuple[int, int]:
-    """How many experts there are, and how many of them a token uses."""
-    count, per_token = read.positive(count_key, most=MOST), read.positive(per_token_key)
-    if per_token > count and read.sound(count_key):
-        read.problem(f"{per_token_key} = {per_token} is more than {count_key} = {count}")
-    return count, per_token
+def read_counts(
+    read: ConfigReader, count_key: str, per_token_key: str = "num_experts_per_tok", *, per_token: int | None = None
+) -> tuple[int, int]:
+    """How many experts there are, and how many of them a token uses, read unless it is given."""
+    count = read.positive(count_key, most=MOST)
+    used = read.positive(per_token_key) if per_token is None else per_token
+    if used > count and read.sound(count_key):
+        read.problem(f"{per_token_key} = {used} is more than {count_key} = {count}")
+    return count, used
 
 
 def limit_apart(read: ConfigReader, count_key: str, count: int, layers: int) -> None:
@@ -71,8 +75,7 @@ def with_deepseek_experts(
     """``config`` with experts in ``layers``, routed as in DeepSeek-V3 (arXiv:2412.19437): sigmoids weigh them, a bias
     of each has a say in the choice alone, and they are chosen from the best groups. Shared experts are one MLP."""
     if not layers:
-        read.ignore(count_key, shared_key, "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
-        read.ignore("n_group", "topk_group", "routed_scaling_factor", "output_router_logits", "router_aux_loss_coef")
+        without_experts(read, count_key, shared_key, "n_group", "topk_group", "routed_scaling_factor")
         return config
     width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
     config = with_experts(read, config, count_key, normalized=normalized, width=width, layers=layers)
@@ -123,11 +126,11 @@ def read_sparse_layers(read: ConfigReader, layers: int) -> frozenset[int]:
     return frozenset(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
 
 
-def without_experts(read: ConfigReader) -> None:
-    """Mark the keys of experts as read where no layer has any."""
+def without_experts(read: ConfigReader, *keys: str) -> None:
+    """Mark the keys of experts as read where no layer has any; ``keys``: those of the family beside the usual ones."""
     read.ignore(
         *("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"),
-        *("output_router_logits", "router_aux_loss_coef"),
+        *("output_router_logits", "router_aux_loss_coef", *keys),
     )
 
 
@@ -159,12 +162,12 @@ def _filled(ours: str | tuple[str, ...], layer: int) -> str | tuple[str, ...]:
     return filled[0] if isinstance(ours, str) else filled
 
 
-def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str]) -> TensorMap:
-    """The tensor map of a router ``gate`` and its ``experts``, with these names for gate, up and down."""
+def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str], router: str = "gate") -> TensorMap:
+    """The tensor map of a ``router`` and its ``experts``, with these names for gate, up and down."""
     assert config.experts
     count = config.experts.count
     return {
-        "layers.{i}.mlp.router.weight": f"{module}.gate.weight",
+        "layers.{i}.mlp.router.weight": f"{module}.{router}.weight",
         **{
             f"layers.{{i}}.mlp.{ours}.weight": Scattered(f"{module}.experts.{{n}}.{theirs}.weight", count)
             for ours, theirs in zip(("gate", "up", "down"), names, strict=True)

@@ -41,15 +41,17 @@ def stretched(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     return replace(rotating(config, rope, [True] * config.num_layers), longest_context=config.max_positions)
 
 
+HUNYUAN_TENSORS = {
+    **LLAMA_TENSORS,
+    "layers.{i}.attn.q_norm.weight": "layers.{i}.self_attn.query_layernorm.weight",
+    "layers.{i}.attn.k_norm.weight": "layers.{i}.self_attn.key_layernorm.weight",
+}
+
 HUNYUAN = Architecture(
     model_types=("hunyuan_v1_dense",),
     classes=("HunYuanDenseV1ForCausalLM",),
     read=read_hunyuan,
-    tensors={
-        **LLAMA_TENSORS,
-        "layers.{i}.attn.q_norm.weight": "layers.{i}.self_attn.query_layernorm.weight",
-        "layers.{i}.attn.k_norm.weight": "layers.{i}.self_attn.key_layernorm.weight",
-    },
+    tensors=HUNYUAN_TENSORS,
     defaults={**LLAMA_DEFAULTS, "vocab_size": 290943, "rms_norm_eps": 1e-5},
     prefixes=LLAMA_PREFIXES,
 )

@@ -10,13 +10,11 @@ from edgegen_export.families.qwen import QWEN_DEFAULTS
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors, read_qwen_experts
 from edgegen_export.families.shared import read_layer_types
 
-SHARED: TensorMap = {
-    **{
-        f"layers.{{i}}.shared.{x}.weight": f"layers.{{i}}.mlp.shared_expert.{x}_proj.weight"
-        for x in ("gate", "up", "down")
-    },
-    "layers.{i}.shared_gate.weight": "layers.{i}.mlp.shared_expert_gate.weight",
+UNGATED: TensorMap = {
+    f"layers.{{i}}.shared.{x}.weight": f"layers.{{i}}.mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")
 }
+"""A shared expert without a gate of its own."""
+SHARED: TensorMap = {**UNGATED, "layers.{i}.shared_gate.weight": "layers.{i}.mlp.shared_expert_gate.weight"}
 
 
 def read_qwen2_moe(read: ConfigReader) -> DecoderConfig:

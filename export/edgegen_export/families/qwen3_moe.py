@@ -43,12 +43,14 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return {**BESIDE_MLP, **QK_NORM, **qwen_mlp_tensors(config)}
 
 
-def qwen_mlp_tensors(config: DecoderConfig, shared: TensorMap = MappingProxyType({})) -> TensorMap:
+def qwen_mlp_tensors(
+    config: DecoderConfig, shared: TensorMap = MappingProxyType({}), router: str = "gate"
+) -> TensorMap:
     """The names of the MLPs, dense or of experts; ``shared``: those of a shared expert, beside the others."""
     names = ("gate_proj", "up_proj", "down_proj")
     if config.experts is None:
         return DENSE_MLP
-    return by_layer(config, {**expert_tensors(config, "layers.{i}.mlp", names), **shared}, DENSE_MLP)
+    return by_layer(config, {**expert_tensors(config, "layers.{i}.mlp", names, router), **shared}, DENSE_MLP)
 
 
 BESIDE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." not in name}

@@ -50,9 +50,7 @@ _NEEDS: Mapping[str, str] = {
     """,
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
     _EXPERTS: """
-        afmoe aria_text beam cohere2_moe dbrx deepseek doge ernie4_5_moe exaone_moe flex_olmo flint
-        hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna mellum mimo_v2_flash minimax_m2 phimoe
-        step3p5
+        aria_text beam cohere2_moe dbrx deepseek doge flex_olmo jetmoe kolibri1 laguna mimo_v2_flash phimoe step3p5
     """,
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",

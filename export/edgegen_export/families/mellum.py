@@ -1,0 +1,57 @@
+"""Mellum 2: Qwen3 MoE whose layers with a window rotate in a way of their own."""
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.experts import read_mlp_types, with_experts, without_experts
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.qwen3_moe import tensors
+from edgegen_export.families.shared import read_layer_types, read_rope, read_window, rotating, sliding, with_qk_norm
+
+
+def read_mellum(read: ConfigReader) -> DecoderConfig:
+    """``MellumConfig``."""
+    config = read_llama(read)
+    read.ignore("mtp_layer_types", "mtp_mlp_layer_types")  # of layers that propose further tokens
+    windowed = read_layer_types(read, config.num_layers, [False] * config.num_layers)
+    positions = read.positive("max_position_embeddings")
+    local = read_rope(read, config.attention.head_dim, positions, layer_type="sliding_attention")
+    config = sliding(rotating(config, local, windowed), read_window(read), windowed)
+    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    sparse = read_mlp_types(read, config.num_layers, range(config.num_layers))
+    if not sparse:
+        without_experts(read)
+        return config
+    width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
+    return with_experts(read, config, "num_experts", normalized=normalized, width=width, layers=sparse)
+
+
+MELLUM = Architecture(
+    model_types=("mellum",),
+    classes=("MellumForCausalLM",),
+    read=read_mellum,
+    tensors=tensors,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 98304,
+        "hidden_size": 2304,
+        "intermediate_size": 7168,
+        "num_hidden_layers": 28,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "sliding_window": 1024,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 896,
+        "norm_topk_prob": True,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    },
+    prefixes=LLAMA_PREFIXES,
+    ignored=(r"mtp\..*",),  # layers that propose further tokens
+    aliases={"num_local_experts": "num_experts"},
+)
