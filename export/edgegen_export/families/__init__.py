@@ -43,6 +43,8 @@ from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.iquestcoder import IQUESTCODER
 from edgegen_export.families.jais2 import JAIS2
+from edgegen_export.families.laguna import LAGUNA
+from edgegen_export.families.lara_mini import LARA_MINI
 from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.lfm2_moe import LFM2_MOE
 from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
@@ -174,6 +176,8 @@ _FAMILIES: tuple[Architecture, ...] = (
     EXAONE_MOE,
     HY_V3,
     FLINT,
+    LAGUNA,
+    LARA_MINI,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

@@ -7,7 +7,7 @@ from edgegen_export.architecture.architecture import TensorMap
 from edgegen_export.architecture.components.experts import Experts, Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Scattered, TensorLayout
+from edgegen_export.architecture.tensor_layouts import Interleaved, Scattered, TensorLayout
 
 STEP = 16
 """QMoE takes whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
@@ -172,4 +172,15 @@ def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, st
             f"layers.{{i}}.mlp.{ours}.weight": Scattered(f"{module}.experts.{{n}}.{theirs}.weight", count)
             for ours, theirs in zip(("gate", "up", "down"), names, strict=True)
         },
+    }
+
+
+def stacked_expert_tensors(config: DecoderConfig, module: str) -> TensorMap:
+    """The tensor map of a router ``gate`` and ``experts`` that have an axis of their own, gate and up as one tensor."""
+    assert config.experts
+    ours, count = {name: f"layers.{{i}}.mlp.{name}.weight" for name in ("gate", "up", "down")}, config.experts.count
+    return {
+        "layers.{i}.mlp.router.weight": f"{module}.gate.weight",
+        (ours["gate"], ours["up"]): Interleaved(f"{module}.experts.gate_up_proj", count, stacked=True),
+        ours["down"]: Interleaved(f"{module}.experts.down_proj", count, stacked=True),
     }

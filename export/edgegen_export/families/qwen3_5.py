@@ -52,11 +52,12 @@ def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
         read.problem("layer_types: at least one layer must have attention")
     if config.mlp.activation != "silu":
         read.problem("hidden_act: gated delta nets are supported with silu only")
-    net = _net(read, config)
+    net = read_net(read, config)
     return config.each_layer(lambda own: replace(own, attention=None, mixer=net), chosen(recurrent))
 
 
-def _net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
+def read_net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
+    """The gated delta net that the file describes."""
     keys, values = read.count("linear_num_key_heads"), read.count("linear_num_value_heads")
     if read.sound("linear_num_key_heads", "linear_num_value_heads") and values % keys:
         read.problem(f"linear_num_key_heads = {keys}: must divide linear_num_value_heads = {values}")
@@ -70,9 +71,7 @@ def _net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
-    ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
     queries = ("layers.{i}.attn.q", "layers.{i}.attn.gate")
-    projections = {"z": "in_proj_z", "dt": "in_proj_a", "beta": "in_proj_b", "kernel": "conv1d", "out": "out_proj"}
     return {
         **{name: stored for name, stored in LLAMA_TENSORS.items() if ".attn.q." not in name},
         **{
@@ -82,6 +81,15 @@ def tensors(config: DecoderConfig) -> TensorMap:
             for kind in ("weight", "bias")
         },
         **QK_NORM,
+        **net_tensors(),
+    }
+
+
+def net_tensors() -> TensorMap:
+    """Those of a gated delta net."""
+    ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
+    projections = {"z": "in_proj_z", "dt": "in_proj_a", "beta": "in_proj_b", "kernel": "conv1d", "out": "out_proj"}
+    return {
         **{
             tuple(f"{ours}.{name}.{kind}" for name in "qkv"): Concatenated(f"{theirs}.in_proj_qkv.{kind}")
             for kind in ("weight", "bias")

@@ -5,9 +5,9 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Interleaved, Shape
+from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families import qwen3_5
-from edgegen_export.families.experts import with_experts
+from edgegen_export.families.experts import stacked_expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen2_moe import SHARED
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
@@ -29,16 +29,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
 
 def stacked_tensors(config: DecoderConfig, _: Shape) -> TensorMap:
     """All experts are in one tensor, as in the published files."""
-    assert config.experts
-    ours = {name: f"layers.{{i}}.mlp.{name}.weight" for name in ("router", "gate", "up", "down")}
-    module, count = "layers.{i}.mlp", config.experts.count
-    return {
-        **_beside_experts(config),
-        **SHARED,
-        ours["router"]: f"{module}.gate.weight",
-        (ours["gate"], ours["up"]): Interleaved(f"{module}.experts.gate_up_proj", count, stacked=True),
-        ours["down"]: Interleaved(f"{module}.experts.down_proj", count, stacked=True),
-    }
+    return {**_beside_experts(config), **SHARED, **stacked_expert_tensors(config, "layers.{i}.mlp")}
 
 
 def _beside_experts(config: DecoderConfig) -> TensorMap:

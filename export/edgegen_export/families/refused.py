@@ -43,14 +43,14 @@ _NEEDS: Mapping[str, str] = {
     "gated delta nets whose queries, keys and values have a convolution each": "olmo_hybrid",
     "Kimi delta attention and latent attention": "kimi_linear",
     "lightning attention": "minimax",
-    "linear attention of its own kind": "bailing_hybrid lara_mini qwen4_exp qwen4_exp_text",
+    "linear attention of its own kind": "bailing_hybrid qwen4_exp qwen4_exp_text",
     "convolutions of its own kind": "inkling2_loop_text inkling2_text inkling_text zaya",
     _LATENT: """
         axk1 deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 longcat_flash minicpm3 mistral4 sarvam_mla youtu
     """,
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
     _EXPERTS: """
-        aria_text beam cohere2_moe dbrx deepseek doge flex_olmo jetmoe kolibri1 laguna mimo_v2_flash phimoe step3p5
+        aria_text beam cohere2_moe dbrx deepseek doge flex_olmo jetmoe kolibri1 mimo_v2_flash phimoe step3p5
     """,
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",

@@ -13,6 +13,7 @@ from edgegen_export.architecture.components.attention import Attention, QKNorm, 
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
+from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator, normalized
@@ -114,7 +115,8 @@ def attention(
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
     if gate:
-        attended = _gated(g, own, attended, g.op.Sigmoid(gate))
+        opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
+        attended = _gated(g, own, attended, opening)
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 

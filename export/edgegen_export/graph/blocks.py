@@ -5,8 +5,6 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, e width of the embe
 
 from dataclasses import replace
 
-import numpy as np
-
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.experts import Experts
@@ -25,6 +23,7 @@ from edgegen_export.graph.mixer import mixer
 from edgegen_export.graph.mlp import mlp
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import of_part
+from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
 
@@ -194,9 +193,3 @@ def head(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Val
     """The logits [b, t, v] of hidden [b, t, e]."""
     logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden, params.bias("head"))
     return softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
-
-
-def softcap(g: GraphBuilder, cap: float, x: Value) -> Value:
-    """``cap · tanh(x / cap)``."""
-    scale = g.constant(np.array(cap, np.float32))
-    return g.op.Mul(g.op.Tanh(g.op.Div(x, scale)), scale)

@@ -13,6 +13,7 @@ from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.routing import fused_routing
+from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
@@ -94,7 +95,8 @@ def router_scores(
     """[b, t, experts]. The router stays float32: it is small, and its choice matters much."""
     module = f"layers.{layer}.mlp.router"
     router = FloatMatrix(params.vector(f"{module}.weight"), experts.count, config.hidden_size)
-    return linear(g, router, x, params.bias(module))
+    logits = linear(g, router, x, params.bias(module))
+    return softcap(g, experts.routing.softcap, logits) if experts.routing.softcap else logits
 
 
 def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:

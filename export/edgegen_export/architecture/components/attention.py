@@ -51,9 +51,9 @@ class Attention(Component):
     whose keys and values it reads instead of its own. ``value_is_key``: values are what the key projection gives,
     before its norm and rotation. ``value_norm``: each head of the values is divided by its root mean square, with the
     epsilon of the model's norm. ``gate``: what attention reads is multiplied with the sigmoid of a gate, projected like
-    the queries, one number for each channel or for each head. ``clip``: limit to which q, k and v are clamped.
-    ``softcap``: scores are ``softcap · tanh(score / softcap)``. ``sinks``: each head has a logit that takes a share of
-    the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
+    the queries, one number for each channel or for each head; ``softplus``: with ``log(1 + exp(gate))`` instead.
+    ``clip``: limit to which q, k and v are clamped. ``softcap``: scores are ``softcap · tanh(score / softcap)``.
+    ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     """
 
     heads: int
@@ -68,6 +68,7 @@ class Attention(Component):
     value_norm: bool = False
     query_scale: QueryScale | None = None
     gate: Literal["by_channel", "by_head"] | None = None
+    softplus: bool = False
     clip: float | None = None
     softcap: float | None = None
     sinks: bool = False

@@ -33,7 +33,7 @@ class Routing:
     scores for the choice alone. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose two best
     scores have the greatest sum. ``epsilon``: added to the sum that weights are normalized by, which is at least
     ``least_sum``. ``scaling``: factor of all weights, which is put into the experts; ``expert_scales``: a trained
-    factor of each expert's weight.
+    factor of each expert's weight. ``softcap`` c: logits are ``c · tanh(logit / c)``.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
@@ -44,6 +44,7 @@ class Routing:
     least_sum: float = 0.0
     scaling: float = 1.0
     expert_scales: bool = False
+    softcap: float | None = None
 
     @property
     def grouped(self) -> bool:

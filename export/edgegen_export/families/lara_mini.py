@@ -1,0 +1,88 @@
+"""Lara Mini: gated delta nets, sliding windows that rotate and full attention that does not, with experts in every
+layer and one more that every token uses."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Concatenated
+from edgegen_export.families import qwen3_5
+from edgegen_export.families.experts import stacked_expert_tensors, with_experts
+from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.qwen2_moe import UNGATED
+from edgegen_export.families.qwen3_moe import BESIDE_MLP
+from edgegen_export.families.shared import QK_NORM, chosen, read_window, rotating, sliding, with_qk_norm
+
+_KINDS = ("linear_attention", "sliding_attention", "full_attention")
+_PATTERN = ("linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention")
+"""Of the layers, in turns, where the file does not say it."""
+
+
+def read_lara_mini(read: ConfigReader) -> DecoderConfig:
+    """``LaraMiniConfig``."""
+    config = read_llama(read)
+    kinds = read.per_layer("layer_types", {kind: kind for kind in _KINDS}, config.num_layers)
+    kinds = kinds or tuple(_PATTERN[i % len(_PATTERN)] for i in range(config.num_layers))
+    if all(kind == "linear_attention" for kind in kinds):
+        read.problem("layer_types: at least one layer must have attention")
+    windowed = [kind == "sliding_attention" for kind in kinds]
+    config = sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
+    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    net = qwen3_5.read_net(read, config)
+    recurrent = chosen([kind == "linear_attention" for kind in kinds])
+    config = config.each_layer(lambda own: replace(own, attention=None, mixer=net), recurrent)
+    width, shared = read.positive("moe_intermediate_size"), read.positive("shared_expert_intermediate_size")
+    config = with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"), width=width)
+    return config.each_experts(lambda own: replace(own, shared_width=shared))
+
+
+_NET = "layers.{i}.linear_attn"
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    beside = {ours: theirs for ours, theirs in qwen3_5.net_tensors().items() if not _fused(ours)}
+    return {
+        **BESIDE_MLP,
+        **QK_NORM,
+        **beside,
+        tuple(f"layers.{{i}}.delta.{x}.weight" for x in ("q", "k", "v", "z", "beta", "dt")): Concatenated(
+            f"{_NET}.in_proj.weight"
+        ),
+        "layers.{i}.delta.norm.weight": f"{_NET}.out_norm.weight",
+        **stacked_expert_tensors(config, "layers.{i}.mlp"),
+        **UNGATED,
+    }
+
+
+def _fused(name: str | tuple[str, ...]) -> bool:
+    first = name if isinstance(name, str) else name[0]
+    return any(f".delta.{part}." in first for part in ("q", "z", "dt", "beta"))
+
+
+LARA_MINI = Architecture(
+    model_types=("lara_mini",),
+    classes=("LaraMiniForCausalLM",),
+    read=read_lara_mini,
+    tensors=tensors,
+    defaults={
+        **{key: value for key, value in qwen3_5.DEFAULTS.items() if not key.startswith(("partial", "full_"))},
+        "vocab_size": 151936,
+        "hidden_size": 1024,
+        "num_hidden_layers": 34,
+        "max_position_embeddings": 131072,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+        "sliding_window": 512,
+        "linear_num_key_heads": 8,
+        "linear_num_value_heads": 16,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "num_experts_per_tok": 4,
+        "num_experts": 128,
+        "norm_topk_prob": True,
+    },
+    prefixes=LLAMA_PREFIXES,
+    aliases={"num_local_experts": "num_experts"},
+)
