@@ -34,7 +34,8 @@ GLM-4.5 do not divide its width."""
 LATER = {
     *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),
     *("qwen3_5_moe_text", "ministral", "cwm", "iquestcoder", "exaone", "jais2", "vaultgemma", "apertus1p5_text"),
-    *("nanochat", "solar_open", "sarvam_moe"),
+    *("nanochat", "solar_open", "sarvam_moe", "minimax_m2", "afmoe", "mellum", "exaone_moe", "hy_v3", "flint"),
+    *("laguna", "lara_mini"),
 }
 """Those that transformers 4 does not know."""
 

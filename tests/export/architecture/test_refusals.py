@@ -53,7 +53,7 @@ def refusal(folder: Path, kind: type[EdgegenError]) -> str:
 def test_an_unknown_model_type_is_refused_with_the_nearest_name(checkpoint: Path) -> None:
     edit_json(checkpoint / "config.json", model_type="gpt_2")
     message = refusal(checkpoint, UnsupportedModelError)
-    assert "model_type 'gpt_2' is not supported (did you mean 'gpt2'?); supported: apertus, " in message
+    assert "model_type 'gpt_2' is not supported (did you mean 'gpt2'?); supported: afmoe, apertus, " in message
 
 
 @pytest.mark.parametrize("model_type", [..., None, 7, ["gpt2"]])

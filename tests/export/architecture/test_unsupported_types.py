@@ -60,7 +60,7 @@ def test_optimum_is_offered_for_what_it_has() -> None:
 )
 def test_the_name_of_another_architecture_is_not_suggested(model_type: str) -> None:
     message = refusal(model_type=model_type)
-    assert message.startswith(f"model_type {model_type!r} is not supported; supported: apertus, ")
+    assert message.startswith(f"model_type {model_type!r} is not supported; supported: afmoe, apertus, ")
     assert "optimum" not in message
 
 

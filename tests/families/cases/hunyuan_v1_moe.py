@@ -13,7 +13,7 @@ CASES = variants(
         "num_key_value_heads": 2,
         "head_dim": 16,
         "num_hidden_layers": 2,
-        "intermediate_size": 48,
+        "intermediate_size": 64,
         "num_experts": 6,
         "moe_topk": 3,
         "max_position_embeddings": CONTEXT,
