@@ -25,7 +25,8 @@ REFUSED = {
     "bloom": "its attention has a bias (ALiBi)",
     **dict.fromkeys(
         (
-            "granitemoehybrid lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 nemotron_h bamba"
+            "granitemoehybrid lara_mini lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 "
+            "nemotron_h bamba"
         ).split(),
         "it has fixed states",
     ),
