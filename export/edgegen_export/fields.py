@@ -1,7 +1,7 @@
 """Fields: typed access to a mapping of a stranger's file, which lists everything that is wrong with it."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def name_of(kind: type) -> str:
     return _KINDS[kind][0]
 
 
-def is_a(value: object, kind: type) -> bool:
+def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
     """Whether a parsed value is a ``kind``: whole numbers are numbers; truth values, infinities and NaN are not."""
     if isinstance(value, bool) or kind is not float:
         return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)

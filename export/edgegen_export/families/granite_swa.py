@@ -25,7 +25,7 @@ def read_granite_swa(read: ConfigReader) -> DecoderConfig:
 
 def _rotated(read: ConfigReader, config: DecoderConfig, thetas: list[object]) -> DecoderConfig:
     """``config`` with these thetas of its layers; 0 stands for no rotation."""
-    numbers = [theta for theta in thetas if is_a(theta, float) and (theta == 0 or cast(float, theta) > 1)]
+    numbers = [theta for theta in thetas if is_a(theta, float) and (theta == 0 or theta > 1)]
     if len(numbers) != config.num_layers or len(thetas) != config.num_layers:
         read.problem(
             f"layer_rope_theta: {config.num_layers} numbers expected, each 0 or greater than 1, found {thetas!r}"

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from edgegen.errors import OptionError, UnsupportedModelError, one_or_list, suggestions
 from edgegen.stop_regex import StopRegex, StopRegexMatcher
@@ -188,7 +188,7 @@ class _LoraFields(Fields):
                 self.wrong(key, f"{name!r} cannot be used: {error}")
                 return {}
         if wrong:
-            self.expected(key, "an object of names and numbers", value)
+            self.expected(key, "an object of names and numbers", cast(object, value))
             return {}
         return entries
 
@@ -198,7 +198,7 @@ class _LoraFields(Fields):
             return ()
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in items):
-            self.expected(key, "a list of names", value)
+            self.expected(key, "a list of names", cast(object, value))
             return ()
         return tuple(items)
 
@@ -209,12 +209,12 @@ class _LoraFields(Fields):
         by_name = cast(dict[str, Any], value) if isinstance(value, dict) else {INPUT_EMBEDDING: value}
         for name, indices in by_name.items():
             if not isinstance(indices, list) or not all(type(i) is int and i >= 0 for i in cast(list[object], indices)):
-                self.expected(key, "token ids", value)
+                self.expected(key, "token ids", cast(object, value))
                 return {}
             if len(set(cast(list[int], indices))) != len(cast(list[int], indices)):
                 self.wrong(key, f"a token id occurs twice for {name or 'the embedding'}")
         return {name: tuple(indices) for name, indices in by_name.items()}
 
 
-def _is_rank(value: object) -> bool:
+def _is_rank(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 < value < _LARGEST
