@@ -1,4 +1,5 @@
 /* The kernels in portable C: what those of every instruction set compute, bit by bit. */
+#include "fused.h"
 #include "matrix.h"
 
 #include <math.h>
@@ -60,7 +61,7 @@ void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t cou
       for (size_t b = 0; b < matrix->blocks; b++) {
         int32_t sum = dot(matrix, matrix->codes + n * row_bytes(matrix) + b * size, codes + b * block);
         sum -= zero_at(matrix, n, b) * sums[b];
-        f[b % LANES] = fmaf((float)sum, scale_at(matrix, n, b) * scales[b], f[b % LANES]);
+        f[b % LANES] = fused((float)sum, scale_at(matrix, n, b) * scales[b], f[b % LANES]);
       }
       float total = (f[0] + f[1]) + (f[2] + f[3]);
       y[m * matrix->rows + n] = matrix->bias ? total + matrix->bias[n] : total;

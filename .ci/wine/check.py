@@ -38,6 +38,8 @@ SUITES: dict[str, list[str]] = {
     "system": ["tests/runtime/system", "tests/cli/test_systems.py"],
 }
 """Those that take longest come first."""
+BY_NAME_ONLY = ("server",)
+"""Takes longer than all others together, and is run where it is asked for."""
 
 
 @dataclass
@@ -213,10 +215,15 @@ def compare(windows: Windows, report: Report) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("windows", type=Path)
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(SUITES)}, same (default: all)")
+    parser.add_argument(
+        "suites",
+        nargs="*",
+        metavar="SUITE",
+        help=f"{', '.join(SUITES)}, same (default: all but {', '.join(BY_NAME_ONLY)})",
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was found, as JSON")
-    arguments = parser.parse_args()
-    names: list[str] = arguments.suites or ["same", *SUITES]
+    arguments = parser.parse_intermixed_args()
+    names: list[str] = arguments.suites or ["same", *(name for name in SUITES if name not in BY_NAME_ONLY)]
     if unknown := set(names) - {"same", *SUITES}:
         parser.error(f"no suite is named {', '.join(sorted(unknown))}: there are same, {', '.join(SUITES)}")
     began, windows = time.monotonic(), Windows(arguments.windows)

@@ -15,7 +15,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.checkpoint.layouts import write_gpt2
-from tests.systems import needs_posix
+from tests.systems import WINDOWS, needs_posix
 
 SHAPE: dict[str, Any] = {"layout": "trainer", "n_layer": 3, "n_embd": 32, "n_positions": 32}
 
@@ -64,6 +64,14 @@ def kept_in(target: Path) -> list[Path]:
     return list(target.glob(KEPT_PREFIX + "*"))
 
 
+def names_in(target: Path) -> list[str]:
+    """What an export leaves. On Windows its temporary files stay until nothing has them open, or the process ends."""
+    if not target.exists():
+        return []
+    names = (path.name for path in target.iterdir())
+    return sorted(name for name in names if not (WINDOWS and name.startswith(".partial-")))
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt("Ctrl-C"), OSError(28, "No space left")], ids=["Ctrl-C", "disk"])
 def test_the_same_export_goes_on_to_the_same_bundle(
     checkpoint: Path, whole: Bundle, tmp_path: Path, error: BaseException
@@ -85,7 +93,7 @@ def test_the_same_export_goes_on_to_the_same_bundle(
     assert last.notes == [f"continues where an earlier export ended: 2 of {SHAPE['n_layer']} layers are done"]
     assert not any("sampling" in stage for stage in last.stages)
     assert bundle.manifest.files == whole.manifest.files
-    assert sorted(path.name for path in target.iterdir()) == ["edgegen.json", "v1"]
+    assert names_in(target) == ["edgegen.json", "v1"]
 
 
 def test_what_was_left_is_used_for_the_same_weights_and_wishes_only(checkpoint: Path, tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ def test_what_was_left_is_used_for_the_same_weights_and_wishes_only(checkpoint: 
 
 def test_a_bug_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
     interrupt(checkpoint, tmp_path / "bundle", RuntimeError("a bug"))
-    assert not (tmp_path / "bundle").exists()
+    assert names_in(tmp_path / "bundle") == []
 
 
 KILLED = """

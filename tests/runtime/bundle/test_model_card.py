@@ -21,7 +21,7 @@ def with_card(folder: Path, card: str | None) -> Bundle:
     files = {**bundle.manifest.files, "README.md": FileEntry(1, "0" * 64)}
     listed = Bundle.with_manifest(folder, replace(bundle.manifest, files=files), bundle.content)
     if card is not None:
-        listed.file("README.md").write_text(card)
+        listed.file("README.md").write_text(card, newline="")
     return listed
 
 
