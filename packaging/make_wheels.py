@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -84,16 +85,19 @@ def build_all(output: Path, platforms: Sequence[str], work: Path) -> list[Path]:
     with tarfile.open(source) as archive:
         archive.extractall(work, filter="data")
     (sources,) = (path for path in work.iterdir() if (path / "PKG-INFO").is_file())
-    built = [source]
-    for platform in platforms:
+
+    def wheel(platform: str) -> Path:
         if platform == PURE:
             own = {"EDGEGEN_PURE_WHEEL": "1"}
         else:
             own = {"CC": compiler(TARGETS[platform]), "EDGEGEN_WHEEL_PLATFORM": platform}
         began = time.monotonic()
-        built.append(_hatchling("wheel", sources, output, environment | own))
-        print(f"{built[-1].name}: built in {time.monotonic() - began:.0f} s", flush=True)
-    return built
+        built = _hatchling("wheel", sources, output, environment | own)
+        print(f"{built.name}: built in {time.monotonic() - began:.0f} s", flush=True)
+        return built
+
+    with ThreadPoolExecutor(os.cpu_count()) as builds:
+        return [source, *builds.map(wheel, platforms)]
 
 
 def _hatchling(target: str, sources: Path, output: Path, environment: Mapping[str, str]) -> Path:
