@@ -325,6 +325,13 @@ def _check_sudo(words: list[str]) -> None:
     NOT_RUN[Path(words[0]).name](words)
 
 
+def _check_windows(words: list[str]) -> None:
+    """``.ci/windows SUITE``: suites that it knows."""
+    known = re.findall(r'^    "(\w+)": \[', (ROOT / ".ci" / "wine" / "check.py").read_text("utf-8"), re.MULTILINE)
+    assert len(known) > 4
+    assert {*words[1:]} <= {*known, "same"}
+
+
 def _check_venv(words: list[str]) -> None:
     assert words[1:3] == ["-m", "venv"]
 
@@ -386,6 +393,7 @@ def _check_podman(words: list[str]) -> None:
 
 
 NOT_RUN = {
+    ".ci/windows": _check_windows,
     "curl": _check_curl,
     "edgegen": _check_edgegen,
     "cp": _check_copy,
