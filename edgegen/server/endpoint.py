@@ -1,7 +1,7 @@
 """GenerationEndpoint: answers the requests of one path, whole or as a stream of events."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -39,7 +39,8 @@ class GenerationEndpoint:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, reply, token = Request(scope, receive), _Reply(send, self._wire), CancelToken()
+        request, token = Request(scope, receive), CancelToken()
+        reply = _Reply(send, self._wire, self._options.keep_alive_seconds)
         begin = perf_counter()
         try:
             with self._models.admitted():
@@ -70,12 +71,16 @@ class GenerationEndpoint:
             streams = await run_in_threadpool(_start, llm, asked, options, token) if asked.generates else []
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
-            if asked.stream:
-                facts = PromptInfo(sum(stream.prompt_tokens for stream in streams), dropped)
-                await reply.begin_stream(headers)
-                await reply.events(writer.begin(facts))
+            prompt_tokens = sum(stream.prompt_tokens for stream in streams)
             first = True
-            async for prompt, piece in _merged(streams):
+            if asked.stream:
+                await reply.begin_stream(headers)  # before anything of the prompts is read by the model
+                await reply.events(writer.begin(PromptInfo(prompt_tokens, dropped)))
+            async for arrived in _merged(streams, reply.keep_alive_due):
+                if arrived is None:
+                    await reply.keep_alive()
+                    continue
+                prompt, piece = arrived
                 if first:
                     self._metrics.first_token(self._wire.url, perf_counter() - begin)
                     first = False
@@ -94,11 +99,13 @@ class GenerationEndpoint:
 
 
 class _Reply:
-    """What has been sent of a response."""
+    """What has been sent of a response; of a stream, also when: ``keep_alive_seconds`` later a keep-alive is due."""
 
-    def __init__(self, send: Send, wire: Wire) -> None:
+    def __init__(self, send: Send, wire: Wire, keep_alive_seconds: float) -> None:
         self._send = send
         self._wire = wire
+        self._keep_alive_seconds = keep_alive_seconds
+        self._sent_at: float | None = None
         self._began = False
         self._ended = False
         self.writer: ResponseWriter | None = None
@@ -115,12 +122,25 @@ class _Reply:
         sent = {"content-type": self._wire.stream_format.media, "cache-control": "no-cache", **headers}
         pairs = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
         await self._send({"type": "http.response.start", "status": 200, "headers": pairs})
+        self._sent_at = asyncio.get_running_loop().time()
 
     async def events(self, events: Iterable[Event]) -> None:
         """One message for all of them."""
-        data = "".join(map(self._wire.stream_format.text, events))
-        if data:
-            await self._send(_body(data.encode(), more=True))
+        await self._text("".join(map(self._wire.stream_format.text, events)))
+
+    def keep_alive_due(self) -> float | None:
+        """When to send the next one, by the clock of the event loop; None without a stream that has them."""
+        if self._sent_at is None or not self._wire.stream_format.keep_alive:
+            return None
+        return self._sent_at + self._keep_alive_seconds
+
+    async def keep_alive(self) -> None:
+        await self._text(self._wire.stream_format.keep_alive)
+
+    async def _text(self, text: str) -> None:
+        if text:
+            await self._send(_body(text.encode(), more=True))
+            self._sent_at = asyncio.get_running_loop().time()
 
     async def end_stream(self) -> None:
         self._ended = True
@@ -168,8 +188,13 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _merged(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, GenerationChunk]]:
-    """The chunks of all streams as they come, each with the number of its stream."""
+async def _merged(
+    streams: Sequence[TextStream], due: Callable[[], float | None]
+) -> AsyncGenerator[tuple[int, GenerationChunk] | None]:
+    """The chunks of all streams as they come, each with the number of its stream.
+
+    None is between them where none has come until ``due()``, by the clock of the event loop.
+    """
     arrived = asyncio.Queue[tuple[int, GenerationChunk | BaseException | None]]()
 
     async def read(at: int, stream: TextStream) -> None:
@@ -184,7 +209,12 @@ async def _merged(streams: Sequence[TextStream]) -> AsyncGenerator[tuple[int, Ge
     try:
         left = len(readers)
         while left:
-            at, item = await arrived.get()
+            try:
+                async with asyncio.timeout_at(due()):
+                    at, item = await arrived.get()
+            except TimeoutError:
+                yield None
+                continue
             if isinstance(item, BaseException):
                 raise item
             if item is None:

@@ -39,6 +39,7 @@ class ServerOptions:
         memory_budget: bytes that loaded models may take together; None is most of what is free at the start.
         autoload: a request loads the model that it names; False leaves that to ``/models/load``.
         grace_seconds: how long running requests may go on when the server is stopped.
+        keep_alive_seconds: after this time without anything sent, a stream sends a keep-alive.
     """
 
     host: str = "127.0.0.1"
@@ -53,6 +54,7 @@ class ServerOptions:
     memory_budget: int | None = None
     autoload: bool = True
     grace_seconds: float = 30.0
+    keep_alive_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         problems = [
@@ -62,6 +64,7 @@ class ServerOptions:
             *(number("memory_budget", self.memory_budget, int, 1) if self.memory_budget is not None else []),
             *number("request_seconds", self.request_seconds, float, 0, above=True),
             *number("grace_seconds", self.grace_seconds, float, 0),
+            *number("keep_alive_seconds", self.keep_alive_seconds, float, 0, above=True),
         ]
         if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             problems.append("an API key is one word of printable ASCII characters")

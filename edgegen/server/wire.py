@@ -110,17 +110,22 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class StreamFormat:
-    """How events are sent: the media type, and the text of an event."""
+    """How events are sent: the media type, and the text of an event.
+
+    Attributes:
+        keep_alive: the text that is sent while there are no events; empty where clients read none.
+    """
 
     media: str
     text: Callable[[Event], str]
+    keep_alive: str = ""
 
 
 def _server_sent(event: Event) -> str:
     return f"event: {event.name}\ndata: {event.data}\n\n" if event.name else f"data: {event.data}\n\n"
 
 
-SERVER_SENT = StreamFormat("text/event-stream; charset=utf-8", _server_sent)
+SERVER_SENT = StreamFormat("text/event-stream; charset=utf-8", _server_sent, ": keep-alive\n\n")
 JSON_LINES = StreamFormat("application/x-ndjson", lambda event: f"{event.data}\n")
 
 

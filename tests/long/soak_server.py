@@ -66,8 +66,8 @@ class Client:
                 return "", "error"
             text, end = "", "cut"
             for line in answer:
-                event = line.decode().removeprefix("data: ").strip()
-                if event and event != "[DONE]":
+                field, _, event = line.decode().strip().partition(": ")  # a keep-alive is a comment, without a field
+                if field == "data" and event != "[DONE]":
                     chunk = json.loads(event)
                     if "error" in chunk:
                         return text, "error"

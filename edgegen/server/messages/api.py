@@ -1,18 +1,19 @@
 """Messages and MessageTokens: Anthropic's ``/v1/messages`` and ``/v1/messages/count_tokens``."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from edgegen.server.api_error import ApiError
 from edgegen.server.error_format import COUNT_TOKENS, MESSAGES, message_error
 from edgegen.server.messages.request import hides_thoughts, read_count, read_request
-from edgegen.server.messages.response import CountWriter, MessageWriter
+from edgegen.server.messages.response import PING, CountWriter, MessageWriter
 from edgegen.server.wire import SERVER_SENT, WireRequest
 
 
 class Messages:
     url = MESSAGES
-    stream_format = SERVER_SENT
+    stream_format = replace(SERVER_SENT, keep_alive=SERVER_SENT.text(PING))
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
         return read_request(body)

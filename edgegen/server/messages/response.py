@@ -13,7 +13,7 @@ from edgegen.server.error_format import message_error
 from edgegen.server.messages.blocks import signature
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
-_PING = Event.of({"type": "ping"}, "ping")
+PING = Event.of({"type": "ping"}, "ping")
 
 
 class MessageWriter:
@@ -43,7 +43,7 @@ class MessageWriter:
             "usage": _usage(facts.prompt_tokens, 0, 0),
             **_dropped(facts.dropped_messages),
         }
-        return [_event("message_start", message=message), _PING]
+        return [_event("message_start", message=message), PING]
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
         made = list[Event]()
@@ -51,7 +51,7 @@ class MessageWriter:
             made += self._open({"type": "thinking", "thinking": "", "signature": ""})
             self._thoughts.append(piece.reasoning_content)
             thought = {"type": "thinking_delta", "thinking": piece.reasoning_content}
-            made.append(_PING if self._hides else self._delta(thought))
+            made.append(PING if self._hides else self._delta(thought))
         if piece.content:
             made += self._open({"type": "text", "text": ""})
             made.append(self._delta({"type": "text_delta", "text": piece.content}))
