@@ -2,7 +2,9 @@
 
 import os
 from contextlib import ExitStack
+from logging import getLogger
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -14,9 +16,11 @@ from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.tuned_options import tuned_engine_options, tuned_for
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
+from edgegen.server.log import LogFormat, LogLevel, log_to
 from edgegen.system import share_freed_memory
 
 _KEY = "EDGEGEN_API_KEY"
+_STDERR = 2
 _SERVER = 30_000_000
 """Bytes of a server beside its models: Starlette, uvicorn, the page, and the buffers of some clients."""
 
@@ -87,6 +91,22 @@ _LESS_COMMON = in_group("Server", is_common=False)
     cls=_LESS_COMMON,
     help="Let requests go on for this time when the server is stopped.",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(get_args(LogLevel)),
+    default="info",
+    show_default=True,
+    cls=_LIMITS,
+    help="info has a line for each request.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(get_args(LogFormat)),
+    default="text",
+    show_default=True,
+    cls=_LESS_COMMON,
+    help="Lines of the log: text, or JSON objects.",
+)
 @option_flags("serve")
 @max_memory_flag
 @help_all
@@ -104,6 +124,8 @@ def command(
     max_tokens: int | None,
     request_seconds: float,
     grace_seconds: float,
+    log_level: LogLevel,
+    log_format: LogFormat,
     max_memory: int | None,
 ) -> None:
     """Serve models over HTTP with OpenAI's, Anthropic's and ollama's APIs, until Ctrl-C or SIGTERM.
@@ -149,6 +171,7 @@ def command(
 
     share_freed_memory()
     with ExitStack() as stack:
+        stack.enter_context(log_to(_STDERR, log_level, log_format))
         listening = stack.enter_context(listen(options))
         given = dict(zip(names, models, strict=True))
         installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store, options_for=options_for)
@@ -159,8 +182,15 @@ def command(
         at = f"[{address}]" if ":" in address else address
         others = len(installed.names()) - len(loaded)
         more = f" ({others} more on demand)" if others else ""
-        serving = f"edgegen: serving {', '.join(loaded)}{more} at http://{at}:{port} (Ctrl-C ends it)"
-        run(app, options, listening, lambda: click.echo(serving, err=True))
+        serving = f"serving {', '.join(loaded)}{more} at http://{at}:{port} (Ctrl-C ends it)"
+
+        def told() -> None:
+            if log_format == "json":
+                getLogger("edgegen.server").info(serving)
+            else:
+                click.echo(f"edgegen: {serving}", err=True)
+
+        run(app, options, listening, told)
 
 
 def _keys(file: str | None) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from edgegen.server.openai.completions import Completions
 from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
+from edgegen.server.request_log import RequestLog
 from edgegen.server.responses.api import Responses
 from edgegen.server.wire import Wire
 
@@ -84,6 +85,6 @@ def create_app(
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(AccessGuard, options=options)],
+        middleware=[Middleware(RequestLog), Middleware(AccessGuard, options=options)],
         exception_handlers={HTTPException: refuse},
     )

@@ -25,6 +25,7 @@ from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, ServerOptions
 from edgegen.server.parameters import Parameters, several
+from edgegen.server.request_log import RequestFacts, request_facts
 from edgegen.server.schemas import NOTHING, PROMPT_IDS
 from edgegen.strict_json.schema import BOOLEAN, Schema, any_of, array_of, enum, expecting, object_of, parameters, ref
 
@@ -167,7 +168,8 @@ class EmbeddingsEndpoint:
             with self._models.admitted():
                 async with asyncio.timeout(self._options.request_seconds):
                     body = await read_json(request)
-                    await while_connected(self._answer(body, token, answers), receive, token)
+                    facts = request_facts(scope)
+                    await while_connected(self._answer(body, facts, token, answers), receive, token)
         except TimeoutError:
             error = ApiError.timed_out(self._options.request_seconds, "send fewer inputs")
             answers.append(error_response(error, self._wire.url))
@@ -182,11 +184,14 @@ class EmbeddingsEndpoint:
         finally:
             self._metrics.ended(self._wire.url, status, perf_counter() - begin)
 
-    async def _answer(self, body: dict[str, Any], token: CancelToken, answers: list[Response]) -> None:
+    async def _answer(
+        self, body: dict[str, Any], facts: RequestFacts, token: CancelToken, answers: list[Response]
+    ) -> None:
         asked = await run_in_threadpool(self._wire.read, body)
         async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm), self._threads:
-            loaded = perf_counter()
+            facts.model, loaded = name, perf_counter()
             found = await run_in_threadpool(asked.embed, llm, token)
+            facts.prompt_tokens = found.prompt_tokens
             self._metrics.embedded(name, found.prompt_tokens)
         told = await run_in_threadpool(self._wire.answer, name, asked, found, loaded)
         answers.append(JSONResponse(told))

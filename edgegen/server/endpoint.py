@@ -20,6 +20,7 @@ from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
+from edgegen.server.request_log import RequestFacts, request_facts
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
 
 DROPPED_HEADER = "Edgegen-Dropped-Messages"
@@ -39,14 +40,15 @@ class GenerationEndpoint:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, token = Request(scope, receive), CancelToken()
-        reply = _Reply(send, self._wire, self._options.keep_alive_seconds)
+        facts, token = request_facts(scope), CancelToken()
+        request = Request(scope, receive)
+        reply = _Reply(send, self._wire, facts, self._options.keep_alive_seconds)
         begin = perf_counter()
         try:
             with self._models.admitted():
                 async with asyncio.timeout(self._options.request_seconds):
                     body = await read_json(request)
-                    await while_connected(self._answer(body, request, reply, token, begin), receive, token)
+                    await while_connected(self._answer(body, request, reply, facts, token, begin), receive, token)
         except TimeoutError:
             error = ApiError.timed_out(self._options.request_seconds, "ask for fewer tokens")
             await reply.fail(error, scope, receive)
@@ -57,7 +59,13 @@ class GenerationEndpoint:
             self._metrics.ended(self._wire.url, reply.status, perf_counter() - begin)
 
     async def _answer(
-        self, body: dict[str, Any], request: Request, reply: "_Reply", token: CancelToken, begin: float
+        self,
+        body: dict[str, Any],
+        request: Request,
+        reply: "_Reply",
+        facts: RequestFacts,
+        token: CancelToken,
+        begin: float,
     ) -> None:
         asked = await run_in_threadpool(self._wire.read, body)
         if asked.unloads:
@@ -65,6 +73,7 @@ class GenerationEndpoint:
             await reply.whole(self._wire.writer(model.name, asked).body([]), request, {})
             return
         async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
+            facts.model = name
             options = await run_in_threadpool(asked.settings.options, llm, self._options.max_tokens)
             reply.writer = writer = self._wire.writer(name, asked)
             await run_in_threadpool(writer.prepare, llm, options, token)
@@ -72,7 +81,9 @@ class GenerationEndpoint:
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
             prompt_tokens = sum(stream.prompt_tokens for stream in streams)
-            first = True
+            out = 0
+            if streams:
+                facts.prompt_tokens, facts.completion_tokens = prompt_tokens, out
             if asked.stream:
                 await reply.begin_stream(headers)  # before anything of the prompts is read by the model
                 await reply.events(writer.begin(PromptInfo(prompt_tokens, dropped)))
@@ -81,9 +92,11 @@ class GenerationEndpoint:
                     await reply.keep_alive()
                     continue
                 prompt, piece = arrived
-                if first:
-                    self._metrics.first_token(self._wire.url, perf_counter() - begin)
-                    first = False
+                if facts.first_token_seconds is None:
+                    facts.first_token_seconds = perf_counter() - begin
+                    self._metrics.first_token(self._wire.url, facts.first_token_seconds)
+                out += len(piece.token_ids)
+                facts.completion_tokens = out
                 if asked.stream:
                     await reply.events(writer.chunk(piece, prompt))
                 elif asked.follows:
@@ -91,6 +104,8 @@ class GenerationEndpoint:
             results = [stream.result for stream in streams]
             for result in results:
                 self._metrics.answered(name, result)
+            if results:
+                facts.cached_tokens = sum(result.timings.cached_tokens for result in results)
             if asked.stream:
                 await reply.events(writer.end(results))
                 await reply.end_stream()
@@ -101,9 +116,10 @@ class GenerationEndpoint:
 class _Reply:
     """What has been sent of a response; of a stream, also when: ``keep_alive_seconds`` later a keep-alive is due."""
 
-    def __init__(self, send: Send, wire: Wire, keep_alive_seconds: float) -> None:
+    def __init__(self, send: Send, wire: Wire, facts: RequestFacts, keep_alive_seconds: float) -> None:
         self._send = send
         self._wire = wire
+        self._facts = facts
         self._keep_alive_seconds = keep_alive_seconds
         self._sent_at: float | None = None
         self._began = False
@@ -150,7 +166,7 @@ class _Reply:
         """Answer with ``error``, or end the stream with it."""
         if self._ended:
             return
-        self.status = error.status
+        self.status = self._facts.status = error.status
         if not self._began:
             self._began = self._ended = True
             body = self._wire.error_body(error)

@@ -82,8 +82,9 @@ def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | N
     config = uvicorn.Config(
         app,
         http=timed_protocol(limits),
+        log_config=None,  # its loggers are among those of log_to
         log_level="error",  # warnings are of malformed requests: whoever may connect could fill a log with them
-        access_log=False,  # a line for each request, with what clients send
+        access_log=False,  # the RequestLog has a line for each request, without what clients send
         server_header=False,
         lifespan="off",
         ws="none",

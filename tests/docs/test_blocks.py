@@ -53,6 +53,7 @@ TEXTS = {
     ("architecture.md", "layers"): "test_tree.py",
     ("bundle-format.md", "bundle"): "test_bundle_format.py",
     ("cli.md", "help"): "test_cli.py",
+    ("serving.md", "log"): "runtime/server/test_request_log.py",
 }
 """Blocks that are neither commands nor code, and the test that holds each against what it shows."""
 

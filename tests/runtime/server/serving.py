@@ -13,8 +13,11 @@ HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
 @contextmanager
 def serving(*arguments: str, **environment: str) -> Generator[tuple[subprocess.Popen[str], str]]:
-    """A server process on a free port, and its address; its last words are to be read by the caller."""
-    command = [sys.executable, "-m", "edgegen", "serve", "--port", "0", *arguments]
+    """A server process on a free port, and its address; its last words are to be read by the caller.
+
+    It logs failures only, unless ``arguments`` say otherwise.
+    """
+    command = [sys.executable, "-m", "edgegen", "serve", "--port", "0", "--log-level", "warning", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
     try:
         assert process.stderr

@@ -189,10 +189,13 @@ def test_bundles_of_the_store_are_loaded_on_demand(tmp_path: Path, int8_bundle: 
 def test_a_key_file_and_a_taken_port(tmp_path: Path, int8_bundle: Bundle) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# ours\n\nfirst\nsecond\n")
-    with serving("-m", str(int8_bundle.path), "--no-store", "--api-key-file", str(keys)) as (_, address):
+    arguments = ("-m", str(int8_bundle.path), "--no-store", "--api-key-file", str(keys), "--log-level", "info")
+    with serving(*arguments) as (process, address):
+        assert process.stderr
         for key in ("first", "second"):
             with openai.OpenAI(base_url=f"{address}/v1", api_key=key) as client:
                 assert len([*client.models.list()]) == 1
+            assert " INFO GET /v1/models 200 " in process.stderr.readline()
         port = address.rpartition(":")[2]
         again = [sys.executable, "-m", "edgegen", "serve", "--port", port]
         done = subprocess.run(again, capture_output=True, text=True)
