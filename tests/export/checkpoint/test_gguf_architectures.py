@@ -12,6 +12,7 @@ from tests.export.bundles import decoded, export_to, random_ids, runner_of
 from tests.export.checkpoint.gguf_case import Case
 from tests.export.checkpoint.gguf_hybrids import FAMILIES_OF_FILES
 from tests.export.checkpoint.gguf_models import CASES, arrays_of, random_model, write_gguf
+from tests.export.checkpoint.gguf_steps_of_experts import FAMILIES_OF_EXPERTS
 from tests.oracle import import_torch, import_transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write and load the files
@@ -23,7 +24,7 @@ UNRELATED = {"_name_or_path", "architectures", "dtype", "transformers_version", 
 def test_every_architecture_has_a_case() -> None:
     # transformers does not have them: tests/families/test_minicpm.py, test_gguf_renamed.py
     of_its_own = {"minicpm", "internlm2"}
-    of_its_own |= {family.arch for family in FAMILIES_OF_FILES.values()}
+    of_its_own |= {family.arch for family in (FAMILIES_OF_FILES | FAMILIES_OF_EXPERTS).values()}
     assert {case.arch for case in CASES.values()} == set(ARCHITECTURES) - of_its_own
 
 

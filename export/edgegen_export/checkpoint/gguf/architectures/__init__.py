@@ -9,6 +9,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
     QWEN2MOE,
     QWEN3MOE,
 )
+from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import GLM4MOE
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3N, GEMMA4
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTJ, GPTNEOX, STARCODER
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
@@ -68,6 +69,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "gemma3n": GEMMA3N,
     "gemma4": GEMMA4,
     "glm4": GLM4,
+    "glm4moe": GLM4MOE,
     "gpt-oss": GPT_OSS,
     "gpt2": GPT2,
     "gptj": GPTJ,
