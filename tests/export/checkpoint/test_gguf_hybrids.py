@@ -107,7 +107,7 @@ def test_layers_that_propose_further_tokens_are_left(tmp_path: Path) -> None:
     assert set(checkpoint.tensors) == set(original.tensors)
 
 
-def _says(**values: Any) -> Describe:
+def says(**values: Any) -> Describe:
     """Metadata under the writer's methods of these names, instead of what was said before."""
 
     def describe(writer: Any, config: Any) -> None:
@@ -130,32 +130,32 @@ def _with(name: str, array: Any) -> Rearrange:
     [
         (
             "granitemoehybrid",
-            _changed("granitemoehybrid", _says(head_count_kv=[0, 2])),
+            _changed("granitemoehybrid", says(head_count_kv=[0, 2])),
             r"granitehybrid.attention.head_count_kv: 3 numbers expected, found 2",
         ),
         (
             "granitemoehybrid",
-            _changed("granitemoehybrid", _says(ssm_inner_size=100, ssm_time_step_rank=7)),
+            _changed("granitemoehybrid", says(ssm_inner_size=100, ssm_time_step_rank=7)),
             r"ssm.inner_size: 100 channels cannot be shared by 7 heads.*\n.*100 is not a multiple of embedding_length",
         ),
         (
             "nemotron_h",
-            _changed("nemotron_h", _says(feed_forward_length=[0, 96, 0, 48, 0])),
+            _changed("nemotron_h", says(feed_forward_length=[0, 96, 0, 48, 0])),
             r"nemotron_h.feed_forward_length: differs from layer to layer",
         ),
         (
             "nemotron_h",
-            _changed("nemotron_h", _says(expert_count=4)),
+            _changed("nemotron_h", says(expert_count=4)),
             r"nemotron_h.expert_count = 4: experts are not known of this architecture",
         ),
         (
             "qwen3_next",
-            _changed("qwen3_next", _says(ssm_time_step_rank=3)),
+            _changed("qwen3_next", says(ssm_time_step_rank=3)),
             r"ssm.time_step_rank: 3 does not share 64 channels, or 2 heads of keys",
         ),
         (
             "qwen3_next",
-            _changed("qwen3_next", _says(ssm_state_size=8)),
+            _changed("qwen3_next", says(ssm_state_size=8)),
             r"blk.0.attn_qkv.weight: does not fit the other part of .*in_proj_qkvz.weight: 96 and 64 rows",
         ),
         (
@@ -170,22 +170,22 @@ def _with(name: str, array: Any) -> Rearrange:
         ),
         (
             "gemma3n_text",
-            _changed("gemma3n_text", _says(activation_sparsity_scale=[1.5, 0.5])),
+            _changed("gemma3n_text", says(activation_sparsity_scale=[1.5, 0.5])),
             r"gemma3n.activation_sparsity_scale: 4 numbers expected, found 2",
         ),
         (
             "gemma3n_text",
-            _changed("gemma3n_text", _says(activation_sparsity_scale=[1.5, 0.5, float("nan"), 0.0])),
+            _changed("gemma3n_text", says(activation_sparsity_scale=[1.5, 0.5, float("nan"), 0.0])),
             r"gemma3n.activation_sparsity_scale: 4 numbers expected",
         ),
         (
             "gemma4_text",
-            _changed("gemma4_text", _says(head_count_kv=[2, 1, 1, 1])),
+            _changed("gemma4_text", says(head_count_kv=[2, 1, 1, 1])),
             r"gemma4.attention.head_count_kv: one number for all layers of sliding_attention expected",
         ),
         (
             "gemma4_text",
-            _changed("gemma4_text", _says(feed_forward_length=[96, 96, 96, 100])),
+            _changed("gemma4_text", says(feed_forward_length=[96, 96, 96, 100])),
             r"gemma4.feed_forward_length: one number expected, or twice as much where keys and values are shared",
         ),
         (

@@ -226,11 +226,15 @@ def _of_values(tensor: LazyTensor, net: NetHeads, size: int) -> LazyTensor:
 class Parameter(Layout):
     """A parameter without a module of its own: no ``.weight`` in the original's name, and ``_bias`` for a bias.
 
-    Matrices of experts are [in, out] there.
+    Matrices of experts are [in, out] there. ``row``: a vector is [1, size] there.
     """
+
+    row: bool = False
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
         name = self.theirs if parameter == "weight" else f"{self.theirs}_{parameter}"
+        if self.row:
+            return {name: tensor.reshaped((1, math.prod(tensor.shape)))}
         if len(tensor.shape) < 3:
             return {name: tensor}
         return {name: Stacked.of([matrix.transposed() for matrix in members(tensor)])}

@@ -25,7 +25,7 @@ _SOFTMAX = (0, 1)
 """How experts are weighed, where files say it: by softmax; 0 is nothing said."""
 
 
-def _experts(count: str, per_token: str = "num_experts_per_tok", *, width: str | None = None) -> Rule:
+def expert_counts(count: str, per_token: str = "num_experts_per_tok", *, width: str | None = None) -> Rule:
     """How many experts there are and are used, under the class's keys; ``width``: its key for that of an expert."""
 
     def rule(read: MetadataReader) -> Entries:
@@ -40,7 +40,7 @@ def _experts(count: str, per_token: str = "num_experts_per_tok", *, width: str |
     return rule
 
 
-def _softmax(read: MetadataReader) -> Entries:
+def softmax(read: MetadataReader) -> Entries:
     read.refuse("expert_gating_func", _SOFTMAX, "experts are weighed by softmax only in this architecture")
     return {}
 
@@ -52,7 +52,7 @@ def _normalized(default: bool) -> Rule:
 
 def expert_rules(normalized: bool) -> tuple[Rule, ...]:
     """Experts as Qwen has them; whether their weights sum to one where the file does not say."""
-    return _experts("num_experts", width="moe_intermediate_size"), _softmax, _normalized(normalized)
+    return expert_counts("num_experts", width="moe_intermediate_size"), softmax, _normalized(normalized)
 
 
 def shared_width(read: MetadataReader) -> Entries:
@@ -90,8 +90,14 @@ OLMOE = replace(
     model_type="olmoe",
     hf_class="OlmoeForCausalLM",
     modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS}, PREFIX),
-    rules=(*QWEN2.rules, _experts("num_experts"), _softmax, _normalized(False)),
+    rules=(*QWEN2.rules, expert_counts("num_experts"), softmax, _normalized(False)),
 )
+MIXTRAL_EXPERTS: Modules = {
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    "ffn_gate_exps": Each("block_sparse_moe.experts.{n}.w1"),
+    "ffn_up_exps": Each("block_sparse_moe.experts.{n}.w3"),
+    "ffn_down_exps": Each("block_sparse_moe.experts.{n}.w2"),
+}
 MIXTRAL = replace(
     LLAMA,
     model_type="mixtral",
@@ -102,14 +108,11 @@ MIXTRAL = replace(
             **NORMS,
             **ATTENTION,
             **PAIRED,
-            "ffn_gate_inp": "block_sparse_moe.gate",
-            "ffn_gate_exps": Each("block_sparse_moe.experts.{n}.w1"),
-            "ffn_up_exps": Each("block_sparse_moe.experts.{n}.w3"),
-            "ffn_down_exps": Each("block_sparse_moe.experts.{n}.w2"),
+            **MIXTRAL_EXPERTS,
         },
         PREFIX,
     ),
-    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, _experts("num_local_experts"), _softmax),
+    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, expert_counts("num_local_experts"), softmax),
 )
 LLAMA_OR_MIXTRAL = replace(LLAMA, variant=("blk.{i}.ffn_gate_inp.weight", MIXTRAL))
 
@@ -152,7 +155,7 @@ GRANITEMOE = replace(
             f"{PREFIX}shared_mlp.input_linear.weight",
         ),
     ),
-    rules=(*GRANITE.rules, _shared_mlp, _experts("num_local_experts"), _softmax),
+    rules=(*GRANITE.rules, _shared_mlp, expert_counts("num_local_experts"), softmax),
 )
 
 
@@ -195,7 +198,7 @@ GPT_OSS = replace(
         rule.head_dim,
         rule.full_rotary,
         _untruncated,
-        _experts("num_local_experts"),
+        expert_counts("num_local_experts"),
         _gpt_oss_window,
     ),
 )
