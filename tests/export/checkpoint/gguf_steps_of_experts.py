@@ -5,7 +5,7 @@ from typing import Any
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 
 from tests.export.checkpoint.gguf_hybrids import Family
-from tests.export.checkpoint.gguf_steps import Arrays, key_length, kv_heads, merged, rope, sizes
+from tests.export.checkpoint.gguf_steps import Arrays, key_length, kv_heads, merged, rope, sizes, stretched
 
 
 def of_experts(writer: GGUFWriter, config: Any) -> None:
@@ -15,8 +15,8 @@ def of_experts(writer: GGUFWriter, config: Any) -> None:
     if getattr(config, "head_dim", None):
         key_length(writer, config)
     for names, add in (
-        (("n_routed_experts", "num_experts", "num_local_experts"), writer.add_expert_count),
-        (("num_experts_per_tok",), writer.add_expert_used_count),
+        (("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"), writer.add_expert_count),
+        (("num_experts_per_tok", "moe_topk", "moe_k"), writer.add_expert_used_count),
         (("n_group",), writer.add_expert_group_count),
         (("topk_group",), writer.add_expert_group_used_count),
     ):
@@ -28,10 +28,14 @@ def sigmoid(writer: GGUFWriter, config: Any) -> None:
     writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
 
 
+def _shared(config: Any) -> int:
+    return getattr(config, "n_shared_experts", None) or config.num_shared_experts
+
+
 def as_deepseek(writer: GGUFWriter, config: Any) -> None:
     """What it says of experts that are routed as in DeepSeek-V3."""
     writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-    writer.add_expert_shared_count(getattr(config, "n_shared_experts", None) or config.num_shared_experts)
+    writer.add_expert_shared_count(_shared(config))
     writer.add_leading_dense_block_count(getattr(config, "first_k_dense_replace", 0))
     writer.add_expert_weights_norm(config.norm_topk_prob)
     writer.add_expert_weights_scale(config.routed_scaling_factor)
@@ -54,6 +58,11 @@ def named_choice_bias(config: Any, arrays: Arrays) -> Arrays:
     }
 
 
+def flat_choice_bias(config: Any, arrays: Arrays) -> Arrays:
+    """Without the axis that has one row."""
+    return {key: array.ravel() if key.endswith("e_score_correction.bias") else array for key, array in arrays.items()}
+
+
 def scaling(writer: GGUFWriter, config: Any) -> None:
     given = config.rope_parameters
     if given["rope_type"] == "yarn":
@@ -62,10 +71,72 @@ def scaling(writer: GGUFWriter, config: Any) -> None:
         writer.add_rope_scaling_orig_ctx_len(given["original_max_position_embeddings"])
 
 
+def whole_widths(writer: GGUFWriter, config: Any) -> None:
+    """The width of all shared experts together."""
+    writer.add_expert_shared_feed_forward_length(config.moe_intermediate_size * _shared(config))
+
+
+def windows(writer: GGUFWriter, config: Any) -> None:
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+
+
+def exaone_moe(writer: GGUFWriter, config: Any) -> None:
+    writer.add_nextn_predict_layers(0)
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+
+
+def afmoe(writer: GGUFWriter, config: Any) -> None:
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_count(config.num_shared_experts)
+    writer.add_leading_dense_block_count(config.num_dense_layers)
+    writer.add_expert_weights_norm(True)
+    writer.add_expert_weights_scale(config.route_scale)
+    writer.add_sliding_window(config.sliding_window)
+
+
+def minimax_m2(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+
+
+def hunyuan_moe(writer: GGUFWriter, config: Any) -> None:
+    """Published files say ``false`` for the groups, which is written as zero."""
+    writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_group_count(0)
+    writer.add_expert_group_used_count(0)
+    stretched(writer, config)
+
+
+def ernie_moe(writer: GGUFWriter, config: Any) -> None:
+    writer.add_interleave_moe_layer_step(config.moe_layer_interval)
+    writer.add_leading_dense_block_count(config.moe_layer_start_index)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_count(config.moe_num_shared_experts)
+    if config.moe_num_shared_experts:
+        writer.add_expert_shared_feed_forward_length(config.intermediate_size // config.num_key_value_heads)
+
+
+_DEEPSEEK = (of_experts, sigmoid, as_deepseek)
+_RENAMED = (merged, named_choice_bias)
 FAMILIES_OF_EXPERTS = {
-    "glm4_moe": Family("glm4moe", (of_experts, sigmoid, as_deepseek, part_of_head), (merged, named_choice_bias)),
-    "solar_open": Family(
-        "glm4moe", (of_experts, sigmoid, as_deepseek, part_of_head, scaling), (merged, named_choice_bias)
+    "afmoe": Family("afmoe", (of_experts, sigmoid, afmoe), _RENAMED, ("plain embeddings", "full attention", "listed")),
+    "dots1": Family("dots1", _DEEPSEEK, _RENAMED, ("windows",)),
+    "ernie4_5_moe": Family(
+        "ernie4_5-moe",
+        (of_experts, ernie_moe),
+        (*_RENAMED, flat_choice_bias),
+        ("biases", "least sum", "experts in one layer"),
     ),
+    "exaone_moe": Family("exaone-moe", (*_DEEPSEEK, whole_widths, windows, exaone_moe), _RENAMED, ("listed experts",)),
+    "glm4_moe": Family("glm4moe", (*_DEEPSEEK, part_of_head), _RENAMED),
+    "hunyuan_v1_moe": Family("hunyuan-moe", (of_experts, hunyuan_moe), (merged,), ("by layer", "stretched base")),
+    "minimax_m2": Family("minimax-m2", (of_experts, sigmoid, minimax_m2, part_of_head), _RENAMED),
+    "sarvam_moe": Family("bailingmoe2", (*_DEEPSEEK, whole_widths, part_of_head), _RENAMED, ("need not add up",)),
+    "solar_open": Family("glm4moe", (*_DEEPSEEK, part_of_head, scaling), _RENAMED),
 }
 """How checkpoints of a family become files, and which variants llama.cpp's format cannot say."""

@@ -9,7 +9,16 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
     QWEN2MOE,
     QWEN3MOE,
 )
-from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import GLM4MOE
+from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
+    AFMOE,
+    BAILINGMOE2,
+    DOTS1,
+    ERNIE4_5_MOE,
+    EXAONE_MOE,
+    GLM4MOE,
+    HUNYUAN_MOE,
+    MINIMAX_M2,
+)
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3N, GEMMA4
 from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTJ, GPTNEOX, STARCODER
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
@@ -52,15 +61,20 @@ from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, JAI
 from edgegen_export.checkpoint.gguf.architectures.with_vision import PADDLEOCR, QWEN2VL, QWEN3VL, QWEN3VLMOE
 
 ARCHITECTURES: dict[str, GgufArchitecture] = {
+    "afmoe": AFMOE,
     "apertus": APERTUS,
     "arcee": ARCEE,
+    "bailingmoe2": BAILINGMOE2,
     "bloom": BLOOM,
     "chatglm": CHATGLM,
     "cohere2": COHERE2,
     "command-r": COMMAND_R,
+    "dots1": DOTS1,
     "ernie4_5": ERNIE4_5,
+    "ernie4_5-moe": ERNIE4_5_MOE,
     "exaone": EXAONE,
     "exaone4": EXAONE4,
+    "exaone-moe": EXAONE_MOE,
     "falcon": FALCON,
     "falcon-h1": FALCON_H1,
     "gemma": GEMMA,
@@ -78,12 +92,14 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "granitehybrid": GRANITEHYBRID,
     "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
+    "hunyuan-moe": HUNYUAN_MOE,
     "internlm2": INTERNLM2,
     "jais2": JAIS2,
     "lfm2": LFM2,
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,
     "minicpm": MINICPM,
+    "minimax-m2": MINIMAX_M2,
     "mistral3": MISTRAL3,
     "nemotron": NEMOTRON,
     "nemotron_h": NEMOTRON_H,

@@ -4,15 +4,23 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import Modules, modules
-from edgegen_export.checkpoint.gguf.architectures.experts import QWEN_EXPERTS
+from edgegen_export.checkpoint.gguf.architectures.experts import (
+    MIXTRAL_EXPERTS,
+    QWEN_EXPERTS,
+    expert_counts,
+    softmax,
+)
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
     LLAMA,
+    NORMS,
     PREFIX,
     QK_NORMS,
+    QWEN3,
     TOP,
 )
+from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import ERNIE4_5, HUNYUAN_DENSE
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -109,3 +117,216 @@ GLM4MOE = replace(
     ),
 )
 """GLM-4.5 to 4.7; and Solar Open, which is one whose heads rotate whole."""
+
+
+def _no_window(read: MetadataReader) -> Entries:
+    """Said, because the class has a window in late layers by default, which llama.cpp does not know."""
+    return {"sliding_window": None}
+
+
+DOTS1 = replace(
+    QWEN3,
+    model_type="dots1",
+    hf_class="Dots1ForCausalLM",
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_DEEPSEEK}, PREFIX),
+    rules=(*QWEN3.rules, *_as_deepseek("n_routed_experts", "n_shared_experts"), _no_window),
+)
+
+BAILINGMOE2 = replace(
+    LLAMA,
+    model_type="bailing_moe",
+    hf_class="BailingMoeV2ForCausalLM",
+    modules=modules(
+        {**TOP, "token_embd": "model.word_embeddings"},
+        {
+            **NORMS,
+            "attn_qkv": "attention.query_key_value",
+            "attn_output": "attention.dense",
+            "attn_q_norm": "attention.query_layernorm",
+            "attn_k_norm": "attention.key_layernorm",
+            **_EXPERTS,
+            "exp_probs_b": Parameter("mlp.gate.expert"),
+        },
+        PREFIX,
+    ),
+    rules=(
+        rule.grouped_heads,
+        rule.head_dim,
+        rule.partial_rotary("partial_rotary_factor"),
+        rule.bias("attention_bias", "attn_qkv"),
+        *_as_deepseek("num_experts", "num_shared_experts"),
+        _qk_norm,
+        _without_drafts,
+    ),
+)
+
+
+def _windows_of_exaone(read: MetadataReader) -> Entries:
+    """Flags of the layers that count, or full attention in every fourth."""
+    layers = _without_drafts(read)["num_hidden_layers"]
+    slides = read.flags("attention.sliding_window_pattern", [i % 4 < 3 for i in range(layers)])
+    kinds = ["sliding_attention" if layer_slides else "full_attention" for layer_slides in slides]
+    return {"sliding_window": read.integer("attention.sliding_window"), "layer_types": kinds}
+
+
+EXAONE_MOE = replace(
+    QWEN3,
+    model_type="exaone_moe",
+    hf_class="ExaoneMoeForCausalLM",
+    modules=modules(
+        TOP,
+        {**NORMS, **ATTENTION, **QK_NORMS, **_EXPERTS, "exp_probs_b": Parameter("mlp.e_score_correction")},
+        PREFIX,
+    ),
+    rules=(
+        rule.grouped_heads,
+        rule.head_dim,
+        rule.full_rotary,
+        *_as_deepseek("num_experts", "num_shared_experts"),
+        _windows_of_exaone,
+        _without_drafts,
+    ),
+)
+
+
+def _one_group(read: MetadataReader) -> Entries:
+    read.refuse("expert_group_count", (0, 1), "experts are in one group in this architecture")
+    read.ignore("expert_group_used_count")
+    return {}
+
+
+def _afmoe(read: MetadataReader) -> Entries:
+    """Its embeddings are always multiplied in llama.cpp."""
+    return {
+        "mup_enabled": True,
+        "route_norm": read.flag("expert_weights_norm", False),
+        "route_scale": _scale(read),
+    }
+
+
+AFMOE = replace(
+    LLAMA,
+    model_type="afmoe",
+    hf_class="AfmoeForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            "attn_norm": "input_layernorm",
+            **ATTENTION,
+            **QK_NORMS,
+            "attn_gate": "self_attn.gate_proj",
+            "post_attention_norm": "post_attention_layernorm",
+            "ffn_norm": "pre_mlp_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            **_EXPERTS,
+            "ffn_gate_inp": "mlp.router.gate",
+            "exp_probs_b": Parameter("mlp.expert"),
+        },
+        PREFIX,
+    ),
+    rules=(
+        rule.grouped_heads,
+        rule.head_dim,
+        rule.full_rotary,
+        rule.sliding_layers(4),
+        _counts("num_experts", "num_shared_experts", "num_dense_layers"),
+        _sigmoid,
+        _one_group,
+        _afmoe,
+    ),
+)
+
+
+def _normalized(read: MetadataReader) -> Entries:
+    read.refuse("expert_weights_norm", (True,), "the weights of experts add up to one in this architecture")
+    return {}
+
+
+MINIMAX_M2 = replace(
+    LLAMA,
+    model_type="minimax_m2",
+    hf_class="MiniMaxM2ForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **NORMS,
+            **ATTENTION,
+            **QK_NORMS,
+            **MIXTRAL_EXPERTS,
+            "exp_probs_b": Parameter("block_sparse_moe.e_score_correction"),
+        },
+        PREFIX,
+    ),
+    rules=(
+        rule.grouped_heads,
+        rule.head_dim,
+        rule.partial_rotary("partial_rotary_factor"),
+        expert_counts("num_local_experts"),
+        _sigmoid,
+        _one_group,
+        _normalized,
+    ),
+)
+
+
+def _hunyuan_moe(read: MetadataReader) -> Entries:
+    """One expert is shared, as wide as the others."""
+    width = read.integer("feed_forward_length")
+    read.refuse("expert_shared_feed_forward_length", (0, width), f"experts are {width} wide, the shared one too")
+    read.refuse("expert_shared_count", (1,), "one expert is shared in this architecture")
+    return {}
+
+
+HUNYUAN_MOE = replace(
+    HUNYUAN_DENSE,
+    model_type="hunyuan_v1_moe",
+    hf_class="HunYuanMoEV1ForCausalLM",
+    modules={
+        **HUNYUAN_DENSE.modules,
+        **modules(
+            {},
+            {
+                **QWEN_EXPERTS,
+                "ffn_gate_inp": "mlp.gate.wg",
+                "ffn_gate_shexp": "mlp.shared_mlp.gate_proj",
+                "ffn_up_shexp": "mlp.shared_mlp.up_proj",
+                "ffn_down_shexp": "mlp.shared_mlp.down_proj",
+            },
+            PREFIX,
+        ),
+    },
+    rules=(*HUNYUAN_DENSE.rules, expert_counts("num_experts"), softmax, _one_group, _normalized, _hunyuan_moe),
+)
+
+
+def _ernie_moe(read: MetadataReader) -> Entries:
+    """Experts in every so many layers; the converter makes up the width of what is shared out of other numbers."""
+    read.ignore("expert_shared_feed_forward_length")
+    read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
+    return {
+        "num_experts": read.integer("expert_count"),
+        "num_experts_per_tok": read.integer("expert_used_count"),
+        "moe_intermediate_size": read.integer("expert_feed_forward_length"),
+        "moe_num_shared_experts": read.integer("expert_shared_count", 0, least=0),
+        "moe_layer_start_index": read.integer("leading_dense_block_count", 0, least=0),
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": read.integer("interleave_moe_layer_step", 1),
+    }
+
+
+ERNIE4_5_MOE = replace(
+    ERNIE4_5,
+    model_type="ernie4_5_moe",
+    hf_class="Ernie4_5_MoeForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **NORMS,
+            **ATTENTION,
+            **_EXPERTS,
+            "exp_probs_b": Parameter("mlp.moe_statics.e_score_correction", row=True),
+        },
+        PREFIX,
+    ),
+    rules=(*ERNIE4_5.rules, softmax, _one_group, _normalized, _ernie_moe),
+)
