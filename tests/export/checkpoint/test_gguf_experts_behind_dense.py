@@ -149,7 +149,7 @@ def test_groups_without_how_many_are_chosen_are_refused(tmp_path: Path) -> None:
 
 def _without_groups(describe: Describe) -> Describe:
     def quiet(writer: Any, config: Any) -> None:
-        named: dict[str, Any] = dict(vars(config))
+        named: dict[str, Any] = {**config.__dict__}
         del named["n_group"], named["topk_group"]
         describe(writer, SimpleNamespace(**named))
 
