@@ -92,6 +92,18 @@ _RUNS = "|".join([*(rf"\s{{{2**n}}}(?!\S)" for n in range(9, 1, -1)), r"\s{1,2}(
 _JAIS2_WORDS = (
     rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{_RUNS}"
 )
+_EXAONE_MOE_WORDS = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_THOUSANDS = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}|\p{N}+"
+"""Digits by three, counted from the right."""
+_WIDE_LETTERS = """
+    0e40-0eff 1000-109f 1100-11ff 1780-17ff 2f00-2fdf 3040-30ff 3400-4dbf 4e00-9fff a9e0-a9ff aa60-aa7f ac00-d7af
+    f900-faff ff65-ff9f
+"""
+"""Scripts of East and Southeast Asia in Trinity's tokenizer; of Thai the part from its first vowel on, as llama.cpp has
+it."""
 
 PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "default": PreTokenizer((_PUNCTUATION.replace("`", ""), _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")),
@@ -101,10 +113,15 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
         ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3
     ),
     **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), replace(_LLAMA3, ignore_merges=False, add_bos=False)),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "hunyuan"), _QWEN2),
     "jais-2": PreTokenizer((_JAIS2_WORDS,)),
     "qwen35": PreTokenizer((_QWEN35_WORDS,), composed=True),
-    "stablelm2": replace(_QWEN2, composed=False),
+    **dict.fromkeys(
+        ("stablelm2", "solar-open", "bailingmoe", "bailingmoe2", "llada-moe"),
+        replace(_QWEN2, composed=False),
+    ),
+    "exaone-moe": PreTokenizer((_EXAONE_MOE_WORDS,)),
+    "afmoe": PreTokenizer((_THOUSANDS, rf"[{_letters(_WIDE_LETTERS)}]+", _DEEPSEEK_V3_WORDS)),
     **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b"), _DIGITS_FIRST),
     "command-r": replace(_DIGITS_FIRST, composed=True),
     "falcon": PreTokenizer((_PUNCTUATION, _GPT2_WORDS, "[0-9][0-9][0-9]")),
@@ -115,7 +132,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), _DEEPSEEK_V3),
     "seed-coder": PreTokenizer((_SEED_WORDS,)),
     "tekken": PreTokenizer((_TEKKEN_WORDS,), ignore_merges=True, add_bos=True),
-    **dict.fromkeys(("gpt-4o", "llama4"), _GPT4O),
+    **dict.fromkeys(("gpt-4o", "llama4", "minimax-m2"), _GPT4O),
     **dict.fromkeys(("bloom", "gpt3-finnish", "poro-chat"), PreTokenizer((_BLOOM_WORDS,))),
     "viking": PreTokenizer((_BLOOM_WORDS, _DIGIT)),
 }

@@ -275,6 +275,11 @@ WORDS: dict[str, list[str]] = {
     "seed-coder": ["abc", " DEF", "'LL", " ", *"1234567", "!?", "\n\n", "x"],
     "jais-2": ["abc", " DEF", "'LL", " ", "123", "456", "7", "!?\n\n", "x"],
     "qwen35": ["abc", " DEF", "'LL", " ", *"1234567", "!?\n\n", "x"],
+    "hunyuan": ["abc", " DEF", "'LL", " ", *"1234567", "!?\n\n", "x"],
+    "minimax-m2": ["abc", " DEF'LL", " ", "123", "456", "7", "!?\n\n", "x"],
+    "bailingmoe2": ["abc", " DEF", "'LL", " ", *"1234567", "!?\n\n", "x"],
+    "exaone-moe": ["abc DEF", "'LL", " ", *"1234567", "!?\n", "\n", "x"],
+    "afmoe": ["abc", " DEF", "'LL", " ", "1", "234", "567", "!?\n\n", "x"],
 }
 
 
@@ -296,6 +301,19 @@ def test_white_space_of_jais2_comes_in_powers_of_two() -> None:
             *(space * n for n in (*pieces, *[1] * rest)),
             f"{space}b",
         ]
+
+
+def test_digits_of_trinity_come_by_three_from_the_right() -> None:
+    for number in ("1", "12", "123", "1234", "12345", "123456", "1234567"):
+        grouped = f"{int(number):,}".split(",")
+        assert words_of(f"a{number}b", "afmoe") == ["a", *grouped, "b"]
+
+
+def test_scripts_of_asia_are_words_of_their_own_to_trinity() -> None:
+    """Kanji with kana, Hangul, Lao."""
+    for text in ("日本語です", "한국어", "ລາວ"):
+        letters = "".join(LETTER_OF_BYTE[byte] for byte in text.encode())
+        assert words_of(f"a{text}b", "afmoe") == ["a", letters, "b"]
 
 
 @pytest.mark.parametrize("name", WORDS)
