@@ -61,10 +61,10 @@ def _as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
 
     def routing(read: MetadataReader) -> Entries:
         groups = read.integer("expert_group_count", 0, least=0) or 1
-        chosen = read.integer("expert_group_used_count", 0 if groups == 1 else None, least=0)
+        read.ignore("expert_group_used_count")  # of one group
         return {
             "n_group": groups,
-            "topk_group": 1 if groups == 1 else max(1, chosen),
+            "topk_group": read.integer("expert_group_used_count") if groups > 1 else 1,
             "norm_topk_prob": read.flag("expert_weights_norm", False),
             "routed_scaling_factor": _scale(read),
         }
