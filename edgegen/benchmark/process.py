@@ -17,6 +17,7 @@ from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Round
 from edgegen.errors import BundleError, EdgegenError, one_or_list
 from edgegen.strict_json import decode
+from edgegen.system import creation_flags
 
 
 def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], object] = lambda: None) -> Round:
@@ -32,7 +33,12 @@ def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], objec
     with (
         tempfile.TemporaryFile() as complaints,
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=_environment()
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env=_environment(),
+            creationflags=creation_flags(),
         ) as process,
     ):
         assert process.stdout is not None

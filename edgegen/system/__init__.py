@@ -32,7 +32,7 @@ from edgegen.system.processor import (
     temperature,
     throttling,
 )
-from edgegen.system.source import LOCAL, Local, Source
+from edgegen.system.source import LOCAL, Local, Source, creation_flags
 
 __all__ = [
     "LOCAL",
@@ -45,6 +45,7 @@ __all__ = [
     "change_time",
     "computer",
     "cores",
+    "creation_flags",
     "expand_user",
     "features",
     "fresh_memory",

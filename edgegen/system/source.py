@@ -13,6 +13,9 @@ from typing import Protocol
 _SECONDS = 10
 """That a program may take to tell something."""
 
+_CREATE_NO_WINDOW = 0x08000000
+"""Of CreateProcess on Windows."""
+
 
 class Source(Protocol):
     """What one machine tells.
@@ -83,7 +86,7 @@ class Local:
 
     def call(self, question: str) -> bytes | None:
         if question.startswith("nvidia-smi "):
-            return _nvidia_smi(question.removeprefix("nvidia-smi "))
+            return _nvidia_smi(question.removeprefix("nvidia-smi "), self)
         if sys.platform == "win32":
             from edgegen.system.windows_calls import call_windows
 
@@ -103,7 +106,7 @@ def _machine(system: str, environment: Mapping[str, str]) -> str:
     return os.uname().machine
 
 
-def _nvidia_smi(question: str) -> bytes | None:
+def _nvidia_smi(question: str, source: Source) -> bytes | None:
     """A line for each GPU."""
     import shutil  # these two take as long to import as all else of this wing
     import subprocess
@@ -112,10 +115,22 @@ def _nvidia_smi(question: str) -> bytes | None:
         return None
     command = [program, f"--query-gpu={question}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_SECONDS, check=False, creationflags=creation_flags(source)
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
 
 
 LOCAL = Local()
+
+
+def creation_flags(source: Source = LOCAL) -> int:
+    """The ``creationflags`` of a child process; it opens no console window where this one, of ``pythonw``, has none.
+
+    With a console the child shares it: Ctrl-C reaches both. 0 on systems other than Windows.
+    """
+    if source.system != "win32" or source.call("GetConsoleWindow"):
+        return 0
+    return _CREATE_NO_WINDOW

@@ -41,6 +41,10 @@ def call_windows(question: str) -> bytes | None:
     if question == "K32GetProcessMemoryInfo":
         room = ctypes.create_string_buffer(struct.pack("<I", 72), 72)
         return room.raw if kernel.K32GetProcessMemoryInfo(process, room, 72) else None
+    if question == "GetConsoleWindow":
+        kernel.GetConsoleWindow.restype = ctypes.c_size_t
+        window = kernel.GetConsoleWindow()
+        return struct.pack("<Q", window) if window else None
     return None
 
 
