@@ -3,6 +3,7 @@
 Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test gives another.
 """
 
+from edgegen.system.awake import Deadline, awake_seconds
 from edgegen.system.console import heed_console
 from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.file_names import is_portable, name_clashes, path_too_long
@@ -37,11 +38,13 @@ from edgegen.system.source import LOCAL, Local, Source, creation_flags
 __all__ = [
     "LOCAL",
     "Cores",
+    "Deadline",
     "Local",
     "Source",
     "address_space_limit",
     "available_gpu_memory",
     "available_memory",
+    "awake_seconds",
     "change_time",
     "computer",
     "cores",

@@ -41,6 +41,9 @@ def call_windows(question: str) -> bytes | None:
     if question == "K32GetProcessMemoryInfo":
         room = ctypes.create_string_buffer(struct.pack("<I", 72), 72)
         return room.raw if kernel.K32GetProcessMemoryInfo(process, room, 72) else None
+    if question == "QueryUnbiasedInterruptTime":
+        ticks = ctypes.c_uint64(0)
+        return bytes(ticks) if kernel.QueryUnbiasedInterruptTime(ctypes.byref(ticks)) else None
     if question == "GetConsoleWindow":
         kernel.GetConsoleWindow.restype = ctypes.c_size_t
         window = kernel.GetConsoleWindow()
