@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from itertools import zip_longest
-from time import perf_counter
 
 import numpy as np
 
@@ -38,13 +37,13 @@ class BeamGroup(SequenceGroup):
         first = self.sequences[0]
         if self._search.done:
             return self._end(first.params.limit)
-        if first.is_late(perf_counter()):
+        if first.is_late:
             return self._end(OUT_OF_TIME)
         self._follow(fork)
         return []
 
-    def expire(self, now: float) -> list[Update]:
-        return self._end(OUT_OF_TIME) if self.sequences[0].is_late(now) and not self.finished else []
+    def expire(self) -> list[Update]:
+        return self._end(OUT_OF_TIME) if self.sequences[0].is_late and not self.finished else []
 
     def _log_probs(self, logits: Mapping[Sequence, Logits]) -> list[Logits]:
         """Processed log-probabilities [vocab] of the next token of each beam; minus infinity where no token is allowed.

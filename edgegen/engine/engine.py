@@ -1,7 +1,6 @@
 """Engine: continuous batching. Admits requests, schedules and runs each step, samples, and emits the new token ids."""
 
 from collections.abc import Iterator, Mapping
-from time import perf_counter
 from typing import Any
 
 from edgegen.engine.executor import BatchExecutor
@@ -102,7 +101,7 @@ class Engine:
 
     def _expire(self) -> list[Update]:
         """End the sequences whose deadline has passed."""
-        late = self._scheduler.expire(perf_counter())
+        late = self._scheduler.expire()
         return [update for group, updates in late for update in self._emit(group, updates)]
 
     def _run(self, work: Work | Failure) -> Iterator[tuple[SequenceGroup, Output]]:

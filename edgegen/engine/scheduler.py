@@ -120,12 +120,12 @@ class Scheduler:
             if any(sequence.params.deadline is not None for sequence in group):
                 self._timed.append(group)
 
-    def expire(self, now: float) -> Iterator[tuple[SequenceGroup, list[Update]]]:
+    def expire(self) -> Iterator[tuple[SequenceGroup, list[Update]]]:
         """The requests, running or waiting, whose deadline has passed, and their updates."""
         if not self._timed:
             return
         for group in tuple(self._timed):
-            if updates := group.expire(now):
+            if updates := group.expire():
                 yield group, updates
         with self._lock:
             self._timed = [group for group in self._timed if not group.finished]

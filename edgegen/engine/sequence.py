@@ -17,6 +17,7 @@ from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.proposer import Proposer
 from edgegen.speculation.stats import NOTHING_PROPOSED, Speculation
+from edgegen.system import Deadline
 
 Logits = NDArray[np.float32]
 
@@ -39,7 +40,7 @@ class SequenceParams:
         keep: whether the KV cache is saved when the sequence ends, as ``KVState.kept``.
         record: receives each token with its logits, for log-probabilities.
         on_hidden: receives the hidden states [tokens, size] of each chunk of the prompt; none is taken from the cache.
-        deadline: the time (of ``perf_counter``) at which the sequence ends.
+        deadline: when the sequence ends.
         limit: the finish when ``max_new_tokens`` are reached.
     """
 
@@ -54,7 +55,7 @@ class SequenceParams:
     keep: bool = False
     record: Record | None = None
     on_hidden: OnHidden | None = None
-    deadline: float | None = None
+    deadline: Deadline | None = None
     limit: StopMatch = LIMIT
 
 
@@ -216,13 +217,14 @@ class Sequence:
         match = self.params.watch((token_id,))
         if match is None and self.room <= 0:
             match = self.params.limit
-        if match is None and self.params.deadline is not None and self.is_late(self.times.last_token):
+        if match is None and self.is_late:
             match = OUT_OF_TIME
         self.finish = self.finish or match  # another thread may have cancelled meanwhile
 
-    def is_late(self, now: float) -> bool:
+    @property
+    def is_late(self) -> bool:
         """Whether the deadline has passed."""
-        return self.params.deadline is not None and now >= self.params.deadline
+        return self.params.deadline is not None and self.params.deadline.passed
 
     def cancel(self) -> None:
         """End here; the scheduler drops it in its next step."""
@@ -288,9 +290,9 @@ class SequenceGroup:
         """Extend the sequences that ran by their logits [vocab], which are valid until this returns."""
         return [sequence.extend(row) for sequence, row in logits.items()]
 
-    def expire(self, now: float) -> list[Update]:
+    def expire(self) -> list[Update]:
         """End the sequences whose deadline has passed; their updates."""
-        late = [sequence for sequence in self.active if sequence.is_late(now)]
+        late = [sequence for sequence in self.active if sequence.is_late]
         for sequence in late:
             sequence.finish = OUT_OF_TIME
         return [Update(sequence, ()) for sequence in late]

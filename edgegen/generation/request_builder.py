@@ -7,7 +7,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 from functools import cached_property
-from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from edgegen.engine.finish import StopMatch
@@ -23,6 +22,7 @@ from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.proposer import Proposer
 from edgegen.stopping.length_limit import length_limit
 from edgegen.stopping.text_watcher import TextWatcher
+from edgegen.system import Deadline
 from edgegen.tokenizer import StreamingDetokenizer
 
 if TYPE_CHECKING:  # what only some requests need is imported where they ask for it
@@ -144,7 +144,7 @@ class RequestBuilder:
                 "a session goes on with one answer: leave out num_beams, num_return_sequences and guidance"
             )
         goes_on = session is not None and session.can_continue and session.ids == tuple(ids)
-        deadline = None if options.max_time is None else perf_counter() + options.max_time
+        deadline = None if options.max_time is None else Deadline.after(options.max_time)
         calls = self._tool_constraint(options, form)
         special = frozenset(self.encoder.control_ids(form.markers)) if form else frozenset[str]()
         plan = _Plan(
@@ -440,7 +440,7 @@ class _Plan:
     seed: int | None
     max_new_tokens: int
     limit: StopMatch
-    deadline: float | None
+    deadline: Deadline | None
     constraint: CompiledConstraint | None
 
     def sequence_constraint(self) -> RowConstraint | None:

@@ -174,7 +174,7 @@ class GenerationOptions(LogitsSettings):
         "Stopping",
         Number(float, 0, above=True),
         "Stop after so many seconds.",
-        note="The token that is being computed still counts.",
+        note="The token that is being computed still counts; seconds in which the computer sleeps do not.",
         metavar="SECONDS",
     )
     eos_token_id: tuple[int, ...] | None = option(

@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline, LogitsSettings
 from edgegen.sampling.sampler import Sampler
+from edgegen.system import Deadline
 from tests.runtime.engine.beam_reference import Answers, LogProbs, transformers_beam_search
 from tests.runtime.models import EOS, VOCAB_SIZE, RandomGraphs, fake_llm, fake_runner, random_ids
 
@@ -310,7 +310,7 @@ class TestEndsFromOutside:
         engine = Engine(fake_runner(graphs), prefill_chunk=32)
         updates: list[Update] = []
         rows = sharing(lambda: row(PROMPT), 3)
-        rows[0].params = replace(rows[0].params, deadline=math.inf)  # a later deadline would not be seen
+        rows[0].params = replace(rows[0].params, deadline=Deadline(math.inf))  # a later deadline would not be seen
         group = BeamGroup(rows, BeamSearch(3, 50, lambda ids: False), 2, updates.append)
         engine.add(group)
         for _ in range(steps):
@@ -354,4 +354,4 @@ def sharing(make: Callable[[], Sequence], count: int) -> list[Sequence]:
 
 def late(rows: list[Sequence]) -> None:
     for one in rows:
-        one.params = replace(one.params, deadline=time.perf_counter())
+        one.params = replace(one.params, deadline=Deadline.after(0))

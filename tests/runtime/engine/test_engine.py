@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.engine.engine import Engine
-from edgegen.engine.finish import StopMatch
+from edgegen.engine.finish import OUT_OF_TIME, StopMatch
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
+from edgegen.system import Deadline
 from tests.runtime.models import FakeGraphs, NextId, digest_of, fake_runner, random_ids
 
 
@@ -85,6 +86,37 @@ def test_a_long_prompt_runs_in_chunks_and_only_then_decodes() -> None:
     engine.add(group)
     finish(engine, group)
     assert graphs.runs == [*[("prefill", n) for n in (8, 8, 7, 2)], ("decode", 1), ("decode", 1)]
+
+
+@pytest.mark.parametrize("when", ["between two steps", "within a step"])
+def test_a_deadline_counts_by_its_own_clock(when: str) -> None:
+    """Which stands still while the computer sleeps, however late it is in the morning."""
+    now, graphs = [100.0], FakeGraphs(digest_of)
+    prompt = random_ids(4)
+    one, other = sequence(prompt, 20), sequence(prompt, 9)
+    one.params = replace(one.params, deadline=Deadline.after(60, lambda: now[0]))
+    engine, groups = engine_of(graphs), [SequenceGroup([one]), SequenceGroup([other])]
+    for group in groups:
+        engine.add(group)
+
+    def pass_time() -> None:
+        now[0] += 30
+
+    for _ in range(4):
+        engine.step()
+    pass_time()
+    engine.step()
+    assert one.finish is None
+    before = len(one.generated)
+    if when == "between two steps":
+        pass_time()
+    else:
+        graphs.after_run = pass_time
+    engine.step()
+    assert one.finish == OUT_OF_TIME
+    assert one.generated == expected(prompt, before + (when == "within a step"))
+    finish(engine, *groups)
+    assert other.generated == expected(prompt, 9)
 
 
 class Broken:

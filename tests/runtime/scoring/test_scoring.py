@@ -23,6 +23,7 @@ from edgegen.model.in_place_runner import Logits
 from edgegen.options.engine import EngineOptions
 from edgegen.scoring.scored_sequence import ScoredGroup, ScoredSequence
 from edgegen.scoring.scores import Score
+from edgegen.system import Deadline
 from tests.runtime.models import (
     EOS,
     VOCAB_SIZE,
@@ -378,7 +379,7 @@ class TestEngine:
     def test_a_row_whose_time_is_up_ends(self) -> None:
         engine, found = Engine(fake_runner(FakeGraphs(digest_of)), prefill_chunk=8), Recorded()
         row = ScoredSequence.of(random_ids(40), 5, 5, found.record)
-        row.params = replace(row.params, deadline=0.0)
+        row.params = replace(row.params, deadline=Deadline.after(0))
         finish(engine, ScoredGroup([row]))
         assert (row.finish, found.values) == (OUT_OF_TIME, [])
 

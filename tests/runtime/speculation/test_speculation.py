@@ -28,6 +28,7 @@ from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.ngram_proposer import NGramProposer
 from edgegen.speculation.proposer import Proposer
 from edgegen.speculation.stats import Speculation
+from edgegen.system import Deadline
 from edgegen.tokenizer import Tokenizer
 from tests.runtime.models import (
     EOS,
@@ -333,7 +334,7 @@ def test_an_end_from_outside_comes_at_its_token(end: str) -> None:
             if end == "cancelled":
                 one.cancel()
             else:
-                one.params = replace(one.params, deadline=one.times.last_token)
+                one.params = replace(one.params, deadline=Deadline.after(0))
 
     one.params = replace(one.params, watch=watch)
     run(engine_of(graphs), SequenceGroup([one]))
