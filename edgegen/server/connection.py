@@ -9,6 +9,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from edgegen.server.time_limit import AwakeTimer
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -40,8 +42,8 @@ class TimedProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._phase: str | None = None
-        self._read_timer: asyncio.TimerHandle | None = None
-        self._write_timer: asyncio.TimerHandle | None = None
+        self._read_timer: AwakeTimer | None = None
+        self._write_timer: AwakeTimer | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -100,7 +102,7 @@ class TimedProtocol(H11Protocol):
         self._phase = phase
         if self._read_timer is not None:
             self._read_timer.cancel()
-        self._read_timer = self.loop.call_later(seconds, self.transport.abort) if phase else None
+        self._read_timer = AwakeTimer(self.loop, seconds, self.transport.abort) if phase else None
 
     def _expect_reading(self) -> None:
         if self._write_timer is None:
@@ -112,7 +114,7 @@ class TimedProtocol(H11Protocol):
         if waiting_before is not None and waiting >= waiting_before:
             self.transport.abort()
         else:
-            self._write_timer = self.loop.call_later(self.limits.write_seconds, self._check_reading, waiting)
+            self._write_timer = AwakeTimer(self.loop, self.limits.write_seconds, lambda: self._check_reading(waiting))
 
     def _end_timers(self) -> None:
         for timer in (self._read_timer, self._write_timer):

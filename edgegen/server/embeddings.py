@@ -27,6 +27,7 @@ from edgegen.server.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, 
 from edgegen.server.parameters import Parameters, several
 from edgegen.server.request_log import RequestFacts, request_facts
 from edgegen.server.schemas import NOTHING, PROMPT_IDS
+from edgegen.server.time_limit import time_limit
 from edgegen.strict_json.schema import BOOLEAN, Schema, any_of, array_of, enum, expecting, object_of, parameters, ref
 
 EMBEDDINGS = "/v1/embeddings"
@@ -166,7 +167,7 @@ class EmbeddingsEndpoint:
         answers, status = list[Response](), 499  # the client has left, unless there is an answer
         try:
             with self._models.admitted():
-                async with asyncio.timeout(self._options.request_seconds):
+                async with time_limit(self._options.request_seconds):
                     body = await read_json(request)
                     facts = request_facts(scope)
                     await while_connected(self._answer(body, facts, token, answers), receive, token)

@@ -21,6 +21,7 @@ from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
 from edgegen.server.request_log import RequestFacts, request_facts
+from edgegen.server.time_limit import time_limit
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
 
 DROPPED_HEADER = "Edgegen-Dropped-Messages"
@@ -46,7 +47,7 @@ class GenerationEndpoint:
         begin = perf_counter()
         try:
             with self._models.admitted():
-                async with asyncio.timeout(self._options.request_seconds):
+                async with time_limit(self._options.request_seconds):
                     body = await read_json(request)
                     await while_connected(self._answer(body, request, reply, facts, token, begin), receive, token)
         except TimeoutError:

@@ -1,6 +1,5 @@
 """Request bodies: a JSON object of bounded size, depth and reading time."""
 
-import asyncio
 import json
 from typing import Any, Never, cast
 
@@ -10,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from edgegen.errors import one_or_list
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import BODY_SECONDS, MOST_BODY_BYTES, MOST_JSON_DEPTH
+from edgegen.server.time_limit import time_limit
 
 
 async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[str, Any]:
@@ -20,7 +20,7 @@ async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[
     """
     data = bytearray()
     try:
-        async with asyncio.timeout(seconds):
+        async with time_limit(seconds):
             async for piece in request.stream():
                 data += piece
                 if len(data) > MOST_BODY_BYTES:

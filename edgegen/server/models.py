@@ -15,6 +15,7 @@ from edgegen.errors import EdgegenError, did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import ServerOptions
+from edgegen.server.time_limit import time_limit
 
 _LATEST = ":latest"
 """The tag that clients of ollama put after a name that has none."""
@@ -327,7 +328,7 @@ class ServedModels:
             said = f"{model.name!r} is not loaded: load it with POST /models/load."
             raise ApiError(400, said, param="model", code="model_not_loaded")
         try:
-            async with asyncio.timeout(self._options.request_seconds):
+            async with time_limit(self._options.request_seconds):
                 while model.llm is None:
                     if model.loading is None:
                         model.loading = asyncio.create_task(self._load(model))

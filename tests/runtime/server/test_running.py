@@ -12,7 +12,8 @@ from edgegen.llm import LLM
 from edgegen.server.app import create_app
 from edgegen.server.options import ServerOptions
 from tests.runtime.models import FailAt, FakeGraphs, Gate, RandomGraphs, digest_of, fake_llm
-from tests.runtime.server.material import COMPLETION, error_of, fake_client
+from tests.runtime.server.material import COMPLETION, error_of, events, fake_client
+from tests.runtime.server.sleepy_loop import NIGHT_S, SleepyLoop, sleep_through
 from tests.waiting import PATIENCE_S
 
 ENDLESS: dict[str, Any] = {"prompt": "Once", "max_tokens": 500, "eos_token_id": []}
@@ -33,6 +34,10 @@ class Exchange:
         self.sent = list[dict[str, Any]]()
 
     async def run(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self.answered()
+
+    async def answered(self) -> None:
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -47,8 +52,7 @@ class Exchange:
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 8000),
         }
-        async with asyncio.timeout(PATIENCE_S):
-            await self._app(scope, self._receive, self._send)
+        await self._app(scope, self._receive, self._send)
 
     async def _receive(self) -> Any:
         if self._body is not None:
@@ -108,6 +112,26 @@ def test_a_request_out_of_time_is_ended(tmp_path: Path, stream: bool) -> None:
     assert '"request_timeout"' in text
     assert exchange.sent[0]["status"] in ((200, 503) if stream else (503,))
     assert len(graphs.runs) <= 3
+
+
+def test_a_stream_goes_on_after_the_computer_slept(tmp_path: Path) -> None:
+    """Longer than a request may take: on Windows the clock of the event loop goes on meanwhile."""
+    graphs = FakeGraphs(digest_of)
+    gate = Gate(graphs, 3)
+    app = app_of(fake_llm(tmp_path, graphs), ServerOptions(keep_alive_seconds=2 * NIGHT_S))
+    exchange = Exchange(app, {"prompt": "Once", "max_tokens": 5, "eos_token_id": [], "stream": True})
+
+    async def sleep_amid() -> None:
+        running = asyncio.ensure_future(exchange.answered())
+        await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
+        await sleep_through(NIGHT_S)
+        gate.opened.set()
+        await running
+
+    with asyncio.Runner(loop_factory=SleepyLoop) as runner:
+        runner.run(sleep_amid())
+    text = b"".join(message.get("body", b"") for message in exchange.sent).decode()
+    assert [chunk["choices"][0]["finish_reason"] for chunk in events(text)][-1] == "length"
 
 
 def test_a_full_queue_refuses_with_503(tmp_path: Path) -> None:
