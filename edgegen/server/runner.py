@@ -1,10 +1,11 @@
 """Runs the server with uvicorn until it is told to stop."""
 
+import asyncio
 import signal
 import socket
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -16,6 +17,9 @@ from edgegen.server.connection import ConnectionLimits, timed_protocol
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
 
 _BACKLOG = 256
+
+_IDLE_SECONDS = 1.0
+"""Between two looks at the date, which answers have in a header."""
 
 
 class ListenError(EdgegenError):
@@ -102,6 +106,27 @@ class Server(uvicorn.Server):
 
     interrupted = False
     stopped_by = stop_signals()
+    _wake: Callable[[], object] | None = None
+
+    def stop(self) -> None:
+        """End as at a signal; may be called from any thread."""
+        self.should_exit = True
+        if (wake := self._wake) is not None:
+            with suppress(RuntimeError):  # it has ended
+                wake()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self.stop()
+
+    async def main_loop(self) -> None:
+        """Wait for the end; uvicorn's own looks for it ten times a second, for which an idle processor wakes up."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(woken.set)
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await woken.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -25,7 +25,7 @@ def on_socket(app: ASGIApp, limits: ConnectionLimits | None = None) -> Generator
             assert until(lambda: server.started)
             yield listening.getsockname()
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join(PATIENCE_S)
 
 
