@@ -9,7 +9,9 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError
 from edgegen.model.loading import Background, ignore_progress, open_model
+from edgegen.model.ort_session import session_options
 from edgegen.options.engine import EngineOptions
+from edgegen.system import physical_cores
 
 
 def test_both_are_made_at_the_same_time():
@@ -69,3 +71,9 @@ def test_a_runner_that_cannot_be_opened_is_an_error_at_once(fp32_bundle: Bundle,
     copy.file(copy.variant.prefill).unlink()
     with pytest.raises(BundleError, match=r"cannot load prefill\.onnx"):
         open_model(copy, EngineOptions(), ignore_progress)
+
+
+@pytest.mark.usefixtures("all_cores")
+def test_a_session_has_a_thread_for_each_performance_core_unless_told():
+    assert session_options(None).intra_op_num_threads == physical_cores()
+    assert session_options(3).intra_op_num_threads == 3

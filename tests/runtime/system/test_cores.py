@@ -6,7 +6,18 @@ import pytest
 
 from edgegen.system import Cores, Source, cores, physical_cores
 from edgegen.system.cores import cpu_list
-from tests.runtime.system.recorded import Recorded, hybrid_x86, mac, pi_4, pi_5, rock_5, topology, windows, windows_core
+from tests.runtime.system.recorded import (
+    CPU,
+    Recorded,
+    hybrid_x86,
+    mac,
+    pi_4,
+    pi_5,
+    rock_5,
+    topology,
+    windows,
+    windows_core,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +41,32 @@ from tests.runtime.system.recorded import Recorded, hybrid_x86, mac, pi_4, pi_5,
 def test_the_cores_of_recorded_machines(machine: Source, expected: Cores) -> None:
     assert cores(machine) == expected
     assert physical_cores(machine) == expected.performance
+
+
+def test_of_three_kinds_of_arm_cores_both_fast_ones_count() -> None:
+    """As phones and Arm laptops have them: four slow cores, three fast ones, and a fastest one."""
+    capacities = [325] * 4 + [910] * 3 + [1024]
+    files = {f"{CPU}{cpu}/cpu_capacity": f"{capacity}\n" for cpu, capacity in enumerate(capacities)}
+    machine = Recorded(machine="aarch64", files=files | topology((cpu,) for cpu in range(8)), cpus=range(8))
+    assert cores(machine) == Cores(8, 8, 4)
+
+
+def test_of_three_kinds_of_cores_windows_says_which_is_fastest() -> None:
+    """As hybrids with low-power cores have them: two of class 0, eight of class 1, six of class 2 with two threads."""
+    low = [windows_core(0, 1 << n) for n in (20, 21)]
+    efficient = [windows_core(1, 1 << n) for n in range(12, 20)]
+    fast = [windows_core(2, 0b11 << 2 * n) for n in range(6)]
+    told = windows(
+        GetLogicalProcessorInformationEx=b"".join([*low, *efficient, *fast]),
+        GetProcessAffinityMask=struct.pack("<Q", (1 << 22) - 1),
+    )
+    assert cores(told) == Cores(22, 16, 6)
+
+
+def test_a_mac_of_one_kind_of_cores_uses_all() -> None:
+    """Those with Intel's processors have no performance levels."""
+    machine = Recorded("darwin", "x86_64", calls={"hw.physicalcpu": struct.pack("<i", 4)}, cpus=range(8))
+    assert cores(machine) == Cores(8, 4, 4)
 
 
 def quota_v2(text: str, folder: str = "") -> dict[str, str]:
