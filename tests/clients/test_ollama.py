@@ -27,8 +27,9 @@ GREEDY = {"temperature": 0, "num_predict": TOKENS}
 
 
 @pytest.fixture(scope="module")
-def client(base_url: str) -> Any:
-    return ollama.Client(host=base_url.removesuffix("/v1"), timeout=PATIENCE_S)
+def client(base_url: str) -> Iterator[Any]:
+    with ollama.Client(host=base_url.removesuffix("/v1"), timeout=PATIENCE_S) as made:
+        yield made
 
 
 def test_chat(client: Any, ask: Ask, any_model: str) -> None:
