@@ -86,12 +86,11 @@ def _chat_message() -> Schema:
     name: Schema = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_ -]*$"}
     part = object_of({"type": const("text"), "text": STRING}, more=True)
     said = object_of({"role": name, "content": any_of(STRING, array_of(part))}, more=True)
-    # An assistant may have called tools or thought aloud in place of speaking.
-    silent = {
-        **object_of({"role": const("assistant")}, {"content": {"type": "null"}}, more=True),
-        "anyOf": [{"required": [key]} for key in ("tool_calls", "reasoning_content", "function_call", "thinking")],
-    }
-    return any_of(said, silent)
+    # An assistant may have called tools or thought aloud in place of speaking: any other key says so.
+    role = {"role": const("assistant")}
+    null = {**object_of({**role, "content": {"type": "null"}}, more=True), "minProperties": 3}
+    silent = {**object_of(role, {"content": {"not": {}}}, more=True), "minProperties": 2}
+    return any_of(said, null, silent)
 
 
 def _tool() -> Schema:
