@@ -30,8 +30,8 @@ class GuidanceGroup(SequenceGroup):
         self._ready = {sequence: found.copy() for sequence, found in ready.items()}
         return updates
 
-    def expire(self, now: float) -> list[Update]:
-        updates = super().expire(now)
+    def expire(self) -> list[Update]:
+        updates = super().expire()
         for update in updates:
             self._companions[update.sequence].finish = update.sequence.finish
         return updates

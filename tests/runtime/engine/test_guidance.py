@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.constraint import Choice
+from edgegen.engine.finish import OUT_OF_TIME
 from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError
 from edgegen.llm import LLM
 from edgegen.sampling import Candidates
@@ -46,6 +47,12 @@ def guided(
         logits = (without + scale * (with_it - without)).astype(np.float32)
         answer.append(sampler.sample(Candidates(logits), len(prompt) + at))
     return tuple(answer)
+
+
+def test_a_deadline_ends_both_sequences(llm: LLM) -> None:
+    late = llm.generate(PROMPT, guidance_scale=2.0, max_time=1e-9)
+    assert (late.token_ids, late.finish_reason) == ((), OUT_OF_TIME.reason)
+    assert len(llm.generate(PROMPT, guidance_scale=2.0, max_new_tokens=3).token_ids) == 3
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
