@@ -84,7 +84,7 @@ def test_tools(model_of: Any, loop: Any, parallel: bool) -> None:
     calls, made[:] = [*made], []
     assert len(calls) == (2 if parallel else 1)
     assert loop.run(streamed()) == done.output != ""
-    assert made == calls
+    assert sorted(made, key=repr) == sorted(calls, key=repr)  # threads make those of a turn, in any order
     bare = pydantic_ai.Agent(model_of(NAME), model_settings={"max_tokens": TOKENS})
     loop.run(bare.run("And then?", message_history=done.all_messages()))
 
