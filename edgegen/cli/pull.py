@@ -1,6 +1,8 @@
 """``edgegen pull``: download a model of the hub and make it a bundle of the store."""
 
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,49 +69,26 @@ def command(
         if not quiet:
             click.echo(f"edgegen: {target.name} is there already; --force pulls it again.", err=True)
     else:
-        pull(
-            source,
-            target,
-            scheme,
-            fast=fast,
-            max_context=max_context,
-            revision=revision,
-            gguf_file=gguf_file,
-            force=force,
-            quiet=quiet,
-        )
+        with near_names(source):
+            export_for_here(
+                source,
+                target,
+                scheme,
+                fast=fast,
+                max_context=max_context,
+                revision=revision,
+                gguf_file=gguf_file,
+                force=force,
+                quiet=quiet,
+            )
     click.echo(str(target))
 
 
-def pull(
-    source: str,
-    target: Path,
-    scheme: "Scheme",
-    *,
-    fast: bool = False,
-    max_context: int | None = None,
-    revision: str | None = None,
-    gguf_file: str | None = None,
-    force: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Download the hub id ``source`` and export it to ``target``; a terminal is shown how far that is.
-
-    Raises:
-        EdgegenError: as :func:`edgegen.cli.export.export_for_here`.
-    """
+@contextmanager
+def near_names(source: str) -> Generator[None]:
+    """Add the nearest name of the list to an error of the hub about ``source``."""
     try:
-        export_for_here(
-            source,
-            target,
-            scheme,
-            fast=fast,
-            max_context=max_context,
-            revision=revision,
-            gguf_file=gguf_file,
-            force=force,
-            quiet=quiet,
-        )
+        yield
     except HubError as error:
         if near := did_you_mean(source, [offer.name for offer in catalogue()]):
             error.add_note(f"`edgegen pull` lists models by name{near}")

@@ -10,10 +10,10 @@ from click.shell_completion import CompletionItem
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.chat import command as chat
 from edgegen.cli.chat import talk
-from edgegen.cli.export import chosen_scheme
+from edgegen.cli.export import chosen_scheme, export_for_here
 from edgegen.cli.flag import complete_bundle
 from edgegen.cli.grouped_help import GroupedCommand, in_group
-from edgegen.cli.pull import complete_offer, hub_id, is_there, pull, pulled_name
+from edgegen.cli.pull import complete_offer, hub_id, is_there, near_names, pulled_name
 from edgegen.errors import BundleNotFoundError
 from edgegen.system import expand_user, trim_memory
 
@@ -72,7 +72,8 @@ def bundle_to_run(name: str, scheme: "Scheme | None") -> str:
             return pulled_name(name, known)
     wanted: Scheme = scheme or "int8"
     target = store.path(pulled_name(name, wanted))
-    pull(source, target, wanted)
+    with near_names(source):
+        export_for_here(source, target, wanted)
     trim_memory()
     return target.name
 
