@@ -3,7 +3,7 @@
  * Input: x float [...]. Output: kind(x). Attributes: kind, of floats.h; gate_axis, 0 or an axis of x that is halved:
  * the output is kind(first half) * second half.
  */
-#include "chain.h"
+#include "fused_layers.h"
 
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
  * expert gives second(glu(first(x))); the rows of its first matrix are a gate and what it opens, in turn. A token's
  * results are added from the greatest score to the least. So its bits depend on no other token.
  */
-#include "chain.h"
+#include "fused_layers.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

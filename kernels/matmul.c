@@ -4,7 +4,7 @@
  * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K,
  * N, bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made.
  */
-#include "chain.h"
+#include "fused_layers.h"
 
 #include <stdlib.h>
 
@@ -60,12 +60,12 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   Matrix matrix;
   OrtStatus *status = edgegen_read_matrix(api, info, 1, "", &matrix);
   if (status) return status;
-  Chain *chain = calloc(1, sizeof *chain);
-  if (!chain) return edgegen_failure(api, ORT_FAIL, "BlockMatMul: no memory");
-  chain->api = api, chain->kernels = edgegen_kernels(NULL), chain->count = 1;
-  chain->wrong_width = "BlockMatMul: the last dimension of x is not K";
-  chain->steps[0] = (Step){.kind = MATRIX_STEP, .columns = matrix.columns, .rows = matrix.rows, .matrix = matrix};
-  *out = chain;
+  FusedLayers *layers = calloc(1, sizeof *layers);
+  if (!layers) return edgegen_failure(api, ORT_FAIL, "BlockMatMul: no memory");
+  layers->api = api, layers->kernels = edgegen_kernels(NULL), layers->count = 1;
+  layers->wrong_width = "BlockMatMul: the last dimension of x is not K";
+  layers->steps[0] = (Step){.kind = MATRIX_STEP, .columns = matrix.columns, .rows = matrix.rows, .matrix = matrix};
+  *out = layers;
   return NULL;
 }
 
@@ -89,5 +89,5 @@ const OrtCustomOp edgegen_block_matmul = {
     .GetInputCharacteristic = input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
     .CreateKernelV2 = create,
-    .KernelComputeV2 = edgegen_run_chain,
+    .KernelComputeV2 = edgegen_run_fused,
 };

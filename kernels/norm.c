@@ -4,7 +4,7 @@
  * axes (optional); skip_bias float [n] (optional, with skip). Weight and biases are initializers. Outputs: the norm of
  * x + skip + skip_bias, and that sum (optional, with skip). Attributes: epsilon; centered, 1 for layer norm.
  */
-#include "chain.h"
+#include "fused_layers.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 
 static const OrtCustomOp *const OPERATORS[] = {
     &edgegen_block_matmul, &edgegen_block_gather, &edgegen_cached_attention, &edgegen_cached_attention_int8,
-    &edgegen_norm,         &edgegen_activation,   &edgegen_matmul_chain,     &edgegen_block_experts,
+    &edgegen_norm,         &edgegen_activation,   &edgegen_fused_layers,     &edgegen_block_experts,
 };
 
 EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {

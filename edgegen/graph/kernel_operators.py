@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
 from edgegen.graph.experts import fused_experts
-from edgegen.graph.fusion import with_chains
+from edgegen.graph.fusion import with_fused_layers
 from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import with_float_kernels
 from edgegen.graph.protobuf import (
@@ -91,7 +91,7 @@ def with_kernels(graph: bytes) -> bytes:
 
     They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for
     ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, those of
-    :func:`with_float_kernels`, and ``MatMulChain`` for several of them that follow one another.
+    :func:`with_float_kernels`, and ``FusedLayers`` for several of them that follow one another.
 
     Raises:
         ValueError: that is no graph.
@@ -112,7 +112,7 @@ def _body_with_kernels(body: bytes) -> bytes:
     rewriter = _Rewriter(tensors, nodes)
     rewritten = [rewriter.node(node) for node in nodes]
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
-    rewritten = with_chains(with_float_kernels(rewritten, floats, results), results)
+    rewritten = with_fused_layers(with_float_kernels(rewritten, floats, results), results)
     rewritten = _without_unused_casts(rewritten, results)
     unused = _unused(rewritten, rewriter.shared)
 

@@ -7,7 +7,7 @@
  * Arguments: the number of threads, and a seed for random matrices in place of the cases below; or "name", which prints
  * the name of the kernels that run.
  */
-#include "chain.h"
+#include "fused_layers.h"
 #include "gptq.h"
 
 #include <inttypes.h>
@@ -370,7 +370,7 @@ static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
   run(&edgegen_activation, &info, &context, 1);
 }
 
-/* An attribute of step i of a chain. */
+/* An attribute of step i of fused layers. */
 static void set(OrtKernelInfo *info, const char *name, int i, double value) {
   static char names[ATTRIBUTES][16];
   size_t at = 0;
@@ -425,7 +425,7 @@ static size_t add_norm(OrtKernelInfo *info, int i, size_t input, int64_t width, 
 
 /* A layer's matrices: the norm of a sum, an MLP, and the norm of another sum. lying: 1 codes, 2 a width, 3 what is
  * skipped, 4 x, 5 an activation at the end. */
-static void run_chain(int64_t width, int64_t inner, int64_t rows, int bits, int centered, int gated, int lying) {
+static void run_fused(int64_t width, int64_t inner, int64_t rows, int bits, int centered, int gated, int lying) {
   OrtKernelInfo info = {0};
   OrtKernelContext context = {0};
   const int64_t skip_width = width + (lying == 3), x_width = width - (lying == 4);
@@ -441,9 +441,9 @@ static void run_chain(int64_t width, int64_t inner, int64_t rows, int bits, int 
   }
   context.inputs[0] = shaped(numbers(rows * x_width, 40, 1), 2, (int64_t[]){rows, x_width});
   if (skips) context.inputs[1] = shaped(numbers(rows * skip_width, 40, 1), 2, (int64_t[]){rows, skip_width});
-  printf("chain width=%lld inner=%lld rows=%lld bits=%d %d%d: ", (long long)width, (long long)inner, (long long)rows,
+  printf("fused width=%lld inner=%lld rows=%lld bits=%d %d%d: ", (long long)width, (long long)inner, (long long)rows,
          bits, centered, gated);
-  run(&edgegen_matmul_chain, &info, &context, 1 + (size_t)skips);
+  run(&edgegen_fused_layers, &info, &context, 1 + (size_t)skips);
 }
 
 static void run_gptq(int64_t columns, int64_t rows, int bits, int symmetric) {
@@ -503,10 +503,10 @@ static void run_others(void) {
   for (int kind = 0; kind < 10; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 5, kind > 4);
   for (int kind = 0; kind < 16; kind++) {
     static const int64_t ROWS[] = {1, 2, 1, 7, 13, 1, 40, 70};
-    run_chain(20 + 37 * (kind / 2), 9 + 21 * (kind % 5), ROWS[kind % 8], kind & 1 ? 4 : 8, kind >> 1 & 1, kind >> 2 & 1,
+    run_fused(20 + 37 * (kind / 2), 9 + 21 * (kind % 5), ROWS[kind % 8], kind & 1 ? 4 : 8, kind >> 1 & 1, kind >> 2 & 1,
               0);
   }
-  for (int lying = 1; lying <= 5; lying++) run_chain(40, 30, 3, 8, 1, 1, lying);
+  for (int lying = 1; lying <= 5; lying++) run_fused(40, 30, 3, 8, 1, 1, lying);
   for (int kind = 0; kind < 12; kind++) {
     static const int64_t ROWS[] = {1, 2, 5, 1, 33, 0, 70};
     run_experts(30 + 29 * kind, 7 + 15 * (kind % 5), ROWS[kind % 7], 1 + kind % 9, 1 + kind % 9 / 2, kind & 1 ? 4 : 8,

@@ -36,7 +36,7 @@ MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
 CASES = (
     MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10 + (16 + 5) + (12 + 4) + 12
-)  # attention, gathers, norms, activations, chains, experts, gptq
+)  # attention, gathers, norms, activations, fused layers, experts, gptq
 
 
 def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:

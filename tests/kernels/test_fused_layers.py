@@ -1,4 +1,4 @@
-"""Chains of matrices, norms and activations: which nodes they take, and that they change no bit."""
+"""Fused layers, of matrices, norms and activations: which nodes they take, and that they change no bit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ def fed(made: Stock, width: int, *shape: int, seed: int = 0) -> dict[str, Floats
 def same_as_alone(line: Line, feeds: dict[str, Floats], threads: int = 1) -> bool:
     """Whether the graph gives the bits that it gives where its caller gets every value, so that nothing is joined."""
     whole, alone = line.graph(line.total), line.graph(*line.made)
-    assert "edgegen.MatMulChain" not in alone.op_types()
+    assert "edgegen.FusedLayers" not in alone.op_types()
     found = dict(zip(whole.outputs, whole.run(feeds, threads=threads), strict=True))
     expected = dict(zip(alone.outputs, alone.run(feeds), strict=True))
     return all(same_bits(array, expected[name]) for name, array in found.items())
@@ -121,7 +121,7 @@ def same_as_alone(line: Line, feeds: dict[str, Floats], threads: int = 1) -> boo
 
 @st.composite
 def lines(draw: st.DrawFn) -> tuple[Line, int]:
-    """A chain of steps, and the width of the rows that it takes."""
+    """Steps to fuse, and the width of the rows that it takes."""
     line, sizes = Line(seed=draw(st.integers(0, 2**32 - 1))), st.integers(1, 150)
     first = width = draw(sizes)
     bits, skip_width = draw(st.sampled_from([4, 8])), 0
@@ -149,7 +149,9 @@ def lines(draw: st.DrawFn) -> tuple[Line, int]:
 
 @settings(max_examples=60, deadline=None)
 @given(drawn=lines(), shape=st.sampled_from([(1, 1), (1, 2), (3, 1), (1, 17), (2, 40)]), threads=st.integers(1, 3))
-def test_a_chain_gives_the_bits_of_its_steps(drawn: tuple[Line, int], shape: tuple[int, int], threads: int) -> None:
+def test_fused_layers_give_the_bits_of_their_steps(
+    drawn: tuple[Line, int], shape: tuple[int, int], threads: int
+) -> None:
     line, width = drawn
     feeds = fed(line.graph(), width, *shape, seed=line.seed)
     for isa in instruction_sets():
@@ -164,7 +166,7 @@ def test_threads_and_chunks_change_no_bit(bits: int, threads: int, rows: int) ->
     line = Line()
     line.layer(96, 200, bits=bits)
     made, feeds = line.graph(line.total), fed(line.graph(), 96, 1, rows)
-    assert made.op_types() == ["edgegen.MatMulChain"]
+    assert made.op_types() == ["edgegen.FusedLayers"]
     assert same_as_alone(line, feeds, threads)
     whole = made.run(feeds, threads=threads)
     for t in {0, rows // 2, rows - 1}:
@@ -172,7 +174,7 @@ def test_threads_and_chunks_change_no_bit(bits: int, threads: int, rows: int) ->
         assert all(same_bits(a, np.ascontiguousarray(b[:, t : t + 1])) for a, b in zip(one, whole, strict=True))
 
 
-def test_a_chain_is_run_many_times_over() -> None:
+def test_fused_layers_run_many_times_over() -> None:
     """Threads that come late, or not at all, neither wait for ever nor leave anything out."""
     line = Line()
     line.layer(64, 64)
@@ -187,29 +189,29 @@ def test_a_chain_is_run_many_times_over() -> None:
 def test_what_lies_between_two_attentions_is_one_node(centered: bool, gated: bool) -> None:
     line = Line()
     line.layer(40, 60, centered=centered, gated=gated)
-    assert line.graph(line.total).op_types() == ["edgegen.MatMulChain"]
+    assert line.graph(line.total).op_types() == ["edgegen.FusedLayers"]
 
 
-def test_a_chain_has_at_most_16_steps() -> None:
+def test_fused_layers_have_at_most_16_steps() -> None:
     line = Line()
     for _ in range(20):
         line.matrix(8, 8)
-    assert line.graph().op_types() == ["edgegen.MatMulChain"] * 2
+    assert line.graph().op_types() == ["edgegen.FusedLayers"] * 2
     assert same_as_alone(line, fed(line.graph(), 8, 1, 3))
 
 
-def test_what_others_read_ends_a_chain() -> None:
+def test_fused_layers_end_at_what_others_read() -> None:
     line = Line()
     line.norm(8)
     line.matrix(8, 8)
     between = line.value
     line.norm(8)
     line.matrix(8, 8)
-    assert line.graph(between).op_types() == ["edgegen.MatMulChain"] * 2
+    assert line.graph(between).op_types() == ["edgegen.FusedLayers"] * 2
     line.nodes.append(helper.make_node("Add", [line.value, between], ["both"]))
     line.made.append(line.value)
     line.value = "both"
-    assert line.graph().op_types() == ["edgegen.MatMulChain"] * 2 + ["Add"]
+    assert line.graph().op_types() == ["edgegen.FusedLayers"] * 2 + ["Add"]
 
 
 def test_a_sum_that_others_read_too_is_kept() -> None:
@@ -222,15 +224,15 @@ def test_a_sum_that_others_read_too_is_kept() -> None:
     line.norm(8, skips=True)
     line.matrix(8, 8)
     made = line.graph(first, line.total)
-    assert made.op_types() == ["edgegen.MatMulChain"] * 2
+    assert made.op_types() == ["edgegen.FusedLayers"] * 2
     feeds = fed(made, 8, 1, 3)
     found, expected = made.run(feeds), line.graph(*line.made).run(feeds)
     names = line.graph(*line.made).outputs
     assert all(same_bits(a, expected[names.index(n)]) for n, a in zip(made.outputs, found, strict=True))
 
 
-def test_a_sum_that_is_read_before_the_chain_would_end() -> None:
-    """A chain stands where its last node stood: what reads the sum must come later."""
+def test_fused_layers_with_a_sum_read_before_their_end() -> None:
+    """Fused layers stand where their last node stood: what reads the sum must come later."""
     line = Line()
     line.norm(8, skips=True)
     total = line.total
@@ -239,18 +241,18 @@ def test_a_sum_that_is_read_before_the_chain_would_end() -> None:
     line.matrix(8, 8)
     line.norm(8)
     line.matrix(8, 8)
-    assert line.graph("twice").op_types() == ["edgegen.Norm", "Add", "edgegen.MatMulChain"]
+    assert line.graph("twice").op_types() == ["edgegen.Norm", "Add", "edgegen.FusedLayers"]
 
 
-def test_two_chains_that_meet_in_a_norm() -> None:
-    """It adds what two matrices give: one chain goes on, and takes the other's result."""
+def test_two_fused_layers_that_meet_in_a_norm() -> None:
+    """It adds what two matrices give: one goes on, and takes the other's result."""
     line = Line()
     line.matrix(8, 8)
     line.total, line.value = line.value, "x"
     line.matrix(8, 8)
     line.norm(8, skips=True)
     line.matrix(8, 8)
-    assert line.graph().op_types() == ["edgegen.BlockMatMul", "edgegen.MatMulChain"]
+    assert line.graph().op_types() == ["edgegen.BlockMatMul", "edgegen.FusedLayers"]
     assert same_as_alone(line, fed(line.graph(), 8, 1, 3))
 
 
@@ -267,7 +269,7 @@ def test_an_activation_at_the_end_stays_alone() -> None:
     line.norm(8)
     line.matrix(8, 8)
     line.activation()
-    assert line.graph().op_types() == ["edgegen.MatMulChain", "edgegen.Activation"]
+    assert line.graph().op_types() == ["edgegen.FusedLayers", "edgegen.Activation"]
 
 
 def test_skip_is_repeated_along_the_first_axes() -> None:
@@ -277,7 +279,7 @@ def test_skip_is_repeated_along_the_first_axes() -> None:
     made = line.graph(line.total)
     feeds = fed(made, 20, 3, 4)
     feeds["skip"] = np.ascontiguousarray(feeds["skip"][:1])
-    assert made.op_types() == ["edgegen.MatMulChain"]
+    assert made.op_types() == ["edgegen.FusedLayers"]
     assert same_as_alone(line, feeds)
 
 
@@ -327,7 +329,7 @@ def lying(**attributes: int | None) -> bytes:
     known = right | {"bits1": 8, "block_size1": 32} | attributes
     kept = {name: value for name, value in known.items() if value is not None}
     inputs = ["x", "", "weight", "", "", "codes", "scales"]
-    made = cast(Any, helper).make_node("MatMulChain", inputs, ["y"], domain="edgegen", **kept)
+    made = cast(Any, helper).make_node("FusedLayers", inputs, ["y"], domain="edgegen", **kept)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
     tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("edgegen", 1)]
@@ -342,10 +344,10 @@ def test_what_is_true_is_run() -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"steps": 0}, "a chain has 1 to 16 steps"),
-        ({"steps": 17}, "a chain has 1 to 16 steps"),
-        ({"steps": -1}, "a chain has 1 to 16 steps"),
-        ({"steps": 2**40}, "a chain has 1 to 16 steps"),
+        ({"steps": 0}, "there are 1 to 16 steps"),
+        ({"steps": 17}, "there are 1 to 16 steps"),
+        ({"steps": -1}, "there are 1 to 16 steps"),
+        ({"steps": 2**40}, "there are 1 to 16 steps"),
         ({"steps": 3}, "step2"),
         ({"steps": None}, "steps"),
         ({"step0": 3}, "there is no such step"),

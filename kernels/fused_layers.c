@@ -1,4 +1,4 @@
-/* The operator "MatMulChain" of the domain "edgegen", for ONNX Runtime, and how chains are run.
+/* The operator "FusedLayers" of the domain "edgegen", for ONNX Runtime, and how they are run.
  *
  * Inputs: x float [..., n]; skip float (optional), as Norm has it; then those of each step: codes, scales, zero points
  * and bias of a matrix (as BlockMatMul has them), weight, bias and skip_bias of a norm, all initializers. Outputs: the
@@ -6,7 +6,7 @@
  * number behind the name, step (0 a matrix, 1 a norm, 2 an activation), and K, N, bits and block_size, or centered,
  * epsilon and skips, or kind and gate_axis, as Activation has them; the axis must be the last.
  */
-#include "chain.h"
+#include "fused_layers.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ enum {
   AHEAD = 16384
 };
 
-/* Steps that are done row by row, and then a matrix, to all rows, unless the chain ends before. */
+/* Steps that are done row by row, and then a matrix, to all rows, unless the layers end before. */
 typedef struct {
   size_t first, last; /* the steps of a row, and the one behind them */
   const Matrix *matrix;
@@ -47,7 +47,7 @@ typedef struct {
 } Phase;
 
 typedef struct {
-  const Chain *chain;
+  const FusedLayers *layers;
   size_t count, phases, row_size, worker_size;
   const float *skip;
   size_t skip_rows;
@@ -65,20 +65,20 @@ static uint8_t *aligned(uint8_t *memory) { return (uint8_t *)(((uintptr_t)memory
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Row m as the segment's matrix takes it; in `row` if something was done to it, or where the chain ends. */
+/* Row m as the segment's matrix takes it; in `row` if something was done to it, or where the layers end. */
 static const float *prepared(const Job *job, const Segment *segment, size_t m, float *row) {
-  const Chain *chain = job->chain;
-  const float *v = segment->from + m * chain->steps[segment->first].columns;
+  const FusedLayers *layers = job->layers;
+  const float *v = segment->from + m * layers->steps[segment->first].columns;
   for (size_t i = segment->first; i < segment->last; i++) {
-    const Step *step = &chain->steps[i];
-    float *to = i + 1 == chain->count ? segment->to + m * step->rows : row;
+    const Step *step = &layers->steps[i];
+    float *to = i + 1 == layers->count ? segment->to + m * step->rows : row;
     if (step->kind == NORM_STEP) {
       float *sum = step->skips ? job->sum + m * step->rows : NULL;
       const float *skip = sum;
-      if (step->skips && i == chain->first_skip) skip = job->skip + m % job->skip_rows * step->rows;
-      chain->floats->normalize(&step->norm, v, skip, sum, to);
+      if (step->skips && i == layers->first_skip) skip = job->skip + m % job->skip_rows * step->rows;
+      layers->floats->normalize(&step->norm, v, skip, sum, to);
     } else {
-      chain->floats->activate(step->activation, v, step->gate_axis ? v + step->rows : NULL, to, step->rows);
+      layers->floats->activate(step->activation, v, step->gate_axis ? v + step->rows : NULL, to, step->rows);
     }
     v = to;
   }
@@ -88,7 +88,7 @@ static const float *prepared(const Job *job, const Segment *segment, size_t m, f
 static void run_task(Job *job, const Phase *phase, size_t task, uint8_t *memory) {
   Segment *segment = phase->segment;
   const Matrix *matrix = segment->matrix;
-  const Kernels *kernels = job->chain->kernels;
+  const Kernels *kernels = job->layers->kernels;
   size_t first = task * phase->size;
   if (phase->multiplies) {
     size_t last = smaller(first + phase->size, matrix->rows);
@@ -170,14 +170,14 @@ static void take_tasks(void *data, size_t call) {
   atomic_store_explicit(&job->all_taken, true, memory_order_relaxed);
 }
 
-/* Cuts the chain behind each matrix. */
-static size_t cut(const Chain *chain, Segment *segments) {
+/* Cuts the layers after each matrix. */
+static size_t cut(const FusedLayers *layers, Segment *segments) {
   size_t count = 0;
-  for (size_t i = 0; i < chain->count; i++) {
-    bool multiplies = chain->steps[i].kind == MATRIX_STEP, begins = !i || chain->steps[i - 1].kind == MATRIX_STEP;
+  for (size_t i = 0; i < layers->count; i++) {
+    bool multiplies = layers->steps[i].kind == MATRIX_STEP, begins = !i || layers->steps[i - 1].kind == MATRIX_STEP;
     if (begins) segments[count++] = (Segment){.first = i, .last = i};
     Segment *own = &segments[count - 1];
-    if (multiplies) own->matrix = &chain->steps[i].matrix;
+    if (multiplies) own->matrix = &layers->steps[i].matrix;
     else own->last = i + 1;
   }
   return count;
@@ -192,7 +192,7 @@ static void add_phase(Job *job, Segment *segment, bool multiplies, size_t size, 
 
 /* A task is a few rows, so that a thread that comes late takes fewer of them. Returns the tasks of all phases. */
 static size_t plan(Job *job, size_t segments) {
-  size_t all = 0, step = job->count > 1 ? job->chain->kernels->granularity : ROWS_FOR_ONE;
+  size_t all = 0, step = job->count > 1 ? job->layers->kernels->granularity : ROWS_FOR_ONE;
   for (Segment *own = job->segments; own < job->segments + segments; own++) {
     add_phase(job, own, false, smaller(job->count / MOST_TASKS_OF_ROWS + 1, MOST_ROWS_OF_A_TASK), job->count);
     if (own->matrix) {
@@ -213,16 +213,16 @@ typedef struct {
 static size_t larger(size_t *most, size_t size) { return *most = size > *most ? size : *most; }
 
 static Sizes sizes_of(const Job *job, size_t segments) {
-  const Chain *chain = job->chain;
-  Sizes most = {.sum = job->sum ? 0 : chain->sum_width * sizeof(float)};
+  const FusedLayers *layers = job->layers;
+  Sizes most = {.sum = job->sum ? 0 : layers->sum_width * sizeof(float)};
   for (size_t s = 0; s < segments; s++) {
     const Segment *own = &job->segments[s];
-    for (size_t i = own->first; i < own->last; i++) larger(&most.row, chain->steps[i].rows * sizeof(float));
+    for (size_t i = own->first; i < own->last; i++) larger(&most.row, layers->steps[i].rows * sizeof(float));
     if (!own->matrix) continue;
     size_t stride = rounded_up(own->matrix->blocks, LANES);
     larger(&most.codes, stride * own->matrix->block);
     larger(&most.blocks, stride * sizeof(float));
-    larger(&most.scratch, chain->kernels->scratch_size(own->matrix, job->count));
+    larger(&most.scratch, layers->kernels->scratch_size(own->matrix, job->count));
     if (s + 1 < segments) larger(&most.between[s % 2], own->matrix->rows * sizeof(float));
   }
   most.row = rounded_up(most.row, 64), most.scratch = rounded_up(most.scratch, 64);
@@ -253,44 +253,44 @@ static void lay_out(Job *job, size_t segments, size_t calls, const float *x, flo
   }
 }
 
-OrtStatus *edgegen_run_chain(void *state, OrtKernelContext *context) {
-  const Chain *chain = state;
-  const OrtApi *api = chain->api;
+OrtStatus *edgegen_run_fused(void *state, OrtKernelContext *context) {
+  const FusedLayers *layers = state;
+  const OrtApi *api = layers->api;
   FloatTensor x, skip = {0};
   OrtStatus *status = edgegen_input(api, context, 0, &x);
-  if (!status && chain->sum_width) status = edgegen_input(api, context, 1, &skip);
+  if (!status && layers->sum_width) status = edgegen_input(api, context, 1, &skip);
   if (status) return status;
-  size_t columns = chain->steps[0].columns;
+  size_t columns = layers->steps[0].columns;
   if (!x.rank || x.dimensions[x.rank - 1] != (int64_t)columns)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, chain->wrong_width);
-  for (size_t i = 0; i < chain->count; i++)
-    if (chain->steps[i].gate_axis && chain->steps[i].gate_axis + 1 != x.rank)
-      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: what is halved is not the last axis");
-  Job job = {.chain = chain, .count = (size_t)x.count / columns, .skip = skip.data};
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, layers->wrong_width);
+  for (size_t i = 0; i < layers->count; i++)
+    if (layers->steps[i].gate_axis && layers->steps[i].gate_axis + 1 != x.rank)
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "FusedLayers: what is halved is not the last axis");
+  Job job = {.layers = layers, .count = (size_t)x.count / columns, .skip = skip.data};
   float *y;
-  if (chain->sum_width) {
-    x.dimensions[x.rank - 1] = (int64_t)chain->sum_width;
+  if (layers->sum_width) {
+    x.dimensions[x.rank - 1] = (int64_t)layers->sum_width;
     if (!skip.rank || !edgegen_broadcasts(&skip, &x))
-      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: skip has not the shape of what it is added to");
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "FusedLayers: skip has not the shape of what it is added to");
     if ((status = edgegen_output(api, context, 1, x.dimensions, x.rank, &job.sum))) return status;
-    job.skip_rows = (size_t)skip.count / chain->sum_width;
+    job.skip_rows = (size_t)skip.count / layers->sum_width;
   }
-  x.dimensions[x.rank - 1] = (int64_t)chain->steps[chain->count - 1].rows;
+  x.dimensions[x.rank - 1] = (int64_t)layers->steps[layers->count - 1].rows;
   if ((status = edgegen_output(api, context, 0, x.dimensions, x.rank, &y)) || !job.count) return status;
 
   atomic_init(&job.next_worker, 0), atomic_init(&job.all_taken, false);
-  size_t segments = cut(chain, job.segments), tasks = plan(&job, segments), calls = 1;
+  size_t segments = cut(layers, job.segments), tasks = plan(&job, segments), calls = 1;
   for (size_t i = 0; i < job.phases; i++) calls = job.phase[i].tasks > calls ? job.phase[i].tasks : calls;
   calls = smaller(calls, MOST_WORKERS);
   Sizes sizes = sizes_of(&job, segments);
   size_t per_row = sizes.codes + 2 * sizes.blocks + sizes.between[0] + sizes.between[1] + sizes.sum;
   job.row_size = sizes.row, job.worker_size = sizes.row + sizes.scratch;
   if (per_row > SIZE_MAX / 4 / job.count || job.worker_size > SIZE_MAX / 4 / calls)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: x has too many rows");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "FusedLayers: x has too many rows");
   size_t needed = job.count * per_row + calls * job.worker_size + tasks * sizeof(atomic_flag) + 192;
   uint8_t few[16384], *heap = NULL, *memory = few;
   if (needed > sizeof few) memory = heap = malloc(needed);
-  if (!memory) return edgegen_failure(api, ORT_FAIL, "MatMulChain: no memory");
+  if (!memory) return edgegen_failure(api, ORT_FAIL, "FusedLayers: no memory");
   lay_out(&job, segments, calls, x.data, y, sizes, aligned(memory));
   status = edgegen_run(api, context, 2, take_tasks, calls, &job);
   free(heap);
@@ -305,7 +305,7 @@ static OrtStatus *read_step(const OrtApi *api, const OrtKernelInfo *info, size_t
   OrtStatus *status = edgegen_attribute(api, info, "step", number, &kind);
   if (status) return status;
   if (kind < 0 || kind >= STEP_KINDS)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: there is no such step");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "FusedLayers: there is no such step");
   step->kind = (StepKind)kind;
   switch (step->kind) {
   case MATRIX_STEP:
@@ -320,27 +320,27 @@ static OrtStatus *read_step(const OrtApi *api, const OrtKernelInfo *info, size_t
     *input += 3;
     break;
   default:
-    status = edgegen_read_activation(api, info, number, "MatMulChain: there is no such activation, or no such axis",
+    status = edgegen_read_activation(api, info, number, "FusedLayers: there is no such activation, or no such axis",
                                      &step->activation, &step->gate_axis);
   }
   return status;
 }
 
 /* Whether each step takes what the one before it gives; an activation takes what the next one wants. */
-static bool fits_together(Chain *chain) {
-  for (size_t i = chain->count; i-- > 0;) {
-    Step *step = &chain->steps[i];
+static bool fits_together(FusedLayers *layers) {
+  for (size_t i = layers->count; i-- > 0;) {
+    Step *step = &layers->steps[i];
     if (step->kind == ACTIVATION_STEP) {
-      if (i + 1 == chain->count) return false;
+      if (i + 1 == layers->count) return false;
       step->rows = step[1].columns, step->columns = step->gate_axis ? 2 * step->rows : step->rows;
-    } else if (i + 1 < chain->count && step->rows != step[1].columns) {
+    } else if (i + 1 < layers->count && step->rows != step[1].columns) {
       return false;
     }
   }
-  for (size_t i = chain->count; i-- > 0;) {
-    if (!chain->steps[i].skips) continue;
-    if (chain->sum_width && chain->sum_width != chain->steps[i].rows) return false;
-    chain->first_skip = i, chain->sum_width = chain->steps[i].rows;
+  for (size_t i = layers->count; i-- > 0;) {
+    if (!layers->steps[i].skips) continue;
+    if (layers->sum_width && layers->sum_width != layers->steps[i].rows) return false;
+    layers->first_skip = i, layers->sum_width = layers->steps[i].rows;
   }
   return true;
 }
@@ -351,27 +351,27 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   OrtStatus *status = edgegen_attribute(api, info, "steps", "", &steps);
   if (status) return status;
   if (steps < 1 || steps > MOST_STEPS)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: a chain has 1 to 16 steps");
-  Chain *chain = calloc(1, sizeof *chain);
-  if (!chain) return edgegen_failure(api, ORT_FAIL, "MatMulChain: no memory");
-  chain->api = api, chain->kernels = edgegen_kernels(NULL), chain->count = (size_t)steps;
-  chain->floats = edgegen_float_kernels(chain->kernels->name);
-  chain->wrong_width = "MatMulChain: the last dimension of x is not what the first step takes";
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "FusedLayers: there are 1 to 16 steps");
+  FusedLayers *layers = calloc(1, sizeof *layers);
+  if (!layers) return edgegen_failure(api, ORT_FAIL, "FusedLayers: no memory");
+  layers->api = api, layers->kernels = edgegen_kernels(NULL), layers->count = (size_t)steps;
+  layers->floats = edgegen_float_kernels(layers->kernels->name);
+  layers->wrong_width = "FusedLayers: the last dimension of x is not what the first step takes";
   size_t input = 2;
-  for (size_t i = 0; !status && i < chain->count; i++) status = read_step(api, info, i, &input, &chain->steps[i]);
-  if (!status && !fits_together(chain))
-    status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "MatMulChain: the steps do not fit each other");
-  if (status) free(chain);
-  else *out = chain;
+  for (size_t i = 0; !status && i < layers->count; i++) status = read_step(api, info, i, &input, &layers->steps[i]);
+  if (!status && !fits_together(layers))
+    status = edgegen_failure(api, ORT_INVALID_ARGUMENT, "FusedLayers: the steps do not fit each other");
+  if (status) free(layers);
+  else *out = layers;
   return status;
 }
 
-static const char *name(const OrtCustomOp *op) { return (void)op, "MatMulChain"; }
+static const char *name(const OrtCustomOp *op) { return (void)op, "FusedLayers"; }
 static int input_type(const OrtCustomOp *op, size_t index) { return (void)op, index < 2 ? ORT_FLOAT : ORT_ANY_TYPE; }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, 2 + 4 * MOST_STEPS; }
 static size_t output_count(const OrtCustomOp *op) { return (void)op, 2; }
 
-const OrtCustomOp edgegen_matmul_chain = {
+const OrtCustomOp edgegen_fused_layers = {
     EDGEGEN_OPERATOR,
     .GetName = name,
     .GetInputType = input_type,
@@ -381,5 +381,5 @@ const OrtCustomOp edgegen_matmul_chain = {
     .GetInputCharacteristic = edgegen_first_required,
     .GetOutputCharacteristic = edgegen_first_required,
     .CreateKernelV2 = create,
-    .KernelComputeV2 = edgegen_run_chain,
+    .KernelComputeV2 = edgegen_run_fused,
 };

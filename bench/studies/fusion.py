@@ -1,6 +1,6 @@
-"""Chains beside the same operators one by one: what `MatMulChain` saves of a token, one bundle run both ways in turns.
+"""Fused layers beside single operators: what `FusedLayers` saves of a token, one bundle run both ways in turns.
 
-    python -m bench.studies.chains BUNDLE --threads 2 --rounds 24
+    python -m bench.studies.fusion BUNDLE --threads 2 --rounds 24
 
 Milliseconds of a token after 32 others, through `LLM`: medians of all rounds, and the median and the quartiles of the
 ratio of the two within a round. The answers must be the same. The machine should have nothing else to do.
@@ -22,7 +22,7 @@ CONTEXT, FEW = 32, 4
 
 
 def one_by_one(nodes: Sequence[GraphNode | None], results: Iterable[bytes]) -> list[GraphNode | None]:
-    """In the place of ``with_chains``: the nodes as they are."""
+    """In the place of ``with_fused_layers``: the nodes as they are."""
     return list(nodes)
 
 
@@ -44,23 +44,23 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=40)
     arguments = parser.parse_args()
     path, options = BundleStore().resolve(arguments.bundle), EngineOptions(threads=arguments.threads)
-    chains = LLM.load(path, options=options)
-    kernel_operators.with_chains = one_by_one  # nothing else asks for it, and no user would
+    fused = LLM.load(path, options=options)
+    kernel_operators.with_fused_layers = one_by_one  # nothing else asks for it, and no user would
     single = LLM.load(path, options=options)
-    vocabulary = chains.bundle.manifest.model.vocab_size
+    vocabulary = fused.bundle.manifest.model.vocab_size
     prompt = np.random.default_rng(0).integers(0, vocabulary, CONTEXT).tolist()
-    for llm in (chains, single):
+    for llm in (fused, single):
         milliseconds(llm, prompt, arguments.tokens)
     rounds = list[tuple[float, float]]()
     for number in range(arguments.rounds):
-        order = (chains, single) if number % 2 else (single, chains)
+        order = (fused, single) if number % 2 else (single, fused)
         found = {llm: milliseconds(llm, prompt, arguments.tokens) for llm in order}
-        if found[chains][1] != found[single][1]:
+        if found[fused][1] != found[single][1]:
             raise SystemExit("the answers differ")
-        rounds.append((found[chains][0], found[single][0]))
+        rounds.append((found[fused][0], found[single][0]))
     ours, other = (statistics.median(column) for column in zip(*rounds, strict=True))
     low, middle, high = statistics.quantiles([b / a for a, b in rounds], n=4)
-    print("| chains, ms | one by one, ms | times as good | quartiles |\n|---:|---:|---:|---|")
+    print("| fused, ms | one by one, ms | times as good | quartiles |\n|---:|---:|---:|---|")
     print(f"| {ours:.2f} | {other:.2f} | {middle:.2f} | {low:.2f} to {high:.2f} |")
 
 

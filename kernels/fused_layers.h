@@ -1,10 +1,11 @@
-/* Chains: matrices, norms and activations that follow one another, computed in one loop over ONNX Runtime's threads.
+/* Fused layers: matrices, norms and activations that follow one another, computed in one loop over ONNX Runtime's
+ * threads.
  *
  * Each step takes what the one before it gives. Norms may add what is skipped: the first that does takes an input of
  * the operator, the others the sum of the one before.
  */
-#ifndef EDGEGEN_CHAIN_H
-#define EDGEGEN_CHAIN_H
+#ifndef EDGEGEN_FUSED_LAYERS_H
+#define EDGEGEN_FUSED_LAYERS_H
 
 #include "floats.h"
 #include "matrix.h"
@@ -32,7 +33,7 @@ typedef struct {
   size_t count;                 /* of steps; the last is a matrix or a norm */
   size_t first_skip, sum_width; /* the first step that skips, and the width of what is skipped; 0 if none does */
   Step steps[MOST_STEPS];
-} Chain;
+} FusedLayers;
 
 /* Reads a matrix: codes, scales, zero points and biases from input `first` on, and attributes, whose names end so. */
 OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
@@ -50,8 +51,8 @@ OrtStatus *edgegen_read_norm(const OrtApi *api, const OrtKernelInfo *info, const
 OrtStatus *edgegen_read_activation(const OrtApi *api, const OrtKernelInfo *info, const char *suffix, const char *wrong,
                                    Activation *out, size_t *gate_axis);
 
-/* Runs a Chain. Inputs: x float [..., columns of the first step]; what is skipped (optional). Outputs: what the last
- * step gives; the last sum of a norm (optional). */
-OrtStatus *edgegen_run_chain(void *state, OrtKernelContext *context);
+/* Runs FusedLayers. Inputs: x float [..., columns of the first step]; what is skipped (optional). Outputs: what the
+ * last step gives; the last sum of a norm (optional). */
+OrtStatus *edgegen_run_fused(void *state, OrtKernelContext *context);
 
 #endif
