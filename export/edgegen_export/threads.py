@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -25,9 +26,15 @@ def in_threads(
     matrix products take no threads of their own meanwhile.
     """
     count = workers or physical_cores()
+    items = iter(items)
+    few = [*islice(items, 2)]
+    if count == 1 or len(few) == 1:  # a thread costs more than a small matrix
+        with _one_thread_per_product():
+            yield from map(function, chain(few, items))
+        return
     with _one_thread_per_product(), ThreadPoolExecutor(count) as threads:
         pending = deque[Future[Result]]()
-        for item in items:
+        for item in chain(few, items):
             pending.append(threads.submit(function, item))
             if len(pending) > count:
                 yield pending.popleft().result()
