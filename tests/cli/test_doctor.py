@@ -125,7 +125,7 @@ def test_the_table_has_what_a_machine_tells_and_no_empty_rows() -> None:
     assert "computer" not in bare
 
 
-def test_it_describes_this_machine(edgegen: Edgegen) -> None:
+def test_doctor_describes_this_machine(edgegen: Edgegen) -> None:
     done = edgegen("doctor")
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"ONNX Runtime" in done.stdout

@@ -64,7 +64,7 @@ def test_before_anything_is_measured_it_is_what_was_expected() -> None:
         {"sampling": 0.5, "smoothing": 2.0, "writing": 0.5, "comparing": 2.0},
     ],
 )
-def test_it_never_jumps(factors: dict[str, float], reports: int) -> None:
+def test_the_remaining_time_never_jumps(factors: dict[str, float], reports: int) -> None:
     seen = list(shown(factors, reports))
     shares = [share for _, _, share in seen]
     for (before, left, _), (after, _, _) in pairwise(seen):

@@ -33,7 +33,7 @@ def test_everything_listed_exists(listed: list[str]) -> None:
     assert [path for path in listed if not (ROOT / path).exists()] == []
 
 
-def test_nothing_is_listed_twice(listed: list[str]) -> None:
+def test_the_tree_lists_no_file_twice(listed: list[str]) -> None:
     assert sorted(listed) == sorted(set(listed))
 
 

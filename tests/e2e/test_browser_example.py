@@ -179,7 +179,7 @@ def test_the_page_streams_and_stops(open_page: "Callable[[str], Page]") -> None:
     assert text == f"Once upon a time{made}"
 
 
-def test_what_is_wrong_is_told(folder: Path, open_page: "Callable[[str], Page]") -> None:
+def test_the_browser_example_tells_errors(folder: Path, open_page: "Callable[[str], Page]") -> None:
     page = open_page("?bundle=nowhere/")
     page.get_by_text("nowhere/edgegen.json is not there (404): serve the bundle's folder beside this page.").wait_for()
     page = open_page("?kv=int4")

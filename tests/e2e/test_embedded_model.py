@@ -19,12 +19,12 @@ def llm() -> LLM:
     return LLM.load()
 
 
-def test_it_is_found_without_any_home() -> None:
+def test_the_embedded_model_is_found_without_any_home() -> None:
     assert BundleStore().resolve(DEFAULT_MODEL).is_relative_to(ROOT / "edgegen")
 
 
 @pytest.mark.slow
-def test_it_is_what_the_checkpoint_exports_to(tmp_path: Path) -> None:
+def test_the_embedded_model_is_what_its_checkpoint_exports_to(tmp_path: Path) -> None:
     bundle, exported = Bundle.open(BundleStore().resolve(DEFAULT_MODEL)), export(str(CHECKPOINT), tmp_path / "again")[0]
     embedded, again = bundle.manifest, exported.manifest
     assert embedded.files.keys() == again.files.keys()
@@ -42,7 +42,7 @@ def test_it_is_what_the_checkpoint_exports_to(tmp_path: Path) -> None:
     )
 
 
-def test_it_is_small() -> None:
+def test_the_embedded_model_is_small() -> None:
     assert sum(path.stat().st_size for path in CHECKPOINT.iterdir()) <= 16_000_000
     assert Bundle.open(BundleStore().resolve(DEFAULT_MODEL)).nbytes <= 8_000_000
 

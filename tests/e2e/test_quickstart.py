@@ -10,7 +10,7 @@ from tests.docs.markdown import ROOT, blocks
 PROGRAM = ROOT / "examples" / "quickstart.py"
 
 
-def test_it_writes_a_story() -> None:
+def test_the_quickstart_writes_a_story() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
     done = subprocess.run([sys.executable, PROGRAM], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -93,7 +93,7 @@ def import_safetensors_torch() -> Any:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_computes_what_llama_does(variant: str, tmp_path: Path) -> None:
+def test_baichuan_computes_what_llama_does(variant: str, tmp_path: Path) -> None:
     judge = written(variant, tmp_path / "checkpoint")
     ids: list[int] = np.random.default_rng(0).integers(3, 64000, 50).tolist()
     bundle = export_to(tmp_path / "checkpoint", tmp_path / "bundle")

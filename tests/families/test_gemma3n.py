@@ -85,7 +85,7 @@ def test_the_published_small_model() -> None:
 
 
 @pytest.mark.parametrize(("config", "parameters"), [(E2B, 4_435_182_688), ({}, 6_835_235_568)], ids=["E2B", "E4B"])
-def test_it_has_the_parameters_of_transformers_class(config: dict[str, Any], parameters: int) -> None:
+def test_gemma3n_has_the_parameters_of_transformers(config: dict[str, Any], parameters: int) -> None:
     """Transformers 5's, which has no keys and values of layers that read others'."""
     required, _ = decoder_tensors(GEMMA3N.read_config(config))
     assert sum(map(math.prod, required.values())) == parameters

@@ -98,7 +98,7 @@ def test_layers_of_full_attention_have_heads_of_their_own() -> None:
     assert [i for i in range(60) if attentions[i].value_is_key] == full
 
 
-def test_it_has_the_published_number_of_parameters() -> None:
+def test_gemma4_has_the_published_number_of_parameters() -> None:
     required, _ = decoder_tensors(read())
     assert round(sum(map(math.prod, required.values())) / 1e9, 1) == 30.7
 

@@ -68,7 +68,7 @@ SHOWN = [case for case in CASES if not case.refused and (case.name == "base" or 
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=str)
-def test_they_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
+def test_hidden_states_match_transformers(case: Case, tmp_path: Path) -> None:
     checkpoint, bundle = exported(case, tmp_path)
     ids = tokens(case, case.length, seed=1)
     expected, runner = last_hidden_state(case, checkpoint, ids), runner_of(bundle)

@@ -64,7 +64,7 @@ def minicpm_config(scales: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_computes_what_granite_does(variant: str, tmp_path: Path) -> None:
+def test_minicpm_computes_what_granite_does(variant: str, tmp_path: Path) -> None:
     torch, scales = import_torch(), VARIANTS[variant]
     model = granite_of(scales)
     model.save_pretrained(str(tmp_path / "checkpoint"))
@@ -114,6 +114,6 @@ def test_a_gguf_file_says_the_same_as_factors(tmp_path: Path) -> None:
         ({"num_experts": 8}, "num_experts = 8: experts are not known of this family"),
     ],
 )
-def test_others_of_its_name_are_refused(changes: dict[str, Any], said: str) -> None:
+def test_other_minicpm_models_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UnsupportedModelError, match=said):
         MINICPM.read_config(minicpm_config(VARIANTS["tied"]) | changes)

@@ -134,7 +134,7 @@ def computed(config: Mapping[str, Any], tensors: Mapping[str, Floats], ids: list
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_computes_its_formulas(variant: str, tmp_path: Path) -> None:
+def test_openelm_computes_its_formulas(variant: str, tmp_path: Path) -> None:
     config, tensors = written(variant, tmp_path / "checkpoint")
     ids: list[int] = np.random.default_rng(0).integers(3, 96, 50).tolist()
     judge = partial(computed, config, tensors)

@@ -63,7 +63,7 @@ def test_text_is_continued_as_by_the_whole_model(checkpoint: Path, tmp_path: Pat
     assert bundle.manifest.model.family == "gemma3"
 
 
-def test_what_is_wrong_in_the_inner_config_is_named_by_its_place(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_fault_of_the_inner_config_is_named_by_its_place(checkpoint: Path, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     for file in checkpoint.iterdir():

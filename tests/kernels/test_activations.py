@@ -70,14 +70,14 @@ def gated(kind: str, axis: int = 2) -> Stock:
 
 
 @pytest.mark.parametrize("kind", EXACT)
-def test_it_is_near_what_float64_gives(kind: str) -> None:
+def test_an_activation_is_near_float64s(kind: str) -> None:
     function, most = EXACT[kind]
     (found,) = single(kind).run({"x": X})
     assert units(found, function(X.astype(np.float64))).max() <= most
 
 
 @pytest.mark.parametrize("kind", EXACT)
-def test_it_is_no_farther_off_than_the_stock_operator(kind: str) -> None:
+def test_an_activation_is_as_near_as_the_stock_operator(kind: str) -> None:
     exact = EXACT[kind][0](X.astype(np.float64))
     ours, stock = (single(kind).run({"x": X}, stock=stock)[0] - exact for stock in (False, True))
     assert np.sqrt((ours**2).mean()) <= 1.05 * np.sqrt((stock**2).mean())

@@ -142,7 +142,7 @@ def expected(layer: Layer, x: Array, scores: Array) -> Array:
 
 @settings(max_examples=25, deadline=None)
 @given(layer=layers(), tokens=st.one_of(st.integers(1, 9), st.integers(1, 60)), seed=SEEDS)
-def test_it_computes_what_its_definition_says(layer: Layer, tokens: int, seed: int) -> None:
+def test_experts_compute_their_definition(layer: Layer, tokens: int, seed: int) -> None:
     """Rounding an activation to 8 bits may go the other way by one step, where float64 is nearer to the middle."""
     rng = np.random.default_rng(seed)
     x, scores = layer.x(rng, tokens), layer.scores(rng, tokens)
@@ -166,7 +166,7 @@ def test_instruction_sets_threads_and_batches_change_no_bit(layer: Layer, tokens
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_it_is_as_near_as_the_stock_operator(bits: int) -> None:
+def test_experts_are_as_near_as_the_stock_operator(bits: int) -> None:
     rng = np.random.default_rng(bits)
     layer = layer_of(rng, 8, 3, 128, 64, bits, 64)
     x, scores = layer.x(rng, 20), layer.scores(rng, 20)

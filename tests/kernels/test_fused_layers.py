@@ -283,7 +283,7 @@ def test_skip_is_repeated_along_the_first_axes() -> None:
     assert same_as_alone(line, feeds)
 
 
-def test_no_rows_are_no_rows() -> None:
+def test_fused_layers_of_no_rows_are_empty() -> None:
     line = Line()
     line.layer(20, 30)
     made = line.graph(line.total)
@@ -337,7 +337,7 @@ def lying(**attributes: int | None) -> bytes:
     return helper.make_model(body, ir_version=10, opset_imports=opsets).SerializeToString()
 
 
-def test_what_is_true_is_run() -> None:
+def test_valid_fused_layers_run() -> None:
     assert session(lying()).run(["y"], {"x": np.ones((2, 8), np.float32)})[0].shape == (2, 8)
 
 
@@ -370,7 +370,7 @@ def test_a_graph_that_lies_is_refused(attributes: dict[str, Any], message: str) 
         session(lying(**attributes))
 
 
-def test_nothing_to_skip_is_refused() -> None:
+def test_a_missing_skip_input_is_refused() -> None:
     opened = session(lying(skips0=1))
     with pytest.raises(Exception, match="skip has not the shape of what it is added to"):
         opened.run(["y"], {"x": np.ones((2, 8), np.float32)})

@@ -97,7 +97,7 @@ def test_x_may_have_one_to_eight_dimensions(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 70), (3, 0, 70)])
-def test_no_rows_give_no_rows(shape: tuple[int, ...]) -> None:
+def test_a_product_of_no_rows_is_empty(shape: tuple[int, ...]) -> None:
     weights = random_weights(np.random.default_rng(0), 70, 9)
     y = run(session_of(graph_of(weights, rank=len(shape))), np.zeros(shape, np.float32))
     assert y.shape == (*shape[:-1], 9)

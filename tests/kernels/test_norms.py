@@ -63,7 +63,7 @@ def exact(op_type: str, values: dict[str, Floats]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("op_type", NORMS)
-def test_it_is_near_what_float64_gives(op_type: str, width: int) -> None:
+def test_a_norm_is_near_float64s(op_type: str, width: int) -> None:
     values = vectors(width, 40, 3)
     made = graph(op_type, values)
     assert made.op_types() == ["edgegen.Norm"]
@@ -72,7 +72,7 @@ def test_it_is_near_what_float64_gives(op_type: str, width: int) -> None:
 
 @pytest.mark.parametrize("width", [width for width in WIDTHS if width > 5])  # errors of few have a wide spread
 @pytest.mark.parametrize("op_type", NORMS)
-def test_it_is_no_farther_off_float64_than_the_stock_operator(op_type: str, width: int) -> None:
+def test_a_norm_is_as_near_float64s_as_the_stock_operator(op_type: str, width: int) -> None:
     values = vectors(width, 40, 3)
     made, expected = graph(op_type, values), exact(op_type, values)
     ours, stock = (made.run(fed(made, values), stock=stock)[0] - expected for stock in (False, True))
@@ -154,7 +154,7 @@ def test_another_width_than_the_weights_is_refused() -> None:
         made.run({"x": np.zeros((3, 21), np.float32)})
 
 
-def test_no_rows_are_no_rows() -> None:
+def test_a_norm_of_no_rows_is_empty() -> None:
     values = vectors(20, 0)
     made = graph("SkipLayerNormalization", values)
     assert [array.shape for array in made.run(fed(made, values))] == [(0, 20), (0, 20)]
@@ -168,7 +168,7 @@ def test_what_is_no_number_stays_in_its_row() -> None:
     assert np.isfinite(y[1]).all()
 
 
-def test_what_ours_cannot_stays() -> None:
+def test_norms_that_the_kernel_cannot_run_stay() -> None:
     """A weight that is computed, another axis, the mean as an output."""
     values = vectors(20, 2)
     computed = graph("SimplifiedLayerNormalization", values)

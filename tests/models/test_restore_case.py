@@ -20,7 +20,7 @@ def test_a_story_gets_its_capitals_back(lower: str, cased: str) -> None:
     assert restore_case(lower, frozenset({"lily", "max"})) == cased
 
 
-def test_nothing_but_case_is_changed() -> None:
+def test_restore_case_changes_only_case() -> None:
     story = 'the dog, "spot", ran.\n\n"wait for me!" cried i-don\'t-know-who... and then? it\'s 5 o\'clock!'
     assert restore_case(story, frozenset({"spot"})).lower() == story
 

@@ -52,7 +52,7 @@ def test_a_frozen_app_writes_what_the_program_writes(frozen: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_carries_the_kernels_where_this_installation_has_them(frozen: Path) -> None:
+def test_a_frozen_app_carries_the_kernels_of_this_installation(frozen: Path) -> None:
     here = {path.name for path in (ROOT / "edgegen" / "model").glob("edgegen_kernels.*")}
     there = {path.name for path in (frozen / "_internal" / "edgegen" / "model").glob("edgegen_kernels.*")}
     assert here == there

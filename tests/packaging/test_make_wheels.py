@@ -25,7 +25,7 @@ def test_a_target_is_that_of_its_tag() -> None:
             assert rest.endswith(f".{platform.system[0]}.{platform.system[1]}")
 
 
-def test_other_bytes_are_named(tmp_path: Path) -> None:
+def test_a_second_build_of_other_bytes_names_the_files(tmp_path: Path) -> None:
     pairs = [(tmp_path / "1" / name, tmp_path / "2" / name) for name in ("a.whl", "b.whl")]
     for one, other in pairs:
         for file in (one, other):

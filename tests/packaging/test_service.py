@@ -58,7 +58,7 @@ def test_systemd_finds_what_is_wrong(unit: Path) -> None:
 
 
 @needs_systemd
-def test_it_is_exposed_to_little(unit: Path) -> None:
+def test_the_service_is_exposed_to_little(unit: Path) -> None:
     command = ["systemd-analyze", "security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSURE}", unit]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "unrecognized option" in done.stderr:

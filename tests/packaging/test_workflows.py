@@ -31,7 +31,7 @@ def _steps(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.skipif(find_spec("check_jsonschema") is None, reason="check-jsonschema is not installed: run make test")
-def test_they_follow_the_schema() -> None:
+def test_workflows_follow_githubs_schema() -> None:
     command = [
         sys.executable,
         "-m",
@@ -71,7 +71,7 @@ def test_jobs_end_and_have_few_rights(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_what_they_run_is_there(path: Path) -> None:
+def test_workflows_run_files_that_exist(path: Path) -> None:
     commands = " ".join(step.get("run", "") for step in _steps(path))
     called = set(re.findall(r"(?<![\w./-])(?:\.\./)?((?:packaging|docs|examples|\.ci)/[\w./]+)", commands))
     assert [name for name in sorted(called) if not (ROOT / name).exists()] == []
@@ -85,7 +85,7 @@ def test_every_wheel_is_used_on_its_system() -> None:
     assert {entry["system"] for entry in _jobs("ci.yml")["tests"]["strategy"]["matrix"]["include"]} <= {*SYSTEMS}
 
 
-def test_nothing_is_published_before_it_is_used_and_attested() -> None:
+def test_wheels_are_used_and_attested_before_they_are_published() -> None:
     jobs = _jobs("release.yml")
     order = ["publish"]
     while needs := jobs[order[-1]].get("needs"):

@@ -94,7 +94,7 @@ def test_an_error_in_the_block_goes_on(llm: LLM) -> None:
     assert llm.closed
 
 
-def test_no_thread_is_left(llm: LLM) -> None:
+def test_close_leaves_no_thread(llm: LLM) -> None:
     llm.generate("a", max_new_tokens=2)
     llm.close()
     assert not engine_threads()

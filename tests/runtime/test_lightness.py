@@ -154,6 +154,6 @@ def test_every_public_name_is_there() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_other_names_are_not() -> None:
+def test_unknown_names_are_not_imported() -> None:
     with pytest.raises(AttributeError, match="module 'edgegen' has no attribute 'LMM'"):
         _ = edgegen.LMM  # pyright: ignore

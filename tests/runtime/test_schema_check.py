@@ -126,7 +126,7 @@ SAID: list[tuple[Schema, Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("schema", "value", "said"), SAID)
-def test_what_is_said(schema: Schema, value: Any, said: list[str]) -> None:
+def test_the_error_of_each_fault(schema: Schema, value: Any, said: list[str]) -> None:
     problems = SchemaCheck(schema, {}, "it").problems(value)
     assert len(problems) == len(said), problems
     for problem, expected in zip(problems, said, strict=True):

@@ -251,7 +251,7 @@ def test_harmless_values_are_not_refused(harmless: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1, "no", [], {"a": []}])
-def test_others_are_refused_with_the_reason(value: Any) -> None:
+def test_unsupported_config_values_are_refused_with_the_reason(value: Any) -> None:
     read = ConfigReader({"x": value})
     read.refuse("x", (False,), "why")
     assert problems(read) == [f"x = {value!r}: why"]

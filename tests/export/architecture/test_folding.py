@@ -119,14 +119,14 @@ def test_every_norm_then_has_a_weight_in_its_shape() -> None:
             np.testing.assert_array_equal(tensors[f"{name}.weight"].read(), np.ones(shape, np.float32))
 
 
-def test_nothing_to_fold_leaves_the_tensors_themselves() -> None:
+def test_folding_nothing_returns_the_tensors_themselves() -> None:
     before = random_tensors(PLAIN)
     after = folded(PLAIN, before)
     assert after.keys() == before.keys()
     assert all(after[name] is tensor for name, tensor in before.items())
 
 
-def test_what_is_given_is_not_changed() -> None:
+def test_folding_does_not_change_its_input() -> None:
     config = replace(MODEL, **MULTIPLIERS["all"]).config()
     before = random_tensors(config)
     copies = {name: tensor.read().copy() for name, tensor in before.items()}

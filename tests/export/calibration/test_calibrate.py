@@ -106,7 +106,7 @@ def test_every_matrix_is_in_the_store_in_all_its_four_bits(tmp_path: Path) -> No
     assert made.warnings == ()
 
 
-def test_it_rounds_the_smoothed_weights(tmp_path: Path) -> None:
+def test_calibration_rounds_the_smoothed_weights(tmp_path: Path) -> None:
     made, store = calibrated(tmp_path)
     blocks = store.get("layers.1.mlp.up", FOUR_BITS)
     assert blocks is not None

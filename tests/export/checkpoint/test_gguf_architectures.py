@@ -70,7 +70,7 @@ def test_the_original_is_restored(tmp_path: Path, case_and_model: tuple[Case, An
         np.testing.assert_array_equal(checkpoint.tensors[name].read(), array, err_msg=name)
 
 
-def test_it_computes_what_the_original_computes(tmp_path: Path, case_and_model: tuple[Case, Any]) -> None:
+def test_a_gguf_file_computes_what_the_original_computes(tmp_path: Path, case_and_model: tuple[Case, Any]) -> None:
     torch, (case, model) = import_torch(), case_and_model
     bundle = export_to(write_gguf(tmp_path / "model.gguf", case, model), tmp_path / "bundle")
     runner, ids = runner_of(bundle), random_ids(bundle, 12)

@@ -40,7 +40,7 @@ def test_a_real_file_is_the_checkpoint_it_was_made_of(test_data: Path) -> None:
     assert original.gguf is None
 
 
-def test_nothing_beside_a_file_belongs_to_it(tmp_path: Path) -> None:
+def test_files_beside_a_gguf_file_do_not_belong_to_it(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "model.GGUF")
     (tmp_path / "tokenizer.json").write_text("{}")
     checkpoint = Checkpoint.open(str(path))

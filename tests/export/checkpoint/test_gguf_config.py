@@ -28,7 +28,7 @@ def factors(*values: float) -> tuple[list[Raw], bytes]:
     return [Raw("rope_freqs.weight", (len(values),))], np.array(values, "<f4").tobytes()
 
 
-def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
+def test_gguf_config_values_and_defaults(tmp_path: Path) -> None:
     assert opened(tmp_path).config == {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],

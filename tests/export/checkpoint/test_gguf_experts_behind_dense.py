@@ -33,7 +33,7 @@ BASES = [case for case in SAID if case.name == "base"]
 
 
 @pytest.mark.parametrize("case", SAID, ids=str)
-def test_it_is_the_checkpoint_that_was_written(case: Case, tmp_path: Path) -> None:
+def test_a_gguf_mixture_reads_back_as_the_checkpoint(case: Case, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(written(case, tmp_path, FAMILIES_OF_EXPERTS[case.family])))
     original = Checkpoint.open(str(tmp_path / "checkpoint"))
     theirs, ours = (find_architecture(it.config, FAMILIES).read_config(it.config) for it in (original, checkpoint))
@@ -44,7 +44,7 @@ def test_it_is_the_checkpoint_that_was_written(case: Case, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("case", BASES, ids=str)
-def test_it_computes_what_the_checkpoint_computes(case: Case, tmp_path: Path) -> None:
+def test_a_gguf_mixture_computes_what_the_checkpoint_computes(case: Case, tmp_path: Path) -> None:
     of_file = export_to(written(case, tmp_path, FAMILIES_OF_EXPERTS[case.family]), tmp_path / "of_file")
     of_folder = export_to(tmp_path / "checkpoint", tmp_path / "of_folder")
     ids = random_ids(of_folder, 12)

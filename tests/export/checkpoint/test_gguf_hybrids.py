@@ -70,7 +70,7 @@ def written(case: Case, folder: Path, more: Family | None = None) -> Path:
 
 
 @pytest.mark.parametrize("case", SAID, ids=str)
-def test_it_is_the_model_that_was_written(case: Case, tmp_path: Path) -> None:
+def test_a_gguf_hybrid_reads_back_as_the_checkpoint(case: Case, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(written(case, tmp_path)))
     of_file = export_to(tmp_path / "model.gguf", tmp_path / "of_file")
     of_folder = export_to(tmp_path / "checkpoint", tmp_path / "of_folder")

@@ -156,7 +156,7 @@ def test_malformed_headers_are_refused(tmp_path: Path, header: Any, said: str) -
     assert said in fault(write(tmp_path / "x.safetensors", header))
 
 
-def test_every_fault_of_a_file_is_listed(tmp_path: Path) -> None:
+def test_every_fault_of_a_safetensors_file_is_listed(tmp_path: Path) -> None:
     header = {"a": 1, "b": {**ENTRY, "shape": [3]}, "c": {**ENTRY, "dtype": None}}
     message = fault(write(tmp_path / "x.safetensors", header))
     assert message.count("\n  - ") == 3

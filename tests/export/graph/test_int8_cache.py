@@ -74,7 +74,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return export(str(write_gpt2(folder / "checkpoint", layout="original")), folder / "bundle")[0]
 
 
-def test_it_is_the_preferred_variant_over_the_same_weights(bundle: Bundle) -> None:
+def test_the_int8_cache_is_the_preferred_variant_over_the_same_weights(bundle: Bundle) -> None:
     second, first = bundle.manifest.variants
     assert (first.name, second.name) == ("int8", "int8-kv-int8")
     assert (first.kv.dtype, second.kv.dtype) == ("float32", "int8")

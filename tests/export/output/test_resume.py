@@ -144,7 +144,7 @@ def test_a_killed_export_goes_on_too(checkpoint: Path, whole: Bundle, tmp_path: 
     assert bundle.manifest.files == whole.manifest.files
 
 
-def test_two_at_once_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_exports_at_once_do_not_share_a_resume_folder(tmp_path: Path) -> None:
     warnings: list[str] = []
     (tmp_path / "scratch").mkdir()
     with ResumeFolder(tmp_path, tmp_path / "first", warnings.append) as first:

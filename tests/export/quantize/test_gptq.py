@@ -64,7 +64,7 @@ def test_codes_are_those_of_the_literal_algorithm(columns: int, symmetric: bool)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_it_beats_rounding_on_the_inputs_it_saw_and_on_others(symmetric: bool) -> None:
+def test_gptq_beats_rounding_on_seen_and_unseen_inputs(symmetric: bool) -> None:
     weight = matrix(40, 128)
     seen, others = inputs(128), inputs(128, seed=0)[::-1][:300]
     found = quantized(weight, seen.T @ seen, symmetric=symmetric).values()

@@ -146,7 +146,7 @@ def test_from_array_does_not_lock_the_callers_array() -> None:
     array[0] = 1
 
 
-def test_nothing_to_change_is_the_tensor_itself() -> None:
+def test_a_transform_that_changes_nothing_is_the_tensor_itself() -> None:
     tensor = LazyTensor.from_array(np.ones((2, 3), np.float16))
     assert tensor.affine(1.0) is tensor
     assert tensor.affine(1.0, 0.0) is tensor

@@ -48,7 +48,7 @@ def updates(draw: st.DrawFn) -> tuple[LazyTensor, NDArray[np.float64]]:
 
 @given(data=st.data(), update=updates(), max_bytes=st.integers(1, 200), block=st.integers(1, 100))
 @settings(deadline=None, max_examples=200)
-def test_it_is_the_sum_in_every_cut(
+def test_low_rank_slices_are_those_of_the_sum(
     data: st.DataObject, update: tuple[LazyTensor, NDArray[np.float64]], max_bytes: int, block: int
 ) -> None:
     tensor, array = update
@@ -83,7 +83,7 @@ def test_it_is_the_sum_in_every_cut(
         np.testing.assert_array_equal(tensor.read(), whole)
 
 
-def test_it_names_all_three_and_is_float32(tmp_path: Path) -> None:
+def test_a_low_rank_sum_names_its_tensors_and_is_float32(tmp_path: Path) -> None:
     arrays = {"w": np.zeros((3, 4), np.float16), "b": np.zeros((3, 1), np.float32), "a": np.zeros((1, 4), np.float32)}
     w, b, a = open_safetensors(write_safetensors(tmp_path / "x.safetensors", arrays)).values()
     update = LowRankUpdate(w, b, a, 1.0)

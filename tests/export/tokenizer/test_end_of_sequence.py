@@ -37,8 +37,6 @@ def test_a_bundle_without_a_tokenizer_has_none() -> None:
     ("from_file", "config", "eos"),
     [({}, {}, 1), ({"eos_token_id": [5]}, {}, [5]), ({}, {"eos_token_id": 6}, 6), ({"eos_token_id": None}, {}, 1)],
 )
-def test_it_counts_where_no_other_file_says_one(
-    from_file: dict[str, object], config: dict[str, object], eos: object
-) -> None:
+def test_the_end_token_of_the_configs(from_file: dict[str, object], config: dict[str, object], eos: object) -> None:
     completed, _ = generation_config(from_file, config, 64, 1)
     assert completed["eos_token_id"] == eos

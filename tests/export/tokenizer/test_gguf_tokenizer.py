@@ -439,7 +439,7 @@ def test_what_does_not_fit_is_refused(metadata: dict[str, Any], said: str) -> No
     assert said in str(caught.value)
 
 
-def test_every_fault_is_said() -> None:
+def test_every_fault_of_a_gguf_tokenizer_is_listed() -> None:
     wrong = {f"{GGML}.scores": [0.0], f"{GGML}.token_type": [1, 7], f"{GGML}.add_space_prefix": "no"}
     with pytest.raises(CheckpointError) as caught:
         tokenizer_from_gguf(metadata_of("llama", None, TINY) | wrong)

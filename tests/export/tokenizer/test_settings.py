@@ -14,7 +14,7 @@ def read(**files: Any) -> TokenizerSettings:
     return TokenizerSettings.read({f"{name}.json": json.dumps(content).encode() for name, content in files.items()})
 
 
-def test_nothing_is_assumed() -> None:
+def test_tokenizer_settings_have_no_defaults() -> None:
     settings = TokenizerSettings.read({})
     assert settings.tokenizer_class is None
     assert (settings.specials, settings.added, settings.more_special) == ({}, {}, ())
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused(files: dict[str, Any], said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_every_fault_is_said() -> None:
+def test_every_fault_of_tokenizer_settings_is_listed() -> None:
     with pytest.raises(CheckpointError) as caught:
         TokenizerSettings.read(
             {

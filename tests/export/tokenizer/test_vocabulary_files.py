@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused(vocabulary: bytes, merges: bytes, said: st
     assert said in str(caught.value)
 
 
-def test_every_fault_is_said() -> None:
+def test_every_fault_of_vocabulary_files_is_listed() -> None:
     many = "\n".join(f"x{i} y" for i in range(10))
     with pytest.raises(CheckpointError) as caught:
         read_vocabulary(VOCABULARY, f"a\n{many}".encode())

@@ -114,7 +114,7 @@ def test_when_it_was_begun_is_remembered(path: Path, part: Path) -> None:
         assert 2 * 10**9 < output.created < 3 * 10**9
 
 
-def test_nothing_is_left_where_no_open_file_can_be_removed(path: Path) -> None:
+def test_scratch_files_are_removed_where_open_files_cannot_be(path: Path) -> None:
     with windows_files():
         with FileOutput(path, FINGERPRINT) as output:
             list(output.unanswered(iter(lines())))  # and none is answered

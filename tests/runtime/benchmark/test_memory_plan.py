@@ -52,7 +52,7 @@ def test_chunks_give_way_then_the_type_of_the_kv_cache_then_the_context(int8_bun
     assert plan.options.kv_budget == pytest.approx(128 * FLOATS // 4, abs=4)
 
 
-def test_what_is_given_stays(int8_bundle: Bundle) -> None:
+def test_given_options_are_kept_by_the_memory_plan(int8_bundle: Bundle) -> None:
     least = EngineOptions(prefill_chunk=16)
     fits = limit_for(bare(int8_bundle, least) + 128 * FLOATS)
     assert shape(plan_memory(int8_bundle, fits, WIDE, given=["kv"])) == (128, "float32", 16)
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused_with_numbers_that_do(int8_bundle: Bundle) 
     assert plan_memory(int8_bundle, (needed + 1) * 10**6, EngineOptions()).context >= 64
 
 
-def test_it_is_told_in_one_line(int8_bundle: Bundle) -> None:
+def test_the_memory_plan_is_told_in_one_line(int8_bundle: Bundle) -> None:
     text = str(plan_memory(int8_bundle, 10**9, EngineOptions(), batch=2))
     assert text.startswith("about 8")
     assert f"context of {int8_bundle.manifest.model.max_context} tokens for 2 sequences at once" in text

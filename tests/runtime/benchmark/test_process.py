@@ -66,7 +66,7 @@ def test_a_bundle_needs_no_tokenizer(tmp_path: Path, int8_bundle: Bundle) -> Non
     assert run_round(folder, OPTIONS).prefill
 
 
-def test_what_is_wrong_there_is_raised_here(tmp_path: Path) -> None:
+def test_errors_of_the_child_process_are_raised(tmp_path: Path) -> None:
     with pytest.raises(BundleNotFoundError, match="is not a bundle"):
         run_round(tmp_path, OPTIONS)
     bundle = write_fake_bundle(tmp_path / "fake")

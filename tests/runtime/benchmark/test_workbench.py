@@ -71,7 +71,7 @@ def test_rows_of_a_batch_step_together() -> None:
     assert graphs.runs == [("prefill", 4)] * 3 + [("decode", 1)] * 2
 
 
-def test_it_begins_with_a_prompt_and_one_step() -> None:
+def test_a_workbench_begins_with_a_prompt_and_one_step() -> None:
     bench, graphs = workbench(Clock())
     seen = list[int]()
     bench.begin(6, lambda: seen.append(len(graphs.runs)))
@@ -79,7 +79,7 @@ def test_it_begins_with_a_prompt_and_one_step() -> None:
     assert graphs.runs == [("prefill", 6), ("decode", 1)]
 
 
-def test_no_prompt_comes_twice() -> None:
+def test_prompts_are_not_repeated() -> None:
     bench, graphs = workbench(Clock())
     prompts = set[tuple[int, ...]]()
 

@@ -93,7 +93,7 @@ def test_any_files_and_provenance_survive(
     assert all(read.files[path] == FileEntry(*entry) for path, entry in files.items())
 
 
-def test_every_fault_is_told_at_once(raw: dict[str, Any]) -> None:
+def test_every_fault_of_a_manifest_is_listed(raw: dict[str, Any]) -> None:
     del raw["name"]
     raw["nam"] = "x"
     raw["model"]["num_layers"] = "4"

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return shutil.copytree(BundleStore().resolve(DEFAULT_MODEL), tmp_path / "stories")
 
 
-def test_it_is_of_the_text_with_zeros_in_its_place(folder: Path) -> None:
+def test_the_digest_is_of_the_text_with_zeros_in_its_place(folder: Path) -> None:
     text = (folder / "edgegen.json").read_text()
     stated = json.loads(text)["sha256"]
     zeros = re.sub('"sha256": "[0-9a-f]{64}"(?=\n}\n$)', f'"sha256": "{64 * "0"}"', text)
@@ -42,7 +42,7 @@ def test_no_flipped_bit_passes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ["\n", " ", "}", "\0"])
-def test_nothing_may_follow(folder: Path, more: str) -> None:
+def test_no_text_may_follow_the_digest(folder: Path, more: str) -> None:
     with (folder / "edgegen.json").open("a") as file:
         file.write(more)
     with pytest.raises(ManifestError):

@@ -357,6 +357,6 @@ def test_a_vocabulary_that_cannot_spell_a_token_as_text_says_so() -> None:
     assert ids_and_tokens("{{ messages[0].content }}</s>", user("a "), Tokenizer(backend)) == ["</s>"]
 
 
-def test_nothing_is_marked_where_nothing_could_be_forged(chatml: Tokenizer) -> None:
+def test_text_without_control_tokens_is_not_marked(chatml: Tokenizer) -> None:
     conversation = Conversation(user("Hello"))
     assert ControlText(chatml, "", []).veil(conversation).conversation is conversation

@@ -155,7 +155,7 @@ def test_branches_are_not_told_apart_by_being_closed(gpt2: Vocabulary, branches:
             gpt2.compiler.compile(schema)
 
 
-def test_what_is_given_is_not_changed() -> None:
+def test_the_given_schema_is_not_changed() -> None:
     schema = {"allOf": [{"$ref": "#/$defs/x"}, obj("b")], "$defs": {"x": obj("a")}, "properties": {"c": obj("d")}}
     before = json.dumps(schema)
     assert closed(schema) != schema

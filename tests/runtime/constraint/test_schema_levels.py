@@ -74,7 +74,7 @@ def test_those_within_a_grammar_too(gpt2: Vocabulary, schema: Schema) -> None:
 
 
 @pytest.mark.parametrize("schema", [chain(240, 0), chain(20, 20), circle(60), by_anchor(20), by_id(20), {}])
-def test_others_are_compiled(gpt2: Vocabulary, schema: Schema) -> None:
+def test_schemas_within_the_limit_are_compiled(gpt2: Vocabulary, schema: Schema) -> None:
     assert schema_levels(schema) <= MOST_LEVELS
     gpt2.compiler.compile(JsonSchema.of(schema))
 

@@ -146,7 +146,7 @@ def test_forced_tokens_are_the_usual_ones(vocabulary: Vocabulary) -> None:
     assert vocabulary.start(Regex("[a-z]+")).forced() == []
 
 
-def test_nothing_is_forced_where_the_text_may_end(gpt2: Vocabulary) -> None:
+def test_no_token_is_forced_where_the_text_may_end(gpt2: Vocabulary) -> None:
     state = advance(gpt2.start(Regex("ab(cd)?")), gpt2.encode("ab"))
     assert state.may_stop
     assert state.forced() == []

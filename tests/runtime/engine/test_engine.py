@@ -138,7 +138,7 @@ class Broken:
 
 @pytest.mark.parametrize("part", ["processor", "watcher"])
 @pytest.mark.parametrize("at", [1, 3])
-def test_what_fails_fails_alone(part: str, at: int) -> None:
+def test_a_failing_request_fails_alone(part: str, at: int) -> None:
     graphs = FakeGraphs(digest_of)
     engine = engine_of(graphs)
     prompt = random_ids(10)

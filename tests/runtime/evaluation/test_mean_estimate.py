@@ -13,7 +13,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=50))
-def test_is_numpys_mean_and_the_standard_error_of_it(values: list[float]) -> None:
+def test_mean_and_standard_error_match_numpy(values: list[float]) -> None:
     found = Estimate.of(values)
     assert found.mean == pytest.approx(np.mean(values), abs=1e-6)
     assert found.error == pytest.approx(np.std(values, ddof=1) / len(values) ** 0.5, abs=1e-6)

@@ -158,7 +158,7 @@ def sequences() -> int:
     return sum(type(one) is Sequence for one in gc.get_objects())  # isinstance would ask foreign objects questions
 
 
-def test_nothing_of_a_request_stays_behind(llm: LLM) -> None:
+def test_a_finished_request_is_freed(llm: LLM) -> None:
     before = sequences()
     for _ in range(3):
         llm.generate(PROMPT, num_return_sequences=8, seed=4, max_new_tokens=5)

@@ -204,7 +204,7 @@ def test_two_coroutines_may_read_one(llm: LLM, graphs: FakeGraphs) -> None:
     asyncio.run(main())
 
 
-def test_what_fails_is_raised_where_it_is_read(llm: LLM, graphs: FakeGraphs) -> None:
+def test_a_failed_request_raises_where_it_is_read(llm: LLM, graphs: FakeGraphs) -> None:
     graphs.before_run = FailAt(6, RuntimeError("the graph failed"))
 
     async def main() -> None:

@@ -30,7 +30,7 @@ def request_of(*watchers: TextWatcher) -> tuple[Request, list[Sequence]]:
     return Request(SequenceGroup(rows), answers, None), rows
 
 
-def test_it_has_ended_when_the_last_answer_has_been_noted_not_when_that_ended() -> None:
+def test_a_request_ends_when_its_last_answer_is_noted() -> None:
     """Answers that end in one step are noted one after the other, and the reader is another thread."""
     request, rows = request_of(*(TextWatcher(None, (), ()) for _ in range(3)))
     for row in rows:

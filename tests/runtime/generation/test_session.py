@@ -105,7 +105,7 @@ def test_a_conversation_is_computed_where_it_is_new(llm: LLM, other: LLM) -> Non
     assert second.token_ids == load().chat(messages, max_new_tokens=12, do_sample=False).token_ids
 
 
-def test_what_fails_or_is_cancelled_leaves_the_session_as_it_was(llm: LLM) -> None:
+def test_a_failed_or_cancelled_turn_leaves_the_session_as_it_was(llm: LLM) -> None:
     session = Session()
     llm.generate(PROMPT, max_new_tokens=4, do_sample=False, session=session)
     ids = session.ids

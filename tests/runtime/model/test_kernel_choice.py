@@ -49,13 +49,13 @@ def test_stock_asks_for_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-def test_what_runs_is_said() -> None:
+def test_the_instruction_set_in_use_is_reported() -> None:
     assert kernels.describe_kernels(wanted=False) == "stock"
     assert kernels.describe_kernels().startswith("stock (")
     assert kernels.describe_kernels() != "stock (no library for this platform: edgegen_kernels.so is not there)"
 
 
-def test_no_library_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_kernels_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernels, "_LIBRARY", tmp_path / "edgegen_kernels.so")
     assert kernels.describe_kernels() == "stock (no library for this platform: edgegen_kernels.so is not there)"
 

@@ -28,7 +28,7 @@ def test_any_sampling_option_implies_sampling(option: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "option", [{}, {"max_new_tokens": 3}, {"seed": None}, {"stop_strings": "x"}, {"use_cache": False}]
 )
-def test_other_options_leave_sampling_as_it_is(option: dict[str, Any]) -> None:
+def test_options_other_than_sampling_leave_sampling_as_it_is(option: dict[str, Any]) -> None:
     assert not DEFAULTS.override(option).do_sample
     assert GenerationOptions(do_sample=True).override(option).do_sample
 

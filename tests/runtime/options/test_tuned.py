@@ -19,7 +19,7 @@ def bundle(tmp_path: Path, edgegen_home: Path) -> Bundle:
     return write_fake_bundle(tmp_path / "one")
 
 
-def test_they_are_kept_by_machine_and_forgotten(bundle: Bundle) -> None:
+def test_tuned_options_are_kept_by_machine_and_forgotten(bundle: Bundle) -> None:
     assert TunedOptions.read(bundle, pi_5()) is None
     assert TUNED.write(bundle, pi_5()) == path_of(bundle, pi_5())
     assert TunedOptions.read(bundle, pi_5()) == TUNED
@@ -58,7 +58,7 @@ def test_what_is_broken_counts_as_nothing(bundle: Bundle, text: str) -> None:
     assert TunedOptions.read(bundle) == TunedOptions(2, 64, "float32")
 
 
-def test_they_fill_in_what_is_not_given() -> None:
+def test_tuned_options_fill_in_what_is_not_given() -> None:
     assert TUNED.applied(EngineOptions(), set()) == EngineOptions(threads=3, prefill_chunk=64, kv="float32")
     given = EngineOptions(threads=1, max_batch_size=2)
     assert TUNED.applied(given, {"threads", "max_batch_size"}) == EngineOptions(

@@ -82,7 +82,7 @@ HOW: dict[str, Callable[[Golden], NDArray[np.float64]]] = {
 }
 
 
-def test_all_of_them(test_data: Path) -> None:
+def test_samplers_match_llamacpps_goldens(test_data: Path) -> None:
     goldens = [Golden(**case) for case in json.loads((test_data / "suites/llamacpp_sampler_goldens.json").read_text())]
     assert len(goldens) == 41
     for golden in goldens:

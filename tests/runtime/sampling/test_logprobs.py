@@ -99,7 +99,7 @@ def test_each_chunk_has_those_of_its_ids(llm: LLM) -> None:
         assert not any(entry.top_logprobs for entry in choice.logprobs)
 
 
-def test_they_are_kept_only_where_they_are_asked_for(llm: LLM) -> None:
+def test_logprobs_are_kept_only_if_asked_for(llm: LLM) -> None:
     assert llm.generate(PROMPT, max_new_tokens=3).logprobs == ()
     assert len(llm.generate(PROMPT, max_new_tokens=3, top_logprobs=1).logprobs) == 3
     assert len(llm.generate(PROMPT, max_new_tokens=3, top_logprobs=1, logprobs=True).logprobs) == 3

@@ -69,7 +69,7 @@ def test_what_a_constraint_does_not_allow_is_tried_again() -> None:
 
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_it_follows_any_sequence_forwards_and_back(most: int, begun: bool) -> None:
+def test_the_thinking_budget_follows_any_sequence_forwards_and_back(most: int, begun: bool) -> None:
     """As beams and rejected proposals have it: a new one that sees only the last answer says the same."""
     random, process = Random(most * 2 + begun), budget(most, begun=begun)
     answer, seen = list[int](), set[int | None]()

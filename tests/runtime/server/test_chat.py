@@ -195,7 +195,7 @@ def test_a_chat_that_outgrows_the_context_drops_its_oldest_turns(folder: Path, s
     assert "And now?" in graphs.prompt
 
 
-def test_nothing_is_told_of_a_chat_that_fits(folder: Path) -> None:
+def test_a_chat_that_fits_reports_no_dropped_messages(folder: Path) -> None:
     client, _ = chatting(folder, "Yes.")
     response = client.post(CHAT, json={"messages": LONG})
     assert "Edgegen-Dropped-Messages" not in response.headers

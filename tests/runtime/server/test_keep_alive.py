@@ -123,7 +123,7 @@ def test_keep_alives_while_a_request_waits_for_another(tmp_path: Path) -> None:
     assert json.loads(said[-1])["done"]
 
 
-def test_what_is_wrong_with_a_prompt_has_its_status(tmp_path: Path) -> None:
+def test_a_prompts_error_has_its_status(tmp_path: Path) -> None:
     client = TestClient(create_app({"model": fake_llm(tmp_path, FakeGraphs(digest_of))}, SHORT), base_url=OWN)
     response = client.post(COMPLETION, json={"prompt": "a" * 600, "stream": True})
     assert response.status_code == 400

@@ -325,7 +325,7 @@ def test_options_are_those_of_the_engine() -> None:
         ({"dry_multiplier": 0.8}, "dry_multiplier", 0.8),
     ],
 )
-def test_what_options_say(given: dict[str, Any], option: str, value: Any) -> None:
+def test_options_set_the_request(given: dict[str, Any], option: str, value: Any) -> None:
     assert read_chat({"messages": HELLO, "options": given}).settings.values.get(option) == value
 
 

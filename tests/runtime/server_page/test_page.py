@@ -81,7 +81,7 @@ def test_a_long_address_is_shortened() -> None:
 @pytest.mark.parametrize(
     "text", [HOSTILE, "<script>x</script>", "[a](javascript:x)", "![a](data:text/html,x)", "<a\nb"]
 )
-def test_nothing_but_harmless_tags_comes_out(text: str) -> None:
+def test_rendered_html_has_harmless_tags_only(text: str) -> None:
     tags = re.findall(r"<[^>]*>", render(text))
     assert tags
     assert [tag for tag in tags if not re.fullmatch(r"</?(p|code|pre|strong|em|br)>", tag)] == []

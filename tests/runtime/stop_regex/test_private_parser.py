@@ -18,7 +18,7 @@ def private_parser() -> Any:
         pytest.fail(ADAPT)
 
 
-def test_it_is_there_with_what_is_used_of_it() -> None:
+def test_pythons_private_parser_has_what_is_used_of_it() -> None:
     module = private_parser()
     assert callable(getattr(module, "parse", None)), ADAPT
     assert int(module.MAXREPEAT) > 10**6, ADAPT

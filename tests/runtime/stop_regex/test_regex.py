@@ -132,7 +132,7 @@ def test_examples(pattern: str, pieces: list[str], expected: tuple[int, int] | N
         (r"(?m)END$", "END", 0),
     ],
 )
-def test_is_undecided_only_about_what_may_become_a_match(pattern: str, text: str, undecided: int) -> None:
+def test_text_is_held_back_only_if_it_may_become_a_match(pattern: str, text: str, undecided: int) -> None:
     matcher = StopRegexMatcher(StopRegex(pattern))
     assert matcher.push(text) is None
     assert matcher.undecided == undecided

@@ -41,7 +41,7 @@ def test_a_length_that_the_prompt_has_already_is_refused(max_length: int) -> Non
         length_limit(10, 32, max_new_tokens=5, max_length=max_length)
 
 
-def test_it_ends_where_transformers_does() -> None:
+def test_the_length_limit_matches_transformers() -> None:
     torch = import_torch()
     criterion: Any = import_transformers().MaxLengthCriteria
     for prompt in (1, 5, 9):

@@ -53,7 +53,7 @@ def test_of_stops_that_begin_together_the_longest_that_has_arrived_wins(text: st
         assert found == first_stop_string(text, stops)
 
 
-def test_is_undecided_only_about_what_may_become_a_stop() -> None:
+def test_text_is_held_back_only_if_it_may_become_a_stop() -> None:
     assert find(StopStringMatcher(["User:"]), "Hi", " U", "se", "ful", " Use") == (None, [2, 3, 3, 9, 10])
 
 
@@ -74,7 +74,7 @@ def test_ignores_what_follows_in_the_same_piece() -> None:
     assert StopStringMatcher(["."]).push("One. Two. Three") == (3, 4)
 
 
-def test_is_undecided_about_no_more_than_the_longest_stop() -> None:
+def test_text_held_back_is_shorter_than_the_longest_stop() -> None:
     _, decided = find(StopStringMatcher(["aaaab"]), *"a" * 1000)
     assert decided[-1] == 1000 - 4
 

@@ -16,6 +16,6 @@ from tests.runtime.system.recorded import Recorded
         (None, None),
     ],
 )
-def test_it_is_that_of_the_first_gpu_in_mebibytes(told: bytes | None, expected: int | None) -> None:
+def test_gpu_memory_is_the_first_gpus_in_mebibytes(told: bytes | None, expected: int | None) -> None:
     calls = {} if told is None else {"nvidia-smi memory.free": told}
     assert available_gpu_memory(Recorded(calls=calls)) == expected

@@ -59,7 +59,7 @@ def test_any_float_factors_are_merged_in_float32(base: Path, tmp_path: Path, dty
     np.testing.assert_allclose(merged.tensors[name].read(), before + 2 * (b @ a).T, rtol=1e-6, atol=1e-6)
 
 
-def test_nothing_else_changes(base: Path, tmp_path: Path) -> None:
+def test_an_adapter_changes_its_targets_only(base: Path, tmp_path: Path) -> None:
     merged, _ = merge(base, write_lora(tmp_path / "lora", factors(C_ATTN, 8, 24)))
     before = Checkpoint.open(str(base))
     assert merged.tensors.keys() == before.tensors.keys()

@@ -124,7 +124,9 @@ def test_every_layout_of_the_base(tmp_path: Path, layout: Any) -> None:
 
 
 @pytest.mark.parametrize(("family", "config", "settings"), OTHERS.values(), ids=OTHERS.keys())
-def test_other_families(tmp_path: Path, family: str, config: dict[str, Any], settings: dict[str, Any]) -> None:
+def test_merged_adapters_of_other_families_match_peft(
+    tmp_path: Path, family: str, config: dict[str, Any], settings: dict[str, Any]
+) -> None:
     shape = {"hidden_size": 32, "vocab_size": 64, "max_position_embeddings": 24}
     base = write_random(tmp_path / "base", family, **shape, **config)
     adapted = write_adapter(tmp_path / "adapter", base, **settings)
