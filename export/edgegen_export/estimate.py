@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -92,6 +93,7 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     return Estimate(seconds, memory, bundle, scratch, running)
 
 
+@cache
 def measure_gflops() -> float:
     """Billions of operations per second in a product of two matrices of 1024 x 1024, the best of a few: a tenth of a
     second. Of more than eight cores, eight count: stages of an export do not use more of them evenly."""
