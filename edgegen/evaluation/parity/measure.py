@@ -7,7 +7,6 @@ to the last digit.
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,11 @@ from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.errors import LogitsError
 from edgegen.evaluation.parity.reference import UNKNOWN, LogProbabilities, ParityReference, log_softmax
 from edgegen.evaluation.parity.report import VariantParity
+from edgegen.evaluation.parity.row_threads import RowThreads
 from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.ort_session import OneSession
 from edgegen.scoring.scores import perplexity_of
-from edgegen.system import physical_cores, trim_memory
+from edgegen.system import trim_memory
 
 _BLOCK, _BEGUN = 128, 32
 """Positions that are decoded together: at a large vocabulary their logits take room. And those of them after which the
@@ -149,7 +149,7 @@ class _Comparison:
     def __init__(self, reference: ParityReference, on_progress: Progress | None) -> None:
         self._reference = reference
         self._on_progress = on_progress
-        self._threads = ThreadPoolExecutor(physical_cores())
+        self._threads = RowThreads()
         self._kl: list[float] = []
         self._nll: list[float] = []
         self._agree = 0
@@ -160,7 +160,7 @@ class _Comparison:
         if not np.isfinite(logits).all():
             raise LogitsError("the bundle's graphs give logits that are not finite: export the model again.")
         places = range(start, start + len(logits))
-        for kl, agrees, difference, nll in self._threads.map(partial(self._figures, window), places, logits):
+        for kl, agrees, difference, nll in self._threads.map(partial(self._figures, window), logits, places):
             self._kl.append(kl)
             self._agree += agrees
             self._max_diff = max(self._max_diff, difference)
@@ -168,7 +168,7 @@ class _Comparison:
             if self._on_progress:
                 self._on_progress(len(self._kl), self._reference.ids.size)
 
-    def _figures(self, window: int, at: int, logits: Logits) -> tuple[float, bool, float, float | None]:
+    def _figures(self, window: int, logits: Logits, at: int) -> tuple[float, bool, float, float | None]:
         """Of a position: the divergence, whether the first choices agree, the largest difference of the likeliest ids'
         log-probabilities, and the loss of the id that follows in the text, where one does."""
         reference, likeliest = self._reference, self._reference.likeliest[window, at]
@@ -179,7 +179,7 @@ class _Comparison:
         return reference.kl(window, at, found, rest), logits.argmax() == likeliest[0], float(difference.max()), nll
 
     def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
-        self._threads.shutdown()
+        self._threads.close()
         nll = np.array(self._nll)
         worse = nll + self._reference.following.reshape(-1).astype(np.float64)
         ratio = _perplexity(worse)

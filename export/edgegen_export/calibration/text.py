@@ -4,7 +4,6 @@ Text sampled from the model at temperature 1 calibrates as well as real text, an
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import UsageError
+from edgegen.evaluation.parity.row_threads import RowThreads
 from edgegen.model.interfaces import Runner
 from edgegen.sampling.random_numbers import uniform
-from edgegen.system import physical_cores
 from edgegen.tokenizer import Tokenizer
 
 TOKENS, FEW_TOKENS = 8192, 1024
@@ -114,7 +113,7 @@ def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Bo
     for row in range(len(ids)):
         chance = uniform(seed + row, 0)
         ids[row, 0] = int(chance * runner.vocab_size) if boundaries.begin is None else boundaries.begin
-    with ThreadPoolExecutor(physical_cores()) as threads:
+    with RowThreads() as threads:
         for at in range(1, ids.shape[1]):
             logits = runner.decode(cache, ids[:, at - 1 : at])[:, 0]
             chances = [uniform(seed + row, at) for row in range(len(ids))]

@@ -6,7 +6,6 @@ and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,8 +18,9 @@ from edgegen.errors import ExportError, LogitsError
 from edgegen.evaluation.parity.measure import greedy, parity_of, perplexity_of_reference
 from edgegen.evaluation.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_softmax
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
+from edgegen.evaluation.parity.row_threads import RowThreads
 from edgegen.model.interfaces import Runner
-from edgegen.system import physical_cores, trim_memory
+from edgegen.system import trim_memory
 from edgegen_export.parity.extent import OF_SMALL, Extent
 
 PROMPT_TOKENS = 16
@@ -75,7 +75,7 @@ def record_reference(
     trim_memory()  # of the draft
     texts = np.concatenate([prompts, drafted], axis=1)
     of_ids, *of_texts = model.hidden([ids, texts] if len(texts) else [ids], on_states)
-    with ThreadPoolExecutor(physical_cores()) as threads:
+    with RowThreads() as threads:
         for window, states in enumerate(of_ids):
             for start in range(0, len(states), _BLOCK):
                 logits = _finite(model.logits(states[start : start + _BLOCK]))
