@@ -5,7 +5,7 @@ from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated, transposed
+from edgegen_export.architecture.tensor_layouts import Concatenated, TensorLayout, transposed
 from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named
 
 
@@ -54,28 +54,28 @@ GPT2_ALIASES = {
     "n_vocab": "vocab_size",
 }
 
+GPT2_TENSORS: dict[str | tuple[str, ...], str | TensorLayout] = {
+    "embed.weight": "wte.weight",
+    "positions.weight": "wpe.weight",
+    **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+    tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.weight", transposed=True),
+    tuple(f"layers.{{i}}.attn.{x}.bias" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.bias"),
+    "layers.{i}.attn.o.weight": transposed("h.{i}.attn.c_proj.weight"),
+    "layers.{i}.attn.o.bias": "h.{i}.attn.c_proj.bias",
+    **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
+    "layers.{i}.mlp.up.weight": transposed("h.{i}.mlp.c_fc.weight"),
+    "layers.{i}.mlp.up.bias": "h.{i}.mlp.c_fc.bias",
+    "layers.{i}.mlp.down.weight": transposed("h.{i}.mlp.c_proj.weight"),
+    "layers.{i}.mlp.down.bias": "h.{i}.mlp.c_proj.bias",
+    **named("final_norm", "ln_f"),
+    "head.weight": "lm_head.weight",
+}
+
 GPT2 = Architecture(
-    model_types=("gpt2",),
+    model_types=("gpt2", "gpt-sw3"),
     classes=("GPT2LMHeadModel",),
     read=read_gpt2,
-    tensors={
-        "embed.weight": "wte.weight",
-        "positions.weight": "wpe.weight",
-        **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
-        tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qkv"): Concatenated(
-            "h.{i}.attn.c_attn.weight", transposed=True
-        ),
-        tuple(f"layers.{{i}}.attn.{x}.bias" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.bias"),
-        "layers.{i}.attn.o.weight": transposed("h.{i}.attn.c_proj.weight"),
-        "layers.{i}.attn.o.bias": "h.{i}.attn.c_proj.bias",
-        **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
-        "layers.{i}.mlp.up.weight": transposed("h.{i}.mlp.c_fc.weight"),
-        "layers.{i}.mlp.up.bias": "h.{i}.mlp.c_fc.bias",
-        "layers.{i}.mlp.down.weight": transposed("h.{i}.mlp.c_proj.weight"),
-        "layers.{i}.mlp.down.bias": "h.{i}.mlp.c_proj.bias",
-        **named("final_norm", "ln_f"),
-        "head.weight": "lm_head.weight",
-    },
+    tensors=GPT2_TENSORS,
     defaults=GPT2_DEFAULTS,
     prefixes=("", "transformer."),
     # Causal masks that old checkpoints stored as buffers.
