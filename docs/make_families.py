@@ -128,7 +128,7 @@ def gguf_files() -> str:
 
 def description(family: str) -> str:
     """What the family's cases say of it, as one line."""
-    return re.sub(r"\s+", " ", import_module(f"tests.families.cases.{family}").__doc__ or "").strip()
+    return re.sub(r"\s+", " ", import_module(f"tests.families.cases.{family.replace('-', '_')}").__doc__ or "").strip()
 
 
 def _summary(family: str, figures: Mapping[str, float]) -> str:

@@ -28,7 +28,7 @@ pytestmark = [
 LAYERS = 12
 """At least; numbers of layers then have two digits."""
 
-_COUNTS = ("num_hidden_layers", "num_layers", "n_layer")
+_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 
 OTHERS: Mapping[str, Mapping[str, Any]] = {"gpt_neo": {"attention_types": [[["global", "local"], 6]]}}
 """What else has to change, by family."""

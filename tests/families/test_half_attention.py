@@ -22,7 +22,7 @@ FIRST = list({case.family: case for case in reversed(CASES)}.values())[::-1]
 """A case of each family."""
 
 REFUSED = {
-    "bloom": "its attention has a bias (ALiBi)",
+    **dict.fromkeys(("bloom", "mpt"), "its attention has a bias (ALiBi)"),
     **dict.fromkeys(
         (
             "granitemoehybrid lara_mini lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 "

@@ -169,18 +169,24 @@ class ExpertStack(TensorLayout):
     """Several of ours, one expert after the other on an axis of ``count``; matrices as [in, out].
 
     Of an expert, rows of ours stand in turns, or one matrix after the other where they are not ``in_turns``. Biases are
-    [count, rows].
+    [count, rows]. ``flat``: experts have no axis, their matrices stand one below the other.
     """
 
     count: int
     in_turns: bool = True
+    flat: bool = False
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
-        rows, columns = sum(s[0] for s in ours) // self.count, ours[0][1:]
-        return (self.count, *columns, rows)
+        first, *rest = self._of_one(ours)
+        return (self.count * first, *rest) if self.flat else (self.count, first, *rest)
+
+    def _of_one(self, ours: Sequence[Shape]) -> Shape:
+        """The shape of one expert's share."""
+        return (*ours[0][1:], sum(s[0] for s in ours) // self.count)
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
-        (stack,), shape = theirs, self.shape(ours)[1:]
+        shape = self._of_one(ours)
+        stack = theirs[0].reshaped((self.count, *shape))
         experts = [stack.take(e, e + 1).reshaped(shape) for e in range(self.count)]
         rows_first = [e.transposed() if len(shape) > 1 else e for e in experts]
         if not self.in_turns:

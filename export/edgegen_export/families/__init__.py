@@ -4,12 +4,16 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.families.afmoe import AFMOE
 from edgegen_export.families.apertus import APERTUS, APERTUS1P5
 from edgegen_export.families.arcee import ARCEE
+from edgegen_export.families.aria import ARIA
 from edgegen_export.families.baichuan import BAICHUAN
 from edgegen_export.families.bailing_moe import BAILING_MOE, SARVAM_MOE
 from edgegen_export.families.bamba import BAMBA
+from edgegen_export.families.biogpt import BIOGPT
 from edgegen_export.families.bloom import BLOOM
+from edgegen_export.families.codegen import CODEGEN
 from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.cwm import CWM
+from edgegen_export.families.dbrx import DBRX
 from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
 from edgegen_export.families.ernie4_5_moe import ERNIE4_5_MOE
@@ -27,7 +31,7 @@ from edgegen_export.families.glm4_moe import GLM4_MOE
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
-from edgegen_export.families.gpt_neox import GPT_NEOX
+from edgegen_export.families.gpt_neox import GPT_NEOX, GPT_NEOX_JAPANESE
 from edgegen_export.families.gpt_oss import GPT_OSS
 from edgegen_export.families.gptj import GPTJ
 from edgegen_export.families.granite import GRANITE
@@ -56,14 +60,17 @@ from edgegen_export.families.minimax_m2 import MINIMAX_M2
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MINISTRAL, MISTRAL
 from edgegen_export.families.mixtral import MIXTRAL
+from edgegen_export.families.mpt import MPT
 from edgegen_export.families.nanochat import NANOCHAT
 from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.families.nemotron_h import NEMOTRON_H
 from edgegen_export.families.olmo import OLMO, OLMO2
 from edgegen_export.families.olmo3 import OLMO3
-from edgegen_export.families.olmoe import OLMOE
+from edgegen_export.families.olmoe import FLEX_OLMO, OLMOE
+from edgegen_export.families.openai_gpt import OPENAI_GPT
 from edgegen_export.families.openelm import OPENELM
 from edgegen_export.families.opt import OPT
+from edgegen_export.families.persimmon import PERSIMMON
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
@@ -178,6 +185,15 @@ _FAMILIES: tuple[Architecture, ...] = (
     FLINT,
     LAGUNA,
     LARA_MINI,
+    GPT_NEOX_JAPANESE,
+    FLEX_OLMO,
+    ARIA,
+    BIOGPT,
+    CODEGEN,
+    DBRX,
+    MPT,
+    OPENAI_GPT,
+    PERSIMMON,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

@@ -30,11 +30,13 @@ def with_experts(
     width: int | None = None,
     layers: Collection[int] | None = None,
     per_token: int | None = None,
+    per_token_key: str = "num_experts_per_tok",
 ) -> DecoderConfig:
     """``config`` with ``count_key`` experts in place of the MLPs of ``layers``, of all without it; each as wide as
-    these or of ``width``. ``per_token``: how many of them a token uses, where that has been read."""
+    these or of ``width``. ``per_token``: how many of them a token uses, where that has been read; else
+    ``per_token_key`` says so."""
     width = width or config.mlp.width
-    count, per_token = read_counts(read, count_key, per_token=per_token)
+    count, per_token = read_counts(read, count_key, per_token_key, per_token=per_token)
     read.ignore("output_router_logits", "router_aux_loss_coef")
     if config.mlp.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")

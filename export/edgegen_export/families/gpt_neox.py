@@ -1,4 +1,5 @@
-"""GPT-NeoX (Pythia): parallel blocks with two norms, partial RoPE, QKV fused head by head, untied head."""
+"""GPT-NeoX (Pythia): parallel blocks with two norms, partial RoPE, QKV fused head by head, untied head. The Japanese
+one is sequential and has no biases but one behind the last attention."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Attention
@@ -29,6 +30,27 @@ def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
         norm=layer_norm(read.number("layer_norm_eps", least=0)),
         tied_head=read.flag("tie_word_embeddings"),
         block="parallel_two_norms" if read.flag("use_parallel_residual") else "sequential",
+    )
+
+
+def read_gpt_neox_japanese(read: ConfigReader) -> DecoderConfig:
+    """``GPTNeoXJapaneseConfig``."""
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
+    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
+    positions = read.positive("max_position_embeddings")
+    rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct", partial=True)
+    default_context, longest_context = contexts(rope, positions)
+    attention = Attention(heads, heads, head_dim, head_dim**-0.5, rope=rope)
+    width = int(hidden * read.above_zero("intermediate_multiple_size"))
+    return DecoderConfig(
+        layers=(Layer(attention, MLP(width, read.choice("hidden_act", ACTIVATIONS, "gelu"))),)
+        * read.count("num_hidden_layers"),
+        hidden_size=hidden,
+        vocab_size=read.positive("vocab_size"),
+        max_positions=default_context,
+        longest_context=longest_context,
+        norm=layer_norm(read.number("layer_norm_eps", least=0)),
+        tied_head=read.flag("tie_word_embeddings"),
     )
 
 
@@ -67,5 +89,34 @@ GPT_NEOX = Architecture(
     },
     prefixes=("", "gpt_neox."),
     # Buffers in old checkpoints: causal masks and frequencies.
+    ignored=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
+)
+
+
+def japanese_tensors(config: DecoderConfig) -> TensorMap:
+    last = config.num_layers - 1
+    shared = {ours: theirs for ours, theirs in tensors(config).items() if ours != "layers.{i}.attn.o.bias"}
+    return {**shared, f"layers.{last}.attn.o.bias": f"layers.{last}.attention.dense_bias"}
+
+
+GPT_NEOX_JAPANESE = Architecture(
+    model_types=("gpt_neox_japanese",),
+    classes=("GPTNeoXJapaneseForCausalLM",),
+    read=read_gpt_neox_japanese,
+    tensors=japanese_tensors,
+    defaults={
+        "vocab_size": 32000,
+        "hidden_size": 2560,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "intermediate_multiple_size": 4,
+        "hidden_act": "gelu",
+        "rotary_pct": 1.0,
+        "rotary_emb_base": 10000.0,
+        "max_position_embeddings": 2048,
+        "layer_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    },
+    prefixes=("", "gpt_neox_japanese."),
     ignored=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
 )

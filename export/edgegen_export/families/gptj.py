@@ -24,22 +24,24 @@ def read_gptj(read: ConfigReader) -> DecoderConfig:
     return replace(config, block="parallel", positions=None)
 
 
+GPTJ_TENSORS = {
+    "embed.weight": "wte.weight",
+    **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+    **named("layers.{i}.attn.q", "h.{i}.attn.q_proj"),
+    **named("layers.{i}.attn.k", "h.{i}.attn.k_proj"),
+    **named("layers.{i}.attn.v", "h.{i}.attn.v_proj"),
+    **named("layers.{i}.attn.o", "h.{i}.attn.out_proj"),
+    **named("layers.{i}.mlp.up", "h.{i}.mlp.fc_in"),
+    **named("layers.{i}.mlp.down", "h.{i}.mlp.fc_out"),
+    **named("final_norm", "ln_f"),
+    **named("head", "lm_head"),
+}
+
 GPTJ = Architecture(
     model_types=("gptj",),
     classes=("GPTJForCausalLM",),
     read=read_gptj,
-    tensors={
-        "embed.weight": "wte.weight",
-        **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
-        **named("layers.{i}.attn.q", "h.{i}.attn.q_proj"),
-        **named("layers.{i}.attn.k", "h.{i}.attn.k_proj"),
-        **named("layers.{i}.attn.v", "h.{i}.attn.v_proj"),
-        **named("layers.{i}.attn.o", "h.{i}.attn.out_proj"),
-        **named("layers.{i}.mlp.up", "h.{i}.mlp.fc_in"),
-        **named("layers.{i}.mlp.down", "h.{i}.mlp.fc_out"),
-        **named("final_norm", "ln_f"),
-        **named("head", "lm_head"),
-    },
+    tensors=GPTJ_TENSORS,
     defaults={
         **GPT2_DEFAULTS,
         "vocab_size": 50400,

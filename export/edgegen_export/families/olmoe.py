@@ -1,4 +1,6 @@
-"""OLMoE: Llama with QK norm and a mixture of experts."""
+"""OLMoE: Llama with QK norm and a mixture of experts. FlexOlmo has the norms behind its sublayers, as OLMo 2."""
+
+from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
@@ -6,6 +8,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.olmo import OLMO2_TENSORS
 from edgegen_export.families.shared import QK_NORM, with_qk_norm
 
 
@@ -15,6 +18,11 @@ def read_olmoe(read: ConfigReader) -> DecoderConfig:
     read.refuse("clip_qkv", (), "queries and keys clamped after their norms are not supported")
     config = with_qk_norm(config, QKNorm(config.norm, over="all"))
     return with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"))
+
+
+def read_flex_olmo(read: ConfigReader) -> DecoderConfig:
+    """``FlexOlmoConfig``."""
+    return replace(read_olmoe(read), block="post_norm")
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
@@ -40,4 +48,27 @@ OLMOE = Architecture(
         "num_experts_per_tok": 8,
     },
     prefixes=LLAMA_PREFIXES,
+)
+
+
+def flex_olmo_tensors(config: DecoderConfig) -> TensorMap:
+    names = ("gate_proj", "up_proj", "down_proj")
+    return {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp", names)}
+
+
+FLEX_OLMO = Architecture(
+    model_types=("flex_olmo",),
+    classes=("FlexOlmoForCausalLM",),
+    read=read_flex_olmo,
+    tensors=flex_olmo_tensors,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 100352,
+        "max_position_embeddings": 4096,
+        "rope_theta": 500000.0,
+        "num_experts": 7,
+        "num_experts_per_tok": 5,
+    },
+    prefixes=LLAMA_PREFIXES,
+    aliases={"num_local_experts": "num_experts"},
 )

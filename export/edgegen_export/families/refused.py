@@ -49,9 +49,7 @@ _NEEDS: Mapping[str, str] = {
         axk1 deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 longcat_flash minicpm3 mistral4 sarvam_mla youtu
     """,
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
-    _EXPERTS: """
-        aria_text beam cohere2_moe dbrx deepseek doge flex_olmo jetmoe kolibri1 mimo_v2_flash phimoe step3p5
-    """,
+    _EXPERTS: "beam cohere2_moe deepseek doge jetmoe kolibri1 mimo_v2_flash phimoe step3p5",
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",
     "layers that run several times for each token": "dory hrm_text nanbeige",
@@ -65,10 +63,7 @@ _NEEDS: Mapping[str, str] = {
         inkling_mm_model instructblip instructblipvideo kimi_k25 kimi_k3 kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
         mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
     """,
-    _OWN: """
-        biogpt chatglm codegen cohere_compass_text ctrl gpt-sw3 gpt_neox_japanese internlm modernbert-decoder
-        mpt openai-gpt orion persimmon phi3_v qwen xglm
-    """,
+    _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder orion phi3_v qwen xglm",
 }
 """What a family of these types would need beyond what the others have."""
 
@@ -81,9 +76,6 @@ REFUSED: dict[str, str] = {
     },
 }
 """``model_type`` → why it cannot be exported: every causal type of transformers 5 without a family, and some others."""
-
-OPTIMUM = frozenset("codegen mpt".split())
-"""Those of them that optimum traces as a decoder whose KV cache a bundle can have."""
 
 _LAYERS = {
     "mamba": "Mamba layers",
@@ -112,8 +104,6 @@ def why_not(config: Mapping[str, Any], known: Collection[str]) -> str | None:
     """
     model_type = config["model_type"]
     reason = REFUSED.get(model_type) or _by_its_keys(config)
-    if model_type in OPTIMUM:
-        return f"{reason}; try --via optimum"
     text = config.get("text_config")
     inner = cast("dict[str, Any]", text).get("model_type") if isinstance(text, dict) else None
     if reason and _TOWERS in reason and isinstance(inner, str) and inner in REFUSED:

@@ -11,10 +11,11 @@ FAMILIES = (
     "qwen3_moe olmoe granitemoe granite_swa granitemoeshared granitemoe_swa ernie4_5 hunyuan_v1_dense exaone4 glm "
     "glm4 apertus seed_oss lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next falcon_h1 nemotron_h bamba qwen3_5_moe_text "
     "ministral cwm iquestcoder exaone jais2 vaultgemma apertus1p5_text nanochat glm4_moe dots1 "
-    "solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint laguna lara_mini"
+    "solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint laguna lara_mini "
+    "persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 
-CASES: list[Case] = [case for name in FAMILIES for case in import_module(f"{__name__}.{name}").CASES]
+CASES: list[Case] = [case for name in FAMILIES for case in import_module(f"{__name__}.{name.replace('-', '_')}").CASES]
 
 __all__ = ["CASES", "CONTEXT", "FAMILIES", "Case", "variants"]

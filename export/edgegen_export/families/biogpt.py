@@ -1,0 +1,65 @@
+"""BioGPT: OPT's layers with GELU, learned positions with an offset of two, a scaled embedding, tied head."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Skipping
+from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named
+
+
+def read_biogpt(read: ConfigReader) -> DecoderConfig:
+    """``BioGptConfig``."""
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
+    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
+    positions = read.positive("max_position_embeddings")
+    read.ignore("activation_dropout", "layerdrop")
+    read.ignore("layer_norm_eps")  # no norm of the family takes it
+    mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "gelu"))
+    config = DecoderConfig(
+        layers=(Layer(Attention(heads, heads, head_dim, head_dim**-0.5), mlp),) * read.count("num_hidden_layers"),
+        hidden_size=hidden,
+        vocab_size=read.positive("vocab_size"),
+        max_positions=positions,
+        longest_context=positions,
+        norm=layer_norm(1e-5),
+        tied_head=read.flag("tie_word_embeddings"),
+        positions=LearnedPositions(positions),
+    )
+    return replace(config, embedding_multiplier=hidden**0.5) if read.flag("scale_embedding") else config
+
+
+BIOGPT = Architecture(
+    model_types=("biogpt",),
+    classes=("BioGptForCausalLM",),
+    read=read_biogpt,
+    tensors={
+        "embed.weight": "embed_tokens.weight",
+        "positions.weight": Skipping("embed_positions.weight", rows=2),
+        **named("layers.{i}.attn_norm", "layers.{i}.self_attn_layer_norm"),
+        **named("layers.{i}.attn.q", "layers.{i}.self_attn.q_proj"),
+        **named("layers.{i}.attn.k", "layers.{i}.self_attn.k_proj"),
+        **named("layers.{i}.attn.v", "layers.{i}.self_attn.v_proj"),
+        **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
+        **named("layers.{i}.mlp_norm", "layers.{i}.final_layer_norm"),
+        **named("layers.{i}.mlp.up", "layers.{i}.fc1"),
+        **named("layers.{i}.mlp.down", "layers.{i}.fc2"),
+        **named("final_norm", "layer_norm"),
+        "head.weight": "output_projection.weight",
+    },
+    defaults={
+        "vocab_size": 42384,
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+        "hidden_act": "gelu",
+        "max_position_embeddings": 1024,
+        "scale_embedding": True,
+        "tie_word_embeddings": True,
+    },
+    prefixes=("", "biogpt."),
+)

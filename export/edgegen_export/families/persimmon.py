@@ -1,0 +1,57 @@
+"""Persimmon: partial RoPE, norms of q and k, QKV fused head by head, an MLP of squared ReLU."""
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, read_llama
+from edgegen_export.families.shared import fused_qkv, layer_norm, named, with_qk_norm, without_gate
+
+
+def read_persimmon(read: ConfigReader) -> DecoderConfig:
+    """``PersimmonConfig``."""
+    norm = layer_norm(read.number("layer_norm_eps", least=0))
+    config = without_gate(read_llama(read, norm=norm, partial=True))
+    qk_norm = QKNorm(norm, over="head") if read.flag("qk_layernorm") else None
+    if config.attention.kv_heads != config.attention.heads:
+        read.problem("num_key_value_heads: every head has a key of its own in this family")
+    return with_qk_norm(config, qk_norm)
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {
+        "embed.weight": "embed_tokens.weight",
+        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        **fused_qkv("layers.{i}.self_attn.query_key_value", config.attention.heads),
+        **named("layers.{i}.attn.o", "layers.{i}.self_attn.dense"),
+        **named("layers.{i}.attn.q_norm", "layers.{i}.self_attn.q_layernorm"),
+        **named("layers.{i}.attn.k_norm", "layers.{i}.self_attn.k_layernorm"),
+        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
+        **named("layers.{i}.mlp.up", "layers.{i}.mlp.dense_h_to_4h"),
+        **named("layers.{i}.mlp.down", "layers.{i}.mlp.dense_4h_to_h"),
+        **named("final_norm", "final_layernorm"),
+        "head.weight": "lm_head.weight",
+    }
+
+
+PERSIMMON = Architecture(
+    model_types=("persimmon",),
+    classes=("PersimmonForCausalLM",),
+    read=read_persimmon,
+    tensors=tensors,
+    defaults={
+        **LLAMA_DEFAULTS,
+        "vocab_size": 262144,
+        "intermediate_size": 16384,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 64,
+        "hidden_act": "relu2",
+        "max_position_embeddings": 16384,
+        "rope_theta": 25000.0,
+        "layer_norm_eps": 1e-5,
+        "qk_layernorm": True,
+        "partial_rotary_factor": 0.5,
+    },
+    prefixes=("", "model."),
+    ignored=LLAMA_IGNORED,
+)
