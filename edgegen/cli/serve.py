@@ -27,6 +27,11 @@ _SERVER = 30_000_000
 _PREFIXES = 0.5
 """KV cache of finished requests, as a share of that of running ones."""
 
+_EVERY_PAGE = (
+    "with --allow-origin '*' and no API key, every page that a browser on this machine opens can use the server and "
+    "read its answers."
+)
+
 _LIMITS = in_group("Server")
 _LESS_COMMON = in_group("Server", is_common=False)
 
@@ -59,6 +64,15 @@ _LESS_COMMON = in_group("Server", is_common=False)
     multiple=True,
     cls=_LESS_COMMON,
     help="A name of this machine that clients use; may be repeated.",
+)
+@click.option(
+    "--allow-origin",
+    "allowed_origins",
+    metavar="ORIGIN",
+    multiple=True,
+    cls=_LESS_COMMON,
+    help="A site whose pages may use the server, such as https://app.example (CORS); may be repeated. '*' lets every "
+    "page that a browser here opens use it.",
 )
 @click.option(
     "--memory-budget",
@@ -117,6 +131,7 @@ def command(
     api_key_file: str | None,
     insecure: bool,
     allowed_hosts: tuple[str, ...],
+    allowed_origins: tuple[str, ...],
     memory_budget: int | None,
     no_store: bool,
     no_autoload: bool,
@@ -132,7 +147,7 @@ def command(
 
     Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
     """
-    from edgegen.server.options import ServerOptions
+    from edgegen.server.options import EVERY_ORIGIN, ServerOptions
 
     options = ServerOptions(
         host,
@@ -140,6 +155,7 @@ def command(
         keys=_keys(api_key_file),
         insecure=insecure,
         allowed_hosts=allowed_hosts,
+        allowed_origins=allowed_origins,
         max_queue=max_queue,
         max_tokens=max_tokens,
         request_seconds=request_seconds,
@@ -170,6 +186,8 @@ def command(
     from edgegen.server.runner import listen, run
 
     share_freed_memory()
+    if EVERY_ORIGIN in options.allowed_origins and not options.keys:
+        click.echo(f"edgegen: warning: {_EVERY_PAGE}", err=True)
     with ExitStack() as stack:
         stack.enter_context(log_to(_STDERR, log_level, log_format))
         listening = stack.enter_context(listen(options))

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgegen.server.api_error import ApiError
 from edgegen.server.error_format import error_response
-from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions, is_loopback
+from edgegen.server.options import EVERY_ORIGIN, MOST_HEADER_BYTES, ServerOptions, is_loopback
 
 _OPEN = ("/", "/health")
 """Paths that need no key: the web page asks for it."""
@@ -22,6 +22,7 @@ class AccessGuard:
         self._app = app
         self._keys = tuple(key.encode() for key in options.keys)
         self._names = {"localhost", options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
+        self._origins = frozenset(options.allowed_origins)
         self._any_address = not is_loopback(options.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,8 +44,9 @@ class AccessGuard:
                 code="host_not_allowed",
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise ApiError(403, "requests of pages of other sites are refused.", code="origin_not_allowed")
+        if origin is not None and not self._may_ask(origin, host):
+            said = f"pages of {origin!r} may not use this server: start it with --allow-origin {origin}."
+            raise ApiError(403, said, code="origin_not_allowed")
         if self._keys and path not in _OPEN and not self._has_key(headers):
             raise ApiError(
                 401,
@@ -52,6 +54,15 @@ class AccessGuard:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+
+    def _may_ask(self, origin: str, host: str) -> bool:
+        """Whether pages of ``origin`` may use the server: its own page, and those of sites that are allowed."""
+        if not self._origins.isdisjoint((origin, EVERY_ORIGIN)):
+            return True
+        try:
+            return urlsplit(origin).netloc.lower() == host.lower()
+        except ValueError:
+            return False
 
     def _is_ours(self, name: str) -> bool:
         """Names have to be known, as anyone may point a name here; an address cannot be pointed elsewhere."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -85,6 +86,24 @@ def create_app(
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(RequestLog), Middleware(AccessGuard, options=options)],
+        middleware=[Middleware(RequestLog), *_cors(options), Middleware(AccessGuard, options=options)],
         exception_handlers={HTTPException: refuse},
     )
+
+
+def _cors(options: ServerOptions) -> list[Middleware]:
+    """The headers by which browsers let pages of other sites read answers, where some may.
+
+    Keys are sent in headers, never as cookies, so that no page can use what it does not know.
+    """
+    if not options.allowed_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=options.allowed_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=("Retry-After",),
+        )
+    ]

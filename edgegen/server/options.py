@@ -2,6 +2,7 @@
 
 import ipaddress
 from dataclasses import KW_ONLY, dataclass, field
+from urllib.parse import urlsplit
 
 from edgegen.errors import OptionError, UsageError, one_or_list
 from edgegen.options.validation import number
@@ -22,6 +23,8 @@ MOST_STOP_CHARACTERS = 1024
 MOST_BIASES = 1024
 MOST_TOOL_BYTES = 128 << 10
 """Of the definition of one tool, as JSON."""
+EVERY_ORIGIN = "*"
+"""Of ``allowed_origins``: pages of every site."""
 BODY_SECONDS = 30.0
 """Seconds that a client may take to send a body."""
 
@@ -33,6 +36,7 @@ class ServerOptions:
         keys: API keys, any of which is accepted; none means that no key is needed.
         insecure: listen on an address beside this machine's own without a key.
         allowed_hosts: names of this server beside its addresses, for the check of the ``Host`` header.
+        allowed_origins: sites whose pages may use the server (CORS), such as ``https://app.example``; ``*`` is all.
         max_queue: requests that may wait while ``max_batch_size`` run; others are refused with 503.
         max_tokens: most tokens of an answer; None is the model's context.
         request_seconds: after this time a request is ended.
@@ -48,6 +52,7 @@ class ServerOptions:
     keys: tuple[str, ...] = field(default=(), repr=False)
     insecure: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     max_queue: int = 32
     max_tokens: int | None = None
     request_seconds: float = 600.0
@@ -66,6 +71,7 @@ class ServerOptions:
             *number("grace_seconds", self.grace_seconds, float, 0),
             *number("keep_alive_seconds", self.keep_alive_seconds, float, 0, above=True),
         ]
+        problems += [problem for origin in self.allowed_origins for problem in _origin_problems(origin)]
         if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             problems.append("an API key is one word of printable ASCII characters")
         if problems:
@@ -75,6 +81,28 @@ class ServerOptions:
                 f"{self.host} can be reached from other machines: set EDGEGEN_API_KEY or give --api-key-file, "
                 "or add --insecure to serve everyone."
             )
+
+
+def _origin_problems(origin: str) -> list[str]:
+    """What is wrong with an origin: a scheme and a host, and a port that is not the scheme's own."""
+    if origin == EVERY_ORIGIN:
+        return []
+    try:
+        parts = urlsplit(origin)
+        at = f"{parts.scheme}://{parts.netloc}".lower()
+        fits = bool(parts.scheme and parts.hostname and "*" not in origin and parts.username is None)
+        port = parts.port
+    except ValueError:
+        return [f"allowed_origins: {origin!r} is not an origin: scheme://host or scheme://host:port expected"]
+    if not fits:
+        said = f"scheme://host or scheme://host:port expected, or {EVERY_ORIGIN!r} for all"
+        near = f"; did you mean 'http://{origin}'?" if "://" not in origin and "*" not in origin else ""
+        return [f"allowed_origins: {origin!r} is not an origin: {said}{near}"]
+    if port == {"http": 80, "https": 443}.get(parts.scheme.lower()):
+        at = at.rpartition(":")[0]
+    if origin != at:
+        return [f"allowed_origins: {origin!r} is not how browsers write an origin; did you mean {at!r}?"]
+    return []
 
 
 def is_loopback(host: str) -> bool:

@@ -121,7 +121,7 @@ def test_a_key_of_another_spelling_is_not_mistaken_for_a_note(model_type: str, f
         wrong = key + "s" if not key.endswith("s") else key[:-1]
         assert difflib.get_close_matches(wrong, [key])
         # GPT-2's n_head beside n_heads is another name that must agree.
-        with pytest.raises(UnsupportedModelError, match="did you mean|what another key of the file says"):
+        with pytest.raises(UnsupportedModelError, match=r"did you mean|what another key of the file says"):
             family.read_config({"model_type": model_type, wrong: 64})
 
 

@@ -100,3 +100,56 @@ def test_pages_of_other_sites_are_refused(tmp_path: Path, origin: str, status: i
     response = fake_client(tmp_path).get("/health", headers={"Origin": origin})
     assert response.status_code == status
     assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+APP = "https://app.example"
+
+
+@pytest.mark.parametrize("allowed", [(APP,), ("http://other.example:5173", APP), ("*",)])
+@pytest.mark.parametrize(("path", "status"), [("/v1/models", 200), ("/v1/nothing", 404), ("/v1/models/none", 404)])
+def test_pages_of_allowed_sites_read_answers_and_errors(
+    tmp_path: Path, allowed: tuple[str, ...], path: str, status: int
+) -> None:
+    response = fake_client(tmp_path, ServerOptions(allowed_origins=allowed)).get(path, headers={"Origin": APP})
+    assert response.status_code == status
+    assert response.headers["access-control-allow-origin"] in (APP, "*")
+    assert "access-control-allow-credentials" not in response.headers
+
+
+def test_browsers_ask_before_a_request_without_a_key(tmp_path: Path) -> None:
+    client = fake_client(tmp_path, ServerOptions(keys=KEYS, allowed_origins=(APP,)))
+    asked = {"Origin": APP, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    response = client.options("/v1/chat/completions", headers=asked)
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == APP
+    assert "authorization" in response.headers["access-control-allow-headers"]
+    assert client.get("/v1/models", headers={"Origin": APP}).status_code == 401
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://app.example", "https://app.example:444", "null"])
+def test_pages_of_sites_that_are_not_allowed_are_refused(tmp_path: Path, origin: str) -> None:
+    response = fake_client(tmp_path, ServerOptions(allowed_origins=(APP,))).get("/health", headers={"Origin": origin})
+    assert response.status_code == 403
+    assert error_of(response)["message"] == (
+        f"pages of {origin!r} may not use this server: start it with --allow-origin {origin}."
+    )
+    assert "access-control-allow-origin" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("origin", "said"),
+    [
+        ("app.example", "did you mean 'http://app.example'"),
+        ("https://app.example/", "did you mean 'https://app.example'"),
+        ("https://App.example:443", "did you mean 'https://app.example'"),
+        ("https://app.example/page", "did you mean 'https://app.example'"),
+        ("https://*.example", "is not an origin"),
+        ("https://me@app.example", "is not an origin"),
+        ("https://app.example:port", "is not an origin"),
+        ("", "is not an origin"),
+    ],
+)
+def test_origins_are_checked(origin: str, said: str) -> None:
+    with pytest.raises(OptionError, match="allowed_origins: ") as caught:
+        ServerOptions(allowed_origins=(origin,))
+    assert said in str(caught.value)
