@@ -48,6 +48,17 @@ _LESS_COMMON = in_group("Server", is_common=False)
     cls=_LIMITS,
     help="A name or a path, loaded at the start; may be repeated, the first is the default.",
 )
+@click.option(
+    "--alias",
+    "aliases",
+    metavar="NAME",
+    multiple=True,
+    cls=_LESS_COMMON,
+    help="Another name of the first model, such as gpt-4o-mini; may be repeated.",
+)
+@click.option(
+    "--any-model", is_flag=True, cls=_LESS_COMMON, help="The one model of -m answers to every name that is not served."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, cls=_LIMITS, help="The address to listen on.")
 @click.option("--port", type=int, default=8000, show_default=True, cls=_LIMITS, help="The port; 0 is any free one.")
 @click.option(
@@ -126,6 +137,8 @@ _LESS_COMMON = in_group("Server", is_common=False)
 @help_all
 def command(
     models: tuple[str, ...],
+    aliases: tuple[str, ...],
+    any_model: bool,
     host: str,
     port: int,
     api_key_file: str | None,
@@ -156,6 +169,8 @@ def command(
         insecure=insecure,
         allowed_hosts=allowed_hosts,
         allowed_origins=allowed_origins,
+        aliases=aliases,
+        any_model=any_model,
         max_queue=max_queue,
         max_tokens=max_tokens,
         request_seconds=request_seconds,
@@ -169,6 +184,10 @@ def command(
     names = [Path(model).name or model for model in models]
     if len(set(names)) < len(names):
         raise UsageError("two bundles have the same name: clients could not tell them apart.")
+    if taken := sorted(set(names) & set(aliases)):
+        raise UsageError(f"--alias {taken[0]}: a model of -m has that name.")
+    if any_model and len(names) > 1:
+        raise UsageError(f"--any-model: {len(names)} models are served, so a name has to say which; give one -m.")
     if engine.expect_sha256 is not None:
         if len(names) > 1:
             raise UsageError(f"--expect-sha256 is the hash of one bundle, and {len(names)} are to be served.")

@@ -1,5 +1,6 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -9,14 +10,15 @@ from starlette.routing import Route
 
 import edgegen
 from edgegen.bundle.model_card import usage_note
-from edgegen.errors import UsageError
+from edgegen.errors import EdgegenError, UsageError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.handler import Handler, answering
 from edgegen.server.json_body import read_json
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
-from edgegen.server.models import ServedModels
+from edgegen.server.model_description import description
+from edgegen.server.models import ServedModel, ServedModels
 from edgegen.server.options import ServerOptions
 from edgegen.server.parameters import Parameters
 from edgegen.server.schemas import TOKEN_ID
@@ -38,6 +40,7 @@ class Information:
         self._models = models
         self._options = options
         self._metrics = metrics
+        self._described = dict[str, Mapping[str, Any]]()
 
     def routes(self) -> list[Route]:
         return [
@@ -54,12 +57,23 @@ class Information:
         return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> Response:
-        entries = [self._models.entry(model.name) for model in await self._models.listed()]
+        entries = [await self._entry(model) for model in await self._models.listed()]
         return JSONResponse({"object": "list", "data": entries})
 
     async def model(self, request: Request) -> Response:
         model = await self._models.find(request.path_params["model"])
-        return JSONResponse(self._models.entry(model.name))
+        return JSONResponse(await self._entry(model))
+
+    async def _entry(self, model: ServedModel) -> dict[str, Any]:
+        """A model as OpenAI lists it, and what is known of it; a bundle that cannot be read has only a name."""
+        entry = self._models.entry(model.name)
+        try:
+            bundle = await self._models.bundle(model)
+            if bundle.sha256 not in self._described:
+                self._described[bundle.sha256] = await run_in_threadpool(description, bundle)
+        except (ApiError, EdgegenError, OSError):  # `GET /models` tells what is wrong with it
+            return entry
+        return {**entry, **self._described[bundle.sha256]}
 
     async def props(self, request: Request) -> Response:
         """What a model is and can do; ``?model=NAME`` for others than the default.

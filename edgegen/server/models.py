@@ -135,6 +135,7 @@ class ServedModels:
         """
         self.default = next(iter(models))
         self.requests = 0
+        self._aliases = dict.fromkeys(options.aliases, self.default)
         self._models = {
             name: ServedModel(name, llm, source.memory(name) if source else 0, last_used=time.time())
             for name, llm in models.items()
@@ -173,8 +174,10 @@ class ServedModels:
                     del self._models[name]
         return [*self._models.values()]
 
-    async def find(self, name: object) -> ServedModel:
-        """The model of that name, loaded or not; None is the default.
+    async def find(self, name: object, *, exact: bool = False) -> ServedModel:
+        """The model of that name or alias, loaded or not; None is the default.
+
+        ``exact``: a name that is not served is not the default's either, whatever ``any_model`` says.
 
         Raises:
             ApiError: there is none.
@@ -183,15 +186,18 @@ class ServedModels:
             return self._models[self.default]
         if not isinstance(name, str):
             raise ApiError(400, "model: text expected.", param="model")
+        name = self._aliases.get(name.removesuffix(_LATEST), name)
         if name not in self._models:
             await self.listed()
         if name not in self._models and name.endswith(_LATEST):
             name = name.removesuffix(_LATEST)
+        if name not in self._models and self._options.any_model and not exact:
+            name = self.default
         if name not in self._models:
+            known = [*self._models, *self._aliases]
             raise ApiError(
                 404,
-                f"no model named {name!r} is served{did_you_mean(name, self._models)}: there is "
-                f"{', '.join(self._models)}.",
+                f"no model named {name!r} is served{did_you_mean(name, known)}: there is {', '.join(known)}.",
                 param="model",
                 code="model_not_found",
             )
@@ -229,7 +235,7 @@ class ServedModels:
         Raises:
             ApiError: there is none, requests use it, or it could not be loaded again.
         """
-        model = await self.find(name)
+        model = await self.find(name, exact=True)
         self._movable()
         if model.users or model.loading is not None:
             raise ApiError(
@@ -250,7 +256,7 @@ class ServedModels:
         Raises:
             ApiError: there is none, or it could not be loaded again.
         """
-        model = await self.find(name)
+        model = await self.find(name, exact=True)
         self._movable()
         if model.users or model.loading is not None:
             model.keep_alive = 0.0
@@ -295,7 +301,12 @@ class ServedModels:
 
     def entry(self, name: str) -> dict[str, Any]:
         """A model as ``/v1/models`` lists it."""
-        return {"id": name, "object": "model", "created": self._created, "owned_by": "edgegen"}
+        entry = {"id": name, "object": "model", "created": self._created, "owned_by": "edgegen"}
+        return entry | ({"aliases": aliases} if (aliases := self.aliases(name)) else {})
+
+    def aliases(self, name: str) -> list[str]:
+        """The other names of a model."""
+        return [alias for alias, of in self._aliases.items() if of == name]
 
     @contextmanager
     def admitted(self) -> Generator[None]:

@@ -37,6 +37,8 @@ class ServerOptions:
         insecure: listen on an address beside this machine's own without a key.
         allowed_hosts: names of this server beside its addresses, for the check of the ``Host`` header.
         allowed_origins: sites whose pages may use the server (CORS), such as ``https://app.example``; ``*`` is all.
+        aliases: other names of the default model.
+        any_model: a request that names a model which is not served gets the default one.
         max_queue: requests that may wait while ``max_batch_size`` run; others are refused with 503.
         max_tokens: most tokens of an answer; None is the model's context.
         request_seconds: after this time a request is ended.
@@ -53,6 +55,8 @@ class ServerOptions:
     insecure: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    any_model: bool = False
     max_queue: int = 32
     max_tokens: int | None = None
     request_seconds: float = 600.0
@@ -72,6 +76,7 @@ class ServerOptions:
             *number("keep_alive_seconds", self.keep_alive_seconds, float, 0, above=True),
         ]
         problems += [problem for origin in self.allowed_origins for problem in _origin_problems(origin)]
+        problems += [f"aliases: {name!r} is not a name" for name in self.aliases if not name or name != name.strip()]
         if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             problems.append("an API key is one word of printable ASCII characters")
         if problems:

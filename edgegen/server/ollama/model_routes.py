@@ -12,16 +12,15 @@ from starlette.routing import Route
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME
-from edgegen.chat import ChatTemplate, Conversation
-from edgegen.errors import EdgegenError
+from edgegen.chat import ChatTemplate
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
 from edgegen.server.error_format import OLLAMA
 from edgegen.server.handler import Handler, answering
 from edgegen.server.json_body import read_json
+from edgegen.server.model_description import capabilities
 from edgegen.server.models import ServedModel, ServedModels
 from edgegen.server.ollama.options import HONOURED
-from edgegen.server.ollama.prompt import fill_tokens
 from edgegen.server.ollama.response import timestamp
 from edgegen.server.ollama.schema import DELETE, DELETE_REQUEST, PULL, PULL_REQUEST, SHOW, SHOW_REQUEST
 from edgegen.server.wire import JSON_LINES, Event
@@ -86,7 +85,7 @@ class OllamaRoutes:
         given = PULL_REQUEST.read(await read_json(request))
         name = _named(given)
         try:
-            await self._models.find(name)
+            await self._models.find(name, exact=True)
         except ApiError:
             said = f"pull: {name!r} is not here, and this server fetches no models: run `edgegen pull` on its machine."
             raise ApiError(400, said, param="model", code="model_not_found_here") from None
@@ -202,7 +201,7 @@ def _shown(name: str, bundle: Bundle) -> dict[str, Any]:
             "general.parameter_count": model.parameters,
             **{f"{model.family}.{key}": value for key, value in sizes.items()},
         },
-        "capabilities": _capabilities(bundle, template),
+        "capabilities": capabilities(bundle, template),
         "modified_at": _modified(bundle),
     }
 
@@ -221,23 +220,3 @@ def _settings(bundle: Bundle) -> Iterable[tuple[str, str]]:
             yield from ((name, json.dumps(text, ensure_ascii=False)) for text in value)
         elif value != getattr(default, option):
             yield name, str(value)
-
-
-def _capabilities(bundle: Bundle, template: ChatTemplate) -> list[str]:
-    manifest, found = bundle.manifest, ["completion"]
-    with_tools = Conversation([{"role": "user", "content": ""}], tools=({},))
-    try:
-        tools, thinks = (
-            template.capabilities(with_tools).tools,
-            template.reasoning() or template.thinking_switch().is_there,
-        )
-    except EdgegenError:  # a template that fails has neither
-        tools = thinks = False
-    found += [name for name, there in (("tools", tools), ("thinking", thinks)) if there]
-    if bundle.variant.hidden_states is not None:
-        found.append("embedding")
-    if manifest.tokenizer is not None:
-        added: list[dict[str, Any]] = bundle.json(manifest.tokenizer).get("added_tokens") or []
-        if fill_tokens({token["content"]: token for token in added}):
-            found.append("insert")
-    return found

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from edgegen.chat import Conversation
-from edgegen.errors import ConversationError
+from edgegen.errors import ConversationError, UsageError
+from edgegen.generation.fill import fill_prompt
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.json_body import parse_json
@@ -80,22 +81,6 @@ class GeneratePrompt:
         return memory.text
 
 
-_FILLS = (
-    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
-    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
-    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
-    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
-)
-"""Tokens before a prefix, before its suffix, and before what is written between them: Qwen's and Gemma's, StarCoder's,
-SantaCoder's, Code Llama's, DeepSeek's."""
-
-
-def fill_tokens(known: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Those of a vocabulary, if it has them; models with others cannot fill in."""
-    return next((tokens for tokens in _FILLS if all(token in known for token in tokens)), None)
-
-
 @dataclass(frozen=True, slots=True)
 class FillPrompt:
     """A text between a prefix and a suffix (FIM)."""
@@ -104,16 +89,7 @@ class FillPrompt:
     suffix: str
 
     def resolve(self, llm: LLM) -> list[int]:
-        tokenizer, ids = llm.tokenizer, dict[str, int]()
-        if tokenizer is not None:
-            found = {token: tokenizer.token_to_id(token) for tokens in _FILLS for token in tokens}
-            ids = {token: token_id for token, token_id in found.items() if token_id is not None}
-        tokens = fill_tokens(ids)
-        if tokens is None or tokenizer is None:
-            said = "suffix: this model cannot fill in, as it has no tokens for a prefix and a suffix: leave it out."
-            raise ApiError(400, said, param="suffix")
-        texts = [
-            tokenizer.encode(text, add_special_tokens=False) if text else [] for text in (self.prefix, self.suffix)
-        ]
-        before, between, after = (ids[token] for token in tokens)
-        return tokenizer.frame([before, *texts[0], between, *texts[1], after])
+        try:
+            return fill_prompt(llm.tokenizer, self.prefix, self.suffix)
+        except UsageError as error:
+            raise ApiError(400, f"suffix: {error}", param="suffix") from None

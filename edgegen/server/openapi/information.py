@@ -14,6 +14,7 @@ from edgegen.strict_json.schema import (
     Schema,
     array_of,
     const,
+    described,
     enum,
     map_of,
     nullable,
@@ -29,7 +30,15 @@ def components() -> dict[str, Schema]:
     )  # fmt: skip
     abilities = ("chat", "completions", "logprobs", "response_format", "tools", "embeddings")
     return {
-        "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
+        "Model": object_of(
+            {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING},
+            {
+                "aliases": described(array_of(STRING), "Other names, by --alias."),
+                "context_length": described(COUNT, "The longest text, prompt and answer together, in tokens."),
+                "max_model_len": described(COUNT, "vLLM's name of context_length."),
+                "capabilities": array_of(enum("completion", "tools", "thinking", "embedding", "insert")),
+            },
+        ),
         "ModelList": object_of({"object": const("list"), "data": array_of(ref("Model"))}),
         "TokenizeRequest": {
             **TOKENIZE,

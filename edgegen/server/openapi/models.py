@@ -49,7 +49,8 @@ def components() -> dict[str, Schema]:
                 "memory_bytes": COUNT,
                 "requests": described(COUNT, "Those that run on it, or wait for it."),
                 "last_used": described(nullable(COUNT), "In seconds since 1970."),
-            }
+            },
+            {"aliases": array_of(STRING)},
         ),
         "ModelStates": object_of(
             {
