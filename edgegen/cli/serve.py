@@ -59,7 +59,13 @@ _LESS_COMMON = in_group("Server", is_common=False)
 @click.option(
     "--any-model", is_flag=True, cls=_LESS_COMMON, help="The one model of -m answers to every name that is not served."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, cls=_LIMITS, help="The address to listen on.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    cls=_LIMITS,
+    help="The address to listen on; a path that ends in .sock is a UNIX socket.",
+)
 @click.option("--port", type=int, default=8000, show_default=True, cls=_LIMITS, help="The port; 0 is any free one.")
 @click.option(
     "--api-key-file",
@@ -202,24 +208,23 @@ def command(
 
     from edgegen.server.app import create_app
     from edgegen.server.installed_models import InstalledModels
-    from edgegen.server.runner import listen, run
+    from edgegen.server.listening import listening
+    from edgegen.server.runner import run
 
     share_freed_memory()
     if EVERY_ORIGIN in options.allowed_origins and not options.keys:
         click.echo(f"edgegen: warning: {_EVERY_PAGE}", err=True)
     with ExitStack() as stack:
         stack.enter_context(log_to(_STDERR, log_level, log_format))
-        listening = stack.enter_context(listen(options))
+        found = stack.enter_context(listening(options))
         given = dict(zip(names, models, strict=True))
         installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store, options_for=options_for)
         stack.enter_context(installed)
         loaded = installed.load_given()
-        app = create_app(loaded, options, running=engine.max_batch_size, source=installed)
-        address, port = listening.getsockname()[:2]
-        at = f"[{address}]" if ":" in address else address
+        app = create_app(loaded, found.options, running=engine.max_batch_size, source=installed)
         others = len(installed.names()) - len(loaded)
         more = f" ({others} more on demand)" if others else ""
-        serving = f"serving {', '.join(loaded)}{more} at http://{at}:{port} (Ctrl-C ends it)"
+        serving = f"serving {', '.join(loaded)}{more} at {found.where} (Ctrl-C ends it)"
 
         def told() -> None:
             if log_format == "json":
@@ -227,7 +232,7 @@ def command(
             else:
                 click.echo(f"edgegen: {serving}", err=True)
 
-        run(app, options, listening, told)
+        run(app, found.options, found.socket, told)
 
 
 def _keys(file: str | None) -> tuple[str, ...]:

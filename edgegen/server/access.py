@@ -24,6 +24,7 @@ class AccessGuard:
         self._names = {"localhost", options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
         self._origins = frozenset(options.allowed_origins)
         self._any_address = not is_loopback(options.host)
+        self._any_name = options.socket_path is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -65,7 +66,10 @@ class AccessGuard:
             return False
 
     def _is_ours(self, name: str) -> bool:
-        """Names have to be known, as anyone may point a name here; an address cannot be pointed elsewhere."""
+        """Names have to be known, as anyone may point a name here; an address cannot be pointed elsewhere, and no name
+        leads to a UNIX socket."""
+        if self._any_name:
+            return True
         try:
             address = ipaddress.ip_address(name)
         except ValueError:

@@ -23,6 +23,8 @@ MOST_STOP_CHARACTERS = 1024
 MOST_BIASES = 1024
 MOST_TOOL_BYTES = 128 << 10
 """Of the definition of one tool, as JSON."""
+_UNIX = "unix:"
+"""Before the path of a UNIX socket."""
 EVERY_ORIGIN = "*"
 """Of ``allowed_origins``: pages of every site."""
 BODY_SECONDS = 30.0
@@ -64,6 +66,11 @@ class ServerOptions:
     autoload: bool = True
     grace_seconds: float = 30.0
     keep_alive_seconds: float = 5.0
+
+    @property
+    def socket_path(self) -> str | None:
+        """The path of a UNIX socket, where ``host`` is one: ``unix:PATH``, or a path that ends in ``.sock``."""
+        return socket_path(self.host)
 
     def __post_init__(self) -> None:
         problems = [
@@ -110,9 +117,16 @@ def _origin_problems(origin: str) -> list[str]:
     return []
 
 
+def socket_path(host: str) -> str | None:
+    """The path of the UNIX socket that ``host`` is; None for an address."""
+    if host.startswith(_UNIX):
+        return host.removeprefix(_UNIX)
+    return host if host.endswith(".sock") else None
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches ``host``."""
-    if host == "localhost":
+    if host == "localhost" or socket_path(host) is not None:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

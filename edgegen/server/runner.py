@@ -7,56 +7,16 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from edgegen.errors import EdgegenError
 from edgegen.server.connection import ConnectionLimits, timed_protocol
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
-
-_BACKLOG = 256
+from edgegen.system.systemd import notify
 
 _IDLE_SECONDS = 1.0
 """Between two looks at the date, which answers have in a header."""
-
-
-class ListenError(EdgegenError):
-    """The address cannot be listened on."""
-
-
-def listen(options: ServerOptions) -> socket.socket:
-    """A socket that listens where ``options`` say; port 0 is any free one.
-
-    Raises:
-        ListenError: the address is taken, or not this machine's.
-    """
-    where = f"{options.host}:{options.port}"
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        found = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ListenError(f"cannot listen on {where}: {error.strerror or error}.") from None
-    try:
-        found.setsockopt(socket.SOL_SOCKET, address_option(), 1)
-        found.bind(address)
-        found.listen(_BACKLOG)
-    except OSError as error:
-        found.close()
-        raise ListenError(f"cannot listen on {where}: {error.strerror}: give another --host or --port.") from None
-    found.setblocking(False)
-    return found
-
-
-def address_option(names: Any = socket) -> int:
-    """The option by which a restarted server may listen again at once, and no other process beside it.
-
-    On Windows SO_REUSEADDR would let another process take the port over while it is listened on.
-    """
-    return getattr(names, "SO_EXCLUSIVEADDRUSE", None) or names.SO_REUSEADDR
 
 
 def stop_signals(names: object = signal) -> tuple[signal.Signals, ...]:
@@ -75,6 +35,7 @@ def run(app: ASGIApp, options: ServerOptions, listening: socket.socket, on_start
     server = server_of(app, options)
     with server.capture_signals():
         on_start()
+        notify("READY=1")
         server.run(sockets=[listening])
     if server.interrupted:
         raise KeyboardInterrupt
@@ -110,6 +71,7 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """End as at a signal; may be called from any thread."""
+        notify("STOPPING=1")
         self.should_exit = True
         if (wake := self._wake) is not None:
             with suppress(RuntimeError):  # it has ended

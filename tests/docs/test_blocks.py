@@ -374,7 +374,7 @@ def _check_pyinstaller(words: list[str]) -> None:
 def _check_unit(words: list[str]) -> None:
     """``systemctl`` and ``journalctl``: the unit is there, if one is named."""
     names = [word for word in words[2:] if not word.startswith("-")]
-    assert all((ROOT / "packaging" / f"{name}.service").is_file() for name in names)
+    assert all((ROOT / "packaging" / (name if "." in name else f"{name}.service")).is_file() for name in names)
 
 
 def _check_edgegen(words: list[str]) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from edgegen.server.listening import ListenError, address_option, listen
 from edgegen.server.options import ServerOptions
-from edgegen.server.runner import ListenError, Server, address_option, listen, server_of, stop_signals
+from edgegen.server.runner import Server, server_of, stop_signals
 from tests.waiting import PATIENCE_S
 
 BREAK = getattr(signal, "SIGBREAK", None) or signal.SIGUSR1
