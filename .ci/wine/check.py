@@ -38,6 +38,8 @@ SUITES: dict[str, list[str]] = {
     "system": ["tests/runtime/system", "tests/cli/test_systems.py"],
 }
 """Those that take longest come first."""
+LIBRARIES = ("ucrtbase", "wucrt", "bcryptprimitives", "dxgi")
+"""What a program needs beside it that Wine does not have; make_python.py compiles them."""
 BY_NAME_ONLY = ("server",)
 """Takes longer than all others together, and is run where it is asked for."""
 
@@ -55,7 +57,7 @@ class Suite:
 
 @dataclass
 class Report:
-    """What was found. ``ids`` and ``exports`` say of each whether it is Linux's."""
+    """What was found. ``ids`` and ``exports`` say of each whether it is Linux's, ``desktop`` whether it works."""
 
     wine: str
     python: str = ""
@@ -63,12 +65,14 @@ class Report:
     kernels: str = ""
     ids: dict[str, bool] = field(default_factory=dict)
     exports: dict[str, bool] = field(default_factory=dict)
+    desktop: dict[str, bool] = field(default_factory=dict)
     suites: dict[str, Suite] = field(default_factory=dict)
     seconds: float = 0.0
 
     def problems(self) -> list[str]:
         found = [f"{name}: the ids are not Linux's" for name, same in self.ids.items() if not same]
         found += [f"{name}: the files of the bundle are not Linux's" for name, same in self.exports.items() if not same]
+        found += [f"{name}: does not work" for name, works in self.desktop.items() if not works]
         if self.kernels.startswith("stock"):
             found.append(f"the kernels do not run: {self.kernels}")
         return found + [f"{name}: {suite.failed} failed" for name, suite in self.suites.items() if suite.failed]
@@ -82,8 +86,13 @@ class Windows:
         self.drive = self.folder / "prefix" / "drive_c"
         self.checkout = self.drive / "checkout"
 
-    def run(self, arguments: list[str], *, tests: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run Python with ``arguments``: the installed wheel, or with ``tests`` the copy of the checkout."""
+    def run(
+        self, arguments: list[str], *, tests: bool = False, display: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``arguments``: the installed wheel, or with ``tests`` the copy of the checkout.
+
+        ``display``: windows are shown on a display that nobody sees.
+        """
         ours = {"OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "EDGEGEN_HOME": "C:\\home"}
         if data := os.environ.get("EDGEGEN_TEST_DATA"):
             ours["EDGEGEN_TEST_DATA"] = on_drive_z(Path(data).resolve())
@@ -94,8 +103,9 @@ class Windows:
             name: value for name, value in os.environ.items() if not name.startswith(("EDGEGEN_", "PYTEST_"))
         }
         environment.pop("PYTHONPATH", None)
+        before = ["timeout", str(LONGEST_S), *(["xvfb-run", "-a"] if display else [])]
         return subprocess.run(
-            ["timeout", str(LONGEST_S), HERE / "python", self.folder, *arguments],
+            [*before, HERE / "python", self.folder, *arguments],
             cwd=self.checkout if tests else self.drive,
             env=environment | ours,
             stdin=subprocess.DEVNULL,
@@ -167,6 +177,35 @@ def same_exports(windows: Windows, bundles: Path) -> dict[str, bool]:
     return same
 
 
+def desktop(windows: Windows) -> dict[str, bool]:
+    """Whether a frozen app writes what the program writes on Linux, and a window of Qt loads, answers and stops."""
+    examples = ROOT / "examples" / "desktop"
+    found, folder = dict[str, bool](), windows.drive / "desktop"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    app, to = examples / "frozen_app.py", "C:\\desktop"
+    options = ["--noconfirm", "--log-level", "ERROR", "--distpath", to, "--workpath", f"{to}\\work", "--specpath", to]
+    frozen = windows.run(["-m", "PyInstaller", *options, on_drive_z(app)])
+    program = folder / "frozen_app" / "frozen_app.exe"
+    if program.is_file():
+        for name in LIBRARIES:
+            shutil.copyfile(windows.folder / "python" / f"{name}.dll", program.with_name(f"{name}.dll"))
+        start = f"import subprocess, sys; sys.exit(subprocess.run([r'{to}\\frozen_app\\frozen_app.exe']).returncode)"
+        frozen = windows.run(["-c", start])
+    found["frozen app"] = frozen.stdout == here(str(app))
+    if not found["frozen app"]:
+        print(f"frozen app: {frozen.stdout.strip()} {frozen.stderr.strip()[-2000:]}", flush=True)
+    if shutil.which("xvfb-run"):
+        window = windows.run([on_drive_z(HERE / "window.py"), on_drive_z(examples / "pyside_chat.py")], display=True)
+        found["PySide6 window"] = window.stdout.strip() in (
+            f"{status} ['user', 'assistant'] None" for status in ("Stopped", "Ready")
+        )
+        if not found["PySide6 window"]:
+            print(f"PySide6 window: {window.stdout.strip()} {window.stderr.strip()[-2000:]}", flush=True)
+    print(f"   desktop  {sum(found.values())} of {len(found)} work: {', '.join(found)}", flush=True)
+    return found
+
+
 def run_suite(windows: Windows, name: str) -> Suite:
     """Run pytest on a suite, and print its time and its failures."""
     began, result = time.monotonic(), windows.drive / f"{name}.xml"
@@ -219,13 +258,13 @@ def main() -> None:
         "suites",
         nargs="*",
         metavar="SUITE",
-        help=f"{', '.join(SUITES)}, same (default: all but {', '.join(BY_NAME_ONLY)})",
+        help=f"{', '.join(SUITES)}, same, desktop (default: all but {', '.join(BY_NAME_ONLY)})",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was found, as JSON")
     arguments = parser.parse_intermixed_args()
-    names: list[str] = arguments.suites or ["same", *(name for name in SUITES if name not in BY_NAME_ONLY)]
-    if unknown := set(names) - {"same", *SUITES}:
-        parser.error(f"no suite is named {', '.join(sorted(unknown))}: there are same, {', '.join(SUITES)}")
+    names: list[str] = arguments.suites or ["same", *(name for name in SUITES if name not in BY_NAME_ONLY), "desktop"]
+    if unknown := set(names) - {"same", "desktop", *SUITES}:
+        parser.error(f"no suite is named {', '.join(sorted(unknown))}: there are same, desktop, {', '.join(SUITES)}")
     began, windows = time.monotonic(), Windows(arguments.windows)
     wine = subprocess.run(["wine", "--version"], check=True, capture_output=True, text=True).stdout.strip()
     report = Report(wine)
@@ -234,6 +273,8 @@ def main() -> None:
     def one(name: str) -> None:
         if name == "same":
             compare(windows, report)
+        elif name == "desktop":
+            report.desktop = desktop(windows)
         else:
             report.suites[name] = run_suite(windows, name)
 

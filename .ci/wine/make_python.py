@@ -24,6 +24,7 @@ BY_SYSTEM = ("colorama",)
 """Requirements of click, pytest and tqdm on Windows only: pip judges such conditions by the system it runs on."""
 
 OURS = ("ucrtbase", "dxgi")
+PROGRAMS = ("python.exe", "frozen_app.exe")
 """Libraries that Wine has too, and that python.exe loads from its own folder."""
 
 COMPLEX = (
@@ -137,12 +138,12 @@ def make(folder: Path, requirements: list[str], constraints: Path | None) -> Non
 
 
 def make_prefix(prefix: Path) -> None:
-    """A Windows of Wine's, in which python.exe loads `OURS`."""
-    key = r"HKCU\Software\Wine\AppDefaults\python.exe\DllOverrides"
+    """A Windows of Wine's, in which `PROGRAMS` load `OURS`."""
+    keys = [rf"HKCU\Software\Wine\AppDefaults\{program}\DllOverrides" for program in PROGRAMS]
     own = {"WINEPREFIX": str(prefix), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "winemenubuilder.exe=d"}
     for command in (
         ["wineboot", "-i"],
-        *(["wine", "reg", "add", key, "/v", one, "/d", "native", "/f"] for one in OURS),
+        *(["wine", "reg", "add", key, "/v", one, "/d", "native", "/f"] for key in keys for one in OURS),
     ):
         # Not captured: Wine's server outlives the command and would keep a pipe open.
         null = subprocess.DEVNULL
