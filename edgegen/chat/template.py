@@ -104,6 +104,11 @@ class ChatTemplate:
         return f"ChatTemplate({'fallback transcript' if self.is_fallback else ', '.join(self.names)})"
 
     @property
+    def special_tokens(self) -> dict[str, str]:
+        """``bos_token``, ``eos_token`` and others, as templates read them."""
+        return {name: token for name, token in self._special_tokens.items() if isinstance(token, str)}
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The templates there are."""
         return tuple(self._sources)

@@ -11,7 +11,7 @@ from edgegen.server.api_error import ApiError
 from edgegen.server.error_format import error_response
 from edgegen.server.options import EVERY_ORIGIN, MOST_HEADER_BYTES, ServerOptions, is_loopback
 
-_OPEN = ("/", "/health")
+_OPEN = ("/", "/health", "/v1/health")
 """Paths that need no key: the web page asks for it."""
 
 

@@ -18,6 +18,8 @@ from edgegen.server.embeddings import EmbeddingsEndpoint, EmbeddingsWire, OpenAI
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.error_format import error_response
 from edgegen.server.information import Information
+from edgegen.server.llama.api import LLAMA_WIRES
+from edgegen.server.llama.routes import LlamaRoutes
 from edgegen.server.messages.api import Messages, MessageTokens
 from edgegen.server.metrics import Metrics
 from edgegen.server.model_routes import ModelRoutes
@@ -42,8 +44,12 @@ WIRES: Sequence[Wire] = (
     MessageTokens(),
     OllamaChat(),
     OllamaGenerate(),
+    *LLAMA_WIRES,
 )
 """The APIs that generate text."""
+
+WITHOUT_VERSION: Mapping[str, Wire] = {"/chat/completions": ChatCompletions()}
+"""Paths that llama-server has without /v1 too; its /completions is its own."""
 
 EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (OpenAIEmbeddings(), OllamaEmbed(), OllamaEmbeddings())
 """The APIs that make embeddings."""
@@ -61,12 +67,18 @@ def create_app(
     routes = [
         *(Route(wire.url, GenerationEndpoint(wire, served, options, metrics), methods=["POST"]) for wire in WIRES),
         *(
-            Route(wire.url, EmbeddingsEndpoint(wire, served, options, metrics), methods=["POST"])
-            for wire in EMBEDDING_WIRES
+            Route(path, GenerationEndpoint(wire, served, options, metrics), methods=["POST"])
+            for path, wire in WITHOUT_VERSION.items()
         ),
-        *Information(served, options, metrics).routes(),
+        *(
+            Route(path, EmbeddingsEndpoint(wire, served, options, metrics), methods=["POST"])
+            for wire in EMBEDDING_WIRES
+            for path in (wire.url, *([wire.url.removeprefix("/v1")] if wire.url.startswith("/v1") else []))
+        ),
+        *Information(served, options, metrics, running=running).routes(),
         *ModelRoutes(served).routes(),
         *OllamaRoutes(served).routes(),
+        *LlamaRoutes(served, running=running).routes(),
         *page_routes(),
         openapi_route(),
     ]

@@ -128,7 +128,7 @@ class _Reply:
         self.writer: ResponseWriter | None = None
         self.status = 499  # the client has left, unless something is sent
 
-    async def whole(self, body: dict[str, Any], request: Request, headers: Mapping[str, str]) -> None:
+    async def whole(self, body: Any, request: Request, headers: Mapping[str, str]) -> None:
         self._began = self._ended = True
         self.status = 200
         await JSONResponse(body, headers=headers)(request.scope, request.receive, self._send)

@@ -1,6 +1,6 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -16,17 +16,43 @@ from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.handler import Handler, answering
 from edgegen.server.json_body import read_json
+from edgegen.server.llama_fields import generation_settings
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.model_description import description
 from edgegen.server.models import ServedModel, ServedModels
 from edgegen.server.options import ServerOptions
 from edgegen.server.parameters import Parameters
 from edgegen.server.schemas import TOKEN_ID
-from edgegen.strict_json.schema import BOOLEAN, STRING, Schema, array_of, expecting, object_of, parameters, ref
+from edgegen.strict_json.schema import (
+    BOOLEAN,
+    STRING,
+    Schema,
+    advised,
+    array_of,
+    described,
+    enum,
+    expecting,
+    object_of,
+    parameters,
+    ref,
+)
 
 _MODEL = {"model": ref("ModelName")}
 TOKENIZE: Schema = object_of(
-    {}, parameters({**_MODEL, "add_special_tokens": BOOLEAN, "content": STRING, "prompt": STRING})
+    {},
+    parameters(
+        {
+            **_MODEL,
+            "content": described(
+                STRING, "llama-server's name of the text: no special tokens, unless they are asked for."
+            ),
+            "prompt": described(STRING, "vLLM's name of the text: with special tokens, unless they are not wanted."),
+            "add_special_tokens": described(BOOLEAN, "Put the tokens before the text that the model puts before one."),
+            "add_special": described(BOOLEAN, "llama-server's name of add_special_tokens."),
+            "parse_special": advised(enum(True), "control tokens in a text are always read as such: leave it out"),
+            "with_pieces": described(BOOLEAN, "Give the text of each token too."),
+        }
+    ),
 )
 DETOKENIZE: Schema = object_of({"tokens": expecting(array_of(TOKEN_ID), "a list of token ids")}, parameters(_MODEL))
 _TOKENIZE, _DETOKENIZE = Parameters("/tokenize", TOKENIZE), Parameters("/detokenize", DETOKENIZE)
@@ -36,15 +62,16 @@ _PROPS = Parameters("/props", object_of({}, _MODEL))
 class Information:
     """Routes that generate nothing."""
 
-    def __init__(self, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
+    def __init__(self, models: ServedModels, options: ServerOptions, metrics: Metrics, *, running: int) -> None:
         self._models = models
         self._options = options
         self._metrics = metrics
+        self._running = running
         self._described = dict[str, Mapping[str, Any]]()
 
     def routes(self) -> list[Route]:
         return [
-            Route("/health", answering(self.health)),
+            *(Route(path, answering(self.health)) for path in ("/health", "/v1/health")),
             Route("/v1/models", answering(self.models)),
             Route("/v1/models/{model:path}", answering(self.model)),
             Route("/props", answering(self.props)),
@@ -86,16 +113,20 @@ class Information:
             return JSONResponse(await run_in_threadpool(self._props, name, llm, names))
 
     async def tokenize(self, request: Request) -> Response:
-        """The ids of ``content``; ``prompt`` is another name for it."""
+        """The ids of ``content``, as llama-server has it, or of ``prompt``, as vLLM has it."""
         body = _TOKENIZE.read(await read_json(request))
         if "prompt" in body and "content" in body:
             raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
-        text, special = body.get("content", body.get("prompt")), body.get("add_special_tokens", True)
+        if "add_special" in body and "add_special_tokens" in body:
+            raise ApiError(400, "add_special and add_special_tokens are the same: leave one out.", param="add_special")
+        text, special = body.get("content", body.get("prompt")), "prompt" in body
+        special = body.get("add_special", body.get("add_special_tokens", special))
         if text is None:
             raise ApiError(400, "content is missing: text expected.", param="content")
         async with self._models.lease(body.get("model")) as (_, llm):
             ids = await run_in_threadpool(_tokenized, llm, text, special=special)
-            return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": llm.max_context})
+            tokens = await run_in_threadpool(_pieces, llm, ids) if body.get("with_pieces") else ids
+            return JSONResponse({"tokens": tokens, "count": len(ids), "max_model_len": llm.max_context})
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
@@ -120,7 +151,7 @@ class Information:
         return answer
 
     def _props(self, name: str, llm: LLM, names: list[str]) -> dict[str, Any]:
-        model, variant = llm.bundle.manifest.model, llm.bundle.variant
+        model, variant, template = llm.bundle.manifest.model, llm.bundle.variant, llm.chat_template
         return {
             "model": name,
             "models": names,
@@ -132,7 +163,17 @@ class Information:
             "context": llm.max_context,
             "max_tokens": min(self._options.max_tokens or llm.max_context, llm.max_context),
             "note": usage_note(llm.bundle),
-            "chat_template": not llm.chat_template.is_fallback,
+            "chat_template": "" if template.is_fallback else template.source,
+            **{name: template.special_tokens.get(name, "") for name in ("bos_token", "eos_token")},
+            "build_info": f"edgegen {edgegen.__version__}",
+            "model_alias": name,
+            "model_path": llm.bundle.path.name,
+            "modalities": {"vision": False, "audio": False},
+            "total_slots": self._running,
+            "default_generation_settings": {
+                "n_ctx": llm.max_context,
+                "params": generation_settings(llm.generation_options),
+            },
             "thinking": _thinking(llm),
             "template_capabilities": llm.chat_template.describe(),
             "capabilities": {
@@ -156,6 +197,16 @@ def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
         raise ApiError(400, "this model has no tokenizer: it takes token ids only.")
     llm.encode(text or "a")  # refuses what is no Unicode text
     return tokenizer.encode(text, add_special_tokens=False)
+
+
+def _pieces(llm: LLM, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """The text of each token; its bytes, where it is a part of a character."""
+    tokenizer, pieces = llm.tokenizer, list[dict[str, Any]]()
+    for token_id in ids:
+        own = tokenizer.token_bytes(token_id) if tokenizer is not None else None
+        text = llm.decode([token_id], skip_special_tokens=False)
+        pieces.append({"id": token_id, "piece": [*own] if own is not None and "\ufffd" in text else text})
+    return pieces
 
 
 def _thinking(llm: LLM) -> dict[str, Any]:

@@ -42,7 +42,11 @@ LISTED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 SERVER = "http://127.0.0.1:8000"
 OLLAMA_SERVER = "http://127.0.0.1:11434"
-CLIENTS = {"clients.md": ("openai", "anthropic"), "ollama.md": ("ollama",)}
+CLIENTS: dict[str, tuple[str, ...]] = {
+    "clients.md": ("openai", "anthropic"),
+    "ollama.md": ("ollama",),
+    "llama-server.md": (),
+}
 """Pages whose Python talks to a server, and the modules that they use for it."""
 
 RUN = {"edgegen", "echo"}

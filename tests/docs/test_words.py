@@ -80,6 +80,7 @@ TERMS = {
         calibration; self-sampling; SmoothQuant; GPTQ; int4 allocation; int8 refinement; KV cache; resume; parity
         report
         """,
+    "docs/llama-server.md": "llama-server; FIM; samplers; greedy; chat template; log-probabilities; server-sent events",
     "docs/ollama.md": """
         ollama; NDJSON; chat template; function calling; constrained decoding; JSON Schema; FIM; greedy; context; CORS;
         API; reasoning

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from edgegen.chat import Conversation
-from edgegen.errors import ConversationError, UsageError
-from edgegen.generation.fill import fill_prompt
+from edgegen.errors import ConversationError
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.json_body import parse_json
@@ -79,17 +78,3 @@ class GeneratePrompt:
             said = "think: this model has no chat template by which it could be asked to think: leave it out."
             raise ApiError(400, said, param="think")
         return memory.text
-
-
-@dataclass(frozen=True, slots=True)
-class FillPrompt:
-    """A text between a prefix and a suffix (FIM)."""
-
-    prefix: str
-    suffix: str
-
-    def resolve(self, llm: LLM) -> list[int]:
-        try:
-            return fill_prompt(llm.tokenizer, self.prefix, self.suffix)
-        except UsageError as error:
-            raise ApiError(400, f"suffix: {error}", param="suffix") from None

@@ -7,8 +7,9 @@ from edgegen.chat.tools import Tools
 from edgegen.errors import ConversationError, one_or_list
 from edgegen.openai.request import each_problem
 from edgegen.openai.request import read_chat as read_conversation
+from edgegen.server.fill import FillPrompt
 from edgegen.server.ollama.options import RENAMED, keep_alive_seconds, read_options
-from edgegen.server.ollama.prompt import FillPrompt, GeneratePrompt, Memory
+from edgegen.server.ollama.prompt import GeneratePrompt, Memory
 from edgegen.server.ollama.schema import CHAT_REQUEST, GENERATE_REQUEST
 from edgegen.server.request_settings import RequestSettings
 from edgegen.server.wire import ChatPrompt, ModelPrompt, WireRequest

@@ -53,7 +53,8 @@ class ChatCompletions:
 
 class ChatCompletionWriter:
     def __init__(self, model: str, asked: WireRequest) -> None:
-        self._frame = CompletionFrame(model, "chatcmpl", include_usage=asked.include_usage)
+        timed = asked.settings.body.get("timings_per_token", False)
+        self._frame = CompletionFrame(model, "chatcmpl", include_usage=asked.include_usage, timed=timed)
         self._begun = set[int]()
         self._dropped = 0
 
@@ -81,13 +82,13 @@ class ChatCompletionWriter:
         return made
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
-        return self._frame.end(_CHUNK, total_usage(results))
+        return self._frame.end(_CHUNK, total_usage(results), results)
 
     def failed(self, error: ApiError) -> list[Event]:
         return failed(error)
 
     def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
-        body = self._frame.body(_WHOLE, chat_completion(results[0])["choices"], total_usage(results))
+        body = self._frame.body(_WHOLE, chat_completion(results[0])["choices"], total_usage(results), results)
         return body | _dropped(results[0].dropped_messages)
 
     def _chunk(self, index: int, delta: Mapping[str, Any], logprobs: Any = None, reason: str | None = None) -> Event:

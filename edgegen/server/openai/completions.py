@@ -12,10 +12,11 @@ from edgegen.openai.schema import COMPLETION
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.server.api_error import ApiError
+from edgegen.server.fill import FillPrompt
 from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.openai.schema import COMPLETION_REQUEST
-from edgegen.server.parameters import several
+from edgegen.server.parameters import refusal, several
 from edgegen.server.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _DEFAULT_TOKENS = 16
@@ -35,7 +36,13 @@ class Completions:
         generates = not (echo and settings.values.get("max_new_tokens") == 0)
         if not generates:  # the options are checked, and not used
             settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
-        return WireRequest(several(given["prompt"]), settings, stream, include_usage, echo, generates)
+        prompts = several(given["prompt"])
+        if suffix := given.get("suffix"):
+            if echo or not all(isinstance(one, str) for one in prompts):
+                raise refusal(["suffix goes with prompts that are texts, and without echo"], "suffix")
+            filled = tuple(FillPrompt(cast(str, one), suffix) for one in prompts)
+            return WireRequest(filled, settings, stream, include_usage)
+        return WireRequest(prompts, settings, stream, include_usage, echo, generates)
 
     def writer(self, model: str, asked: WireRequest) -> "CompletionWriter":
         return CompletionWriter(model, asked)
@@ -47,7 +54,8 @@ class Completions:
 class CompletionWriter:
     def __init__(self, model: str, asked: WireRequest) -> None:
         self._asked = asked
-        self._frame = CompletionFrame(model, "cmpl", include_usage=asked.include_usage)
+        timed = asked.settings.body.get("timings_per_token", False)
+        self._frame = CompletionFrame(model, "cmpl", include_usage=asked.include_usage, timed=timed)
         self._echoes = list[_Echo]()
         self._answers = 1
         self._offsets = dict[int, TextOffsets]()
@@ -77,7 +85,7 @@ class CompletionWriter:
         return [self._chunk(index, piece.text, text_logprobs(piece.logprobs, offsets), reason)]
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
-        return self._frame.end(_KIND, self._usage(results))
+        return self._frame.end(_KIND, self._usage(results), results)
 
     def failed(self, error: ApiError) -> list[Event]:
         return failed(error)
@@ -92,7 +100,7 @@ class CompletionWriter:
                     choice["text"] = echo.text + choice["text"]
                     choice["logprobs"] = _joined(echo, choice["logprobs"])
                 choices.append({**choice, "index": len(choices)})
-        return self._frame.body(_KIND, choices, self._usage(results))
+        return self._frame.body(_KIND, choices, self._usage(results), results)
 
     def _usage(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         if results:

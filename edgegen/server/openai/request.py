@@ -8,6 +8,7 @@ from edgegen.errors import ConstraintError, one_or_list
 from edgegen.openai.request import RENAMED, RENAMED_THINKING, each_problem, from_json, settings_of
 from edgegen.openai.schema import CHAT, CHAT_OWN
 from edgegen.server.parameters import check_stream_options
+from edgegen.server.ported_options import TAKEN, with_own_names
 from edgegen.server.request_settings import RequestSettings
 
 _NO_OPTIONS = (*CHAT_OWN, *STRUCTURED_OUTPUT)
@@ -21,7 +22,7 @@ def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | N
     """
     problems = list[str]()
     left = {name: value for name, value in given.items() if name not in _NO_OPTIONS}
-    values = settings_of(left, url, problems)
+    values = settings_of(with_own_names(left, problems), url, problems)
     try:
         constraint = read_structured_output({name: given[name] for name in STRUCTURED_OUTPUT if name in given})
     except ConstraintError as error:
@@ -32,7 +33,7 @@ def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | N
         asked = next(name for name in given if name in STRUCTURED_OUTPUT)
         problems += [f"{asked} and {name} both say what the text must be: keep one of them" for name in said]
         values["response_format"] = constraint
-    renamed = {**RENAMED, **RENAMED_THINKING} if url == CHAT else dict(RENAMED)
+    renamed = {**RENAMED, **TAKEN, **(RENAMED_THINKING if url == CHAT else {})}
     if "logprobs" in given and "top_logprobs" not in given:
         renamed["logprobs"] = "top_logprobs"
     settings = RequestSettings(

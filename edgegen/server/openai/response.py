@@ -8,6 +8,7 @@ from typing import Any
 from edgegen.generation.results import GenerationResult
 from edgegen.openai.answer import usage
 from edgegen.server.api_error import ApiError
+from edgegen.server.llama_fields import result_timings
 from edgegen.server.wire import Event
 
 DONE = Event("[DONE]")
@@ -20,22 +21,29 @@ _NOTHING: Mapping[str, Any] = {}
 class CompletionFrame:
     """What every chunk of one completion has."""
 
-    def __init__(self, model: str, prefix: str, *, include_usage: bool) -> None:
+    def __init__(self, model: str, prefix: str, *, include_usage: bool, timed: bool = False) -> None:
+        """``timed``: the end of the answer has llama-server's ``timings``."""
+        self._timed = timed
         self._common = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
         self._include_usage = include_usage
 
-    def body(self, kind: str, choices: list[dict[str, Any]], used: dict[str, Any]) -> dict[str, Any]:
-        return {**self._common, "object": kind, "choices": choices, "usage": used}
+    def body(
+        self, kind: str, choices: list[dict[str, Any]], used: dict[str, Any], results: Sequence[GenerationResult]
+    ) -> dict[str, Any]:
+        return {**self._common, "object": kind, "choices": choices, "usage": used, **self._timings(results)}
 
     def chunk(self, kind: str, choice: dict[str, Any], extra: Mapping[str, Any] = _NOTHING) -> Event:
         content = {**self._common, "object": kind, "choices": [choice], **extra}
         return Event.of(content | {"usage": None} if self._include_usage else content)
 
-    def end(self, kind: str, used: dict[str, Any]) -> list[Event]:
-        """The last events; among them the usage, if it was asked for."""
-        if not self._include_usage:
-            return [DONE]
-        return [Event.of({**self._common, "object": kind, "choices": [], "usage": used}), DONE]
+    def end(self, kind: str, used: dict[str, Any], results: Sequence[GenerationResult]) -> list[Event]:
+        """The last events; among them the usage and the timings, if they were asked for."""
+        told = ({"usage": used} if self._include_usage else {}) | self._timings(results)
+        return [Event.of({**self._common, "object": kind, "choices": [], **told}), DONE] if told else [DONE]
+
+    def _timings(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
+        """Those of the first answer, which several prompts' answers ran beside."""
+        return {"timings": result_timings(results[0])} if self._timed and results else {}
 
 
 def failed(error: ApiError) -> list[Event]:

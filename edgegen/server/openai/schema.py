@@ -9,6 +9,7 @@ from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.table import MOST_TOP_LOGPROBS
 from edgegen.server.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.parameters import Parameters
+from edgegen.server.ported_options import ported_schemas
 from edgegen.server.schemas import NOTHING, PARALLEL_CALLS, PROMPT_IDS, STREAM, TOOL_NAME, option_schemas
 from edgegen.strict_json.schema import (
     ANYTHING,
@@ -37,6 +38,7 @@ def _shared() -> dict[str, Schema]:
     return {
         **{name: schema for name, schema in _OPTIONS.items() if name not in THINKING_OPTIONS},
         **{name: described(_OPTIONS[option], f"OpenAI's name of {option}.") for name, option in RENAMED.items()},
+        **ported_schemas(_OPTIONS),
         **dict.fromkeys(sorted(STRUCTURED_OUTPUT), other),
         **dict.fromkeys(ASKS_NOTHING, NOTHING),
         **UNSUPPORTED,
@@ -76,6 +78,7 @@ def _completion_request() -> Schema:
     )
     own = {
         "echo": described(BOOLEAN, "The answer begins with the prompt."),
+        "suffix": described(STRING, "What comes after the text; for models with tokens for it (FIM)."),
         "logprobs": checked_later(logprobs),
         **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens"), checked_later(tokens)),
     }

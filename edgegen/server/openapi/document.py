@@ -10,13 +10,13 @@ from starlette.routing import Route
 
 import edgegen
 from edgegen.server import schemas
-from edgegen.server.openapi import information, messages, models, ollama, openai, responses
+from edgegen.server.openapi import information, llama, messages, models, ollama, openai, responses
 from edgegen.server.openapi.operation import JSON, Operation
 from edgegen.strict_json.schema import STRING, Schema, described, nullable, object_of, published
 
 PATH = "/openapi.json"
 
-_APIS = (openai, responses, messages, ollama, models, information)
+_APIS = (openai, responses, messages, ollama, llama, models, information)
 
 _EVERYWHERE = (401, 403)
 """Statuses of the access rules."""

@@ -12,6 +12,7 @@ from edgegen.strict_json.schema import (
     NUMBER,
     STRING,
     Schema,
+    any_of,
     array_of,
     const,
     described,
@@ -28,6 +29,7 @@ def components() -> dict[str, Schema]:
         "mean_kl", "max_kl", "top1_agreement", "perplexity", "perplexity_reference", "perplexity_change",
         "perplexity_change_error",
     )  # fmt: skip
+    piece = object_of({"id": COUNT, "piece": any_of(STRING, array_of(COUNT))})
     abilities = ("chat", "completions", "logprobs", "response_format", "tools", "embeddings")
     return {
         "Model": object_of(
@@ -47,7 +49,9 @@ def components() -> dict[str, Schema]:
                 for one, other in (("content", "prompt"), ("prompt", "content"))
             ],
         },
-        "Tokens": object_of({"tokens": array_of(COUNT), "count": COUNT, "max_model_len": COUNT}),
+        "Tokens": object_of(
+            {"tokens": any_of(array_of(COUNT), array_of(piece)), "count": COUNT, "max_model_len": COUNT}
+        ),
         "DetokenizeRequest": DETOKENIZE,
         "Text": object_of({"content": STRING}),
         "Props": object_of(
@@ -62,7 +66,15 @@ def components() -> dict[str, Schema]:
                 "context": COUNT,
                 "note": nullable(STRING),
                 "max_tokens": COUNT,
-                "chat_template": BOOLEAN,
+                "chat_template": described(STRING, "The template's source; empty where the model has none."),
+                "bos_token": STRING,
+                "eos_token": STRING,
+                "build_info": STRING,
+                "model_alias": STRING,
+                "model_path": STRING,
+                "modalities": object_of({"vision": BOOLEAN, "audio": BOOLEAN}),
+                "total_slots": COUNT,
+                "default_generation_settings": object_of({"n_ctx": COUNT, "params": map_of(ANYTHING)}),
                 "thinking": object_of({"switch": BOOLEAN, "efforts": array_of(enum(*EFFORTS)), "thinks": BOOLEAN}),
                 "template_capabilities": map_of(ANYTHING),
                 "capabilities": object_of(dict.fromkeys(abilities, BOOLEAN)),
@@ -116,8 +128,9 @@ def operations() -> list[Operation]:
             errors=(400, 404, 408, 413, 503),
         ),
         Operation("get", "/metrics", "Metrics for Prometheus.", {TEXT: STRING}),
-        Operation(
-            "get", "/health", "Whether the server answers.", {JSON: object_of({"status": const("ok")})}, open=True
+        *(
+            Operation("get", path, "Whether the server answers.", {JSON: object_of({"status": const("ok")})}, open=True)
+            for path in ("/health", "/v1/health")
         ),
         Operation("get", "/openapi.json", "This document.", {JSON: map_of(ANYTHING)}),
         Operation(

@@ -66,13 +66,16 @@ def components() -> dict[str, Schema]:
 
 def operations() -> list[Operation]:
     return [
-        Operation(
-            "post",
-            "/v1/embeddings",
-            "Embeddings of texts or token ids.",
-            {JSON: ref("EmbeddingList")},
-            body=ref("EmbeddingsRequest"),
-            errors=(400, 404, 408, 413, 500, 503),
+        *(
+            Operation(
+                "post",
+                path,
+                "Embeddings of texts or token ids.",
+                {JSON: ref("EmbeddingList")},
+                body=ref("EmbeddingsRequest"),
+                errors=(400, 404, 408, 413, 500, 503),
+            )
+            for path in ("/v1/embeddings", "/embeddings")
         ),
         Operation("get", "/models", "Which models are loaded, and the memory they take.", {JSON: ref("ModelStates")}),
         Operation(

@@ -26,6 +26,9 @@ GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
 """Statuses of errors of an API that generates text."""
 
 
+_TIMINGS = {"timings": described(ref("LlamaTimings"), "llama-server's, where timings_per_token asks for them.")}
+
+
 def _chat_answers() -> dict[str, Schema]:
     call = object_of({"id": STRING, "type": const("function"), "function": ref("CalledFunction")})
     piece = object_of({"index": COUNT, "function": ref("CalledPiece")}, {"id": STRING, "type": const("function")})
@@ -89,12 +92,13 @@ def _completion_answers() -> dict[str, Schema]:
 
 def _frame(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None) -> Schema:
     head = {"id": STRING, "created": INTEGER, "model": STRING, "object": const(kind)}
-    return object_of({**head, "choices": array_of(choice), "usage": ref("Usage")}, extra)
+    return object_of({**head, "choices": array_of(choice), "usage": ref("Usage")}, {**_TIMINGS, **(extra or {})})
 
 
 def _chunk(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None) -> Schema:
     head = {"id": STRING, "created": INTEGER, "model": STRING, "object": const(kind)}
-    return object_of({**head, "choices": array_of(choice)}, {"usage": nullable(ref("Usage")), **(extra or {})})
+    more = {"usage": nullable(ref("Usage")), **_TIMINGS, **(extra or {})}
+    return object_of({**head, "choices": array_of(choice)}, more)
 
 
 def components() -> dict[str, Schema]:
@@ -113,14 +117,17 @@ def components() -> dict[str, Schema]:
 
 def operations() -> list[Operation]:
     return [
-        Operation(
-            "post",
-            CHAT,
-            "The answer to a conversation.",
-            {JSON: ref("ChatCompletion"), SSE: _stream("ChatCompletionChunk")},
-            body=ref("ChatCompletionRequest"),
-            errors=GENERATION_ERRORS,
-            headers={"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."},
+        *(
+            Operation(
+                "post",
+                path,
+                "The answer to a conversation.",
+                {JSON: ref("ChatCompletion"), SSE: _stream("ChatCompletionChunk")},
+                body=ref("ChatCompletionRequest"),
+                errors=GENERATION_ERRORS,
+                headers={"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."},
+            )
+            for path in (CHAT, CHAT.removeprefix("/v1"))
         ),
         Operation(
             "post",

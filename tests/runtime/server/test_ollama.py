@@ -9,8 +9,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.chat import Conversation
+from edgegen.server.fill import FillPrompt
 from edgegen.server.ollama.options import HONOURED, NO_OPS, REFUSED, keep_alive_seconds
-from edgegen.server.ollama.prompt import FillPrompt, GeneratePrompt, Memory
+from edgegen.server.ollama.prompt import GeneratePrompt, Memory
 from edgegen.server.ollama.request import read_chat, read_generate, read_messages
 from edgegen.server.ollama.schema import CHAT, GENERATE
 from edgegen.server.options import ServerOptions

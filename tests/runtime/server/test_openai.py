@@ -149,7 +149,7 @@ def test_a_prefix_is_cached(int8_bundle: Bundle) -> None:
 def test_the_other_routes(client: TestClient, llm: LLM) -> None:
     assert client.get("/health").json() == {"status": "ok"}
     props = client.get("/props").json()
-    assert (props["model"], props["context"], props["chat_template"]) == ("fake", 512, False)
+    assert (props["model"], props["context"], props["chat_template"]) == ("fake", 512, "")
     assert props["note"] is None  # it has no model card
     assert props["parity"]["top1_agreement"] == 0.99
     told = client.post("/tokenize", json={"content": "Hellö"}).json()

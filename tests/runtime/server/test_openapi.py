@@ -90,6 +90,8 @@ LEAST: dict[str, dict[str, Any]] = {
     COUNT_TOKENS: {"messages": HELLO},
     ollama.CHAT: {"messages": HELLO},
     ollama.GENERATE: {"prompt": "a"},
+    **{path: {"prompt": "a"} for path in ("/completion", "/completions")},
+    "/infill": {},
 }
 """What a request to each API has to have."""
 

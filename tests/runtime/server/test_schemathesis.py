@@ -61,7 +61,10 @@ SCHEMA: Any = schemathesis.openapi.from_dict(document())
 OPERATIONS: dict[str, Any] = {
     operation.label: operation for operation in (found.ok() for found in SCHEMA.get_all_operations())
 }
-REFUSED = {"POST /api/copy", "POST /api/create", "POST /api/push"}
+REFUSED = {
+    *("POST /api/copy", "POST /api/create", "POST /api/push"),
+    *("POST /rerank", "POST /reranking", "POST /v1/rerank", "POST /v1/reranking"),
+}
 """What does nothing for anyone."""
 
 TAKES_NOTHING = {
@@ -69,6 +72,9 @@ TAKES_NOTHING = {
     "GET /models",
     "GET /metrics",
     "GET /health",
+    "GET /v1/health",
+    "GET /slots",
+    "GET /lora-adapters",
     "GET /openapi.json",
     "GET /",
     "GET /api/tags",
@@ -93,11 +99,14 @@ REFUSED_HERE = {
     "POST /models/unload",
     "DELETE /api/delete",
     "POST /v1/embeddings",
+    "POST /embeddings",
+    "POST /infill",
+    "POST /apply-template",
     "POST /api/embed",
     "POST /api/embeddings",
     *REFUSED,
 }
-"""What the fake model cannot do: it stays loaded, and has no hidden states."""
+"""What the fake model cannot do: it stays loaded, and has no hidden states, no chat template and no FIM tokens."""
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ class FakeServer:
             "thinking": self.thinking if model == CHAT else {},
         }
         return self._refused(request) or JSONResponse(
-            {"model": model, "context": 1024, "chat_template": model == CHAT, **about}
+            {"model": model, "context": 1024, "chat_template": "{{ messages }}" if model == CHAT else "", **about}
         )
 
     async def _chat(self, request: Request) -> Response:

@@ -1,0 +1,60 @@
+"""llama-server's requests: what parameters of ``/completion`` and ``/infill``, which fit their schemas, ask for."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from edgegen.errors import one_or_list
+from edgegen.server.llama.options import RENAMED, read_options
+from edgegen.server.llama.prompt import InfillPrompt, MixedPrompt
+from edgegen.server.llama.schema import COMPLETION_REQUEST, INFILL_REQUEST
+from edgegen.server.request_settings import RequestSettings
+from edgegen.server.wire import ModelPrompt, WireRequest
+
+Prompt = str | list[int] | ModelPrompt
+
+
+def read_completion(body: Mapping[str, Any]) -> WireRequest:
+    """The request to continue one prompt or several.
+
+    Raises:
+        ApiError: lists everything that is wrong with the body.
+    """
+    given = COMPLETION_REQUEST.read(body)
+    return _wire_request(_prompts(given["prompt"]), given)
+
+
+def read_infill(body: Mapping[str, Any]) -> WireRequest:
+    """The request to fill in what stands between ``input_prefix`` and ``input_suffix``.
+
+    Raises:
+        ApiError: lists everything that is wrong with the body.
+    """
+    given = INFILL_REQUEST.read(body)
+    files = cast(list[dict[str, str]], given.get("input_extra", []))
+    extra = [(one.get("filename") or "tmp", one["text"]) for one in files]
+    prefix = given.get("input_prefix", "") + given.get("prompt", "")
+    return _wire_request((InfillPrompt(prefix, given.get("input_suffix", ""), extra),), given)
+
+
+def _prompts(given: Any) -> tuple[Prompt, ...]:
+    """A list is one prompt where a token id is in it, and else a list of prompts."""
+    if isinstance(given, str):
+        return (given,)
+    items = cast(list[Any], given)
+    if any(isinstance(one, int) for one in items):
+        return (_prompt(items),)
+    return tuple(one if isinstance(one, str) else _prompt(one) for one in items)
+
+
+def _prompt(items: list[Any]) -> Prompt:
+    return cast(list[int], items) if all(isinstance(one, int) for one in items) else MixedPrompt(items)
+
+
+def _wire_request(prompts: tuple[Prompt, ...], given: Mapping[str, Any]) -> WireRequest:
+    problems = list[str]()
+    values = read_options(given, problems)
+    settings = RequestSettings(values, given, RENAMED)
+    if problems:
+        raise settings.error(one_or_list(problems))
+    settings.check_limits()
+    return WireRequest(prompts, settings, given.get("stream", False))

@@ -1,0 +1,86 @@
+"""LlamaRoutes: llama-server's routes that generate nothing."""
+
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from edgegen.chat import Conversation
+from edgegen.errors import ConversationError, EdgegenError, one_or_list
+from edgegen.llm import LLM
+from edgegen.openai.request import read_chat
+from edgegen.server.api_error import ApiError
+from edgegen.server.handler import answering
+from edgegen.server.json_body import read_json
+from edgegen.server.llama.schema import APPLY_TEMPLATE, TEMPLATE_REQUEST
+from edgegen.server.models import ServedModels
+from edgegen.server.parameters import refusal
+
+SLOTS, LORA_ADAPTERS = "/slots", "/lora-adapters"
+RERANK = ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
+_NO_RERANKER = "no model here ranks texts: embeddings of a bundle exported with --with-hidden can be compared instead."
+
+
+class LlamaRoutes:
+    """What programs for llama-server ask for beside completions."""
+
+    def __init__(self, models: ServedModels, *, running: int) -> None:
+        self._models = models
+        self._running = running
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(APPLY_TEMPLATE, answering(self.apply_template), methods=["POST"]),
+            Route(SLOTS, answering(self.slots)),
+            Route(LORA_ADAPTERS, answering(self.lora_adapters)),
+            *(Route(path, answering(self.rerank), methods=["POST"]) for path in RERANK),
+        ]
+
+    async def apply_template(self, request: Request) -> Response:
+        """The prompt that the model's chat template makes of ``messages``."""
+        with self._models.admitted():
+            body = TEMPLATE_REQUEST.read(await read_json(request))
+            problems = list[str]()
+            conversation = read_chat(body, problems)
+            if problems or conversation is None:
+                raise refusal(problems, "messages")
+            async with self._models.lease(body.get("model")) as (_, llm):
+                return JSONResponse({"prompt": await run_in_threadpool(_rendered, llm, conversation, body)})
+
+    async def slots(self, request: Request) -> Response:
+        """The slots of the default model, and how many of them are in use."""
+        async with self._models.lease(None, load=False) as (_, llm):
+            model = await self._models.find(None)
+            used = min(model.users - 1, self._running)  # one is this request
+            slots = [
+                {"id": number, "n_ctx": llm.max_context, "speculative": False, "is_processing": number < used}
+                for number in range(self._running)
+            ]
+            return JSONResponse(slots)
+
+    async def lora_adapters(self, request: Request) -> Response:
+        """None: adapters are merged when a model is exported."""
+        return JSONResponse([])
+
+    async def rerank(self, request: Request) -> Response:
+        raise ApiError(400, _NO_RERANKER, code="not_supported")
+
+
+def _rendered(llm: LLM, conversation: Conversation, body: dict[str, Any]) -> str:
+    if llm.chat_template.is_fallback:
+        raise ApiError(400, "this model has no chat template.", param="messages", code="not_supported")
+    try:
+        with_tools = conversation
+        if body.get("tools"):
+            with_tools = Conversation(
+                conversation.messages,
+                tools=body["tools"],
+                add_generation_prompt=conversation.add_generation_prompt,
+                continue_final_message=conversation.continue_final_message,
+                variables=conversation.variables,
+            )
+        return llm.chat_template.render(with_tools)
+    except (ConversationError, EdgegenError) as error:
+        raise ApiError(400, one_or_list([str(error)]), param="messages") from None

@@ -1,0 +1,102 @@
+"""Options that clients of llama-server, vLLM and ollama send on OpenAI's routes: taken, without effect, or refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgegen.openai.request import UNLIMITED
+from edgegen.strict_json.schema import (
+    ANYTHING,
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Schema,
+    advised,
+    described,
+    enum,
+)
+
+TAKEN: Mapping[str, str] = {
+    "n_predict": "max_new_tokens",
+    "min_tokens": "min_new_tokens",
+    "repeat_penalty": "repetition_penalty",
+    "repeat_last_n": "penalty_last_n",
+    "typ_p": "typical_p",
+}
+"""Other servers' names of options."""
+
+NO_OPS: Mapping[str, tuple[Schema, str]] = {
+    "cache_prompt": (BOOLEAN, "prefixes are always reused, with the same bits"),
+    "id_slot": (INTEGER, "a request gets whatever slot has its prefix"),
+    "n_keep": (INTEGER, "nothing is shifted out of a full context"),
+    "keep_alive": (ANYTHING, "a model stays loaded until others need its memory; ollama's API has keep_alive"),
+    "skip_special_tokens": (BOOLEAN, "control tokens are no part of an answer's text"),
+    "spaces_between_special_tokens": (BOOLEAN, "control tokens are no part of an answer's text"),
+    "add_special_tokens": (BOOLEAN, "a prompt has the tokens that the model puts before one"),
+    "reasoning_format": (STRING, "reasoning comes as reasoning_content"),
+    "chat_format": (INTEGER, "the chat template says how calls and reasoning are written"),
+    "dynatemp_exponent": (NUMBER, "there is no dynamic temperature"),
+}
+"""Checked, and of no effect: what happens instead."""
+
+REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "n_probs": ((0,), "ask with logprobs and top_logprobs"),
+    "post_sampling_probs": ((False,), "log-probabilities are the model's, before any sampler: leave it out"),
+    "samplers": ((), "/completion takes it; here leave out the options of those that are not wanted"),
+    "dynatemp_range": ((0,), "dynamic temperature is not supported: leave it out"),
+    "use_beam_search": ((False,), "ask for beams with num_beams"),
+    "prompt_logprobs": ((0,), "/v1/completions gives them with echo and logprobs"),
+    "truncate_prompt_tokens": ((), "a chat's oldest messages are left out with context_overflow: drop_oldest"),
+    "return_progress": ((False,), "the progress of a prompt is not told: leave it out"),
+    "lora": (([],), "adapters are merged by `edgegen export --adapter`: leave it out"),
+}
+"""Not supported, but for values that ask for nothing: what to do."""
+
+
+def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
+    """The schemas of all of them; ``own``: those of the options here, by name."""
+    return {
+        **{name: described(own[option], f"Another name of {option}.") for name, option in TAKEN.items()},
+        "n_predict": described(
+            {"type": "integer", "minimum": -2}, "llama-server's name of max_tokens; -1: all that fit."
+        ),
+        "repeat_last_n": described(
+            {"type": "integer", "minimum": -1}, "Tokens that penalties look at: 0 none, -1 all."
+        ),
+        "json_schema": described(OBJECT, "llama-server's way to say response_format: a JSON Schema."),
+        "ignore_eos": described(BOOLEAN, "No token that ends an answer is chosen."),
+        "timings_per_token": described(BOOLEAN, "The answer, and each piece of a stream, has timings."),
+        **{name: described(schema, f"Changes nothing: {why}.") for name, (schema, why) in NO_OPS.items()},
+        **{name: advised(enum(*values), why) for name, (values, why) in REFUSED.items()},
+    }
+
+
+def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """``given``, which fits the schemas, under the names that options have here, without what has no effect."""
+    made = dict[str, Any]()
+    for name, value in given.items():
+        if name in NO_OPS or name in REFUSED or name in ("ignore_eos", "timings_per_token"):
+            continue
+        option = TAKEN.get(name, name)
+        if name == "json_schema":
+            option = "response_format"
+        if name == "repeat_last_n" and value < 0:
+            continue
+        if option in made or (option != name and option in given):
+            problems.append(f"{option} and {name} would say the same: keep one of them")
+        made[option] = _meant(name, value)
+    if given.get("ignore_eos"):
+        if "min_new_tokens" in made:
+            problems.append("ignore_eos and min_new_tokens would say the same: keep one of them")
+        made["min_new_tokens"] = UNLIMITED
+    return made
+
+
+def _meant(name: str, value: Any) -> Any:
+    """The value of an option here that another server's has."""
+    if name == "json_schema":
+        return {"type": "json_schema", "json_schema": {"name": name, "schema": value}}
+    if name == "n_predict":
+        return -1 if value < 0 else max(1, value)
+    return value
