@@ -2,9 +2,9 @@
 
 Clients of ollama look at ``/`` whether the server is there. What does not ask for HTML gets a line of text.
 
-What a model says is never trusted: mistune escapes its HTML, links and images become text, nh3 lets through a
-short list of tags without attributes, and the page's Content-Security-Policy forbids every script, style and address
-but its own.
+What a model says is never trusted: mistune escapes its HTML, images become text, nh3 lets through a short list of tags,
+and links only to addresses of the web; the page's Content-Security-Policy forbids every script, style and address but
+its own.
 """
 
 import base64
@@ -37,8 +37,11 @@ MOST_RENDERED_TEXTS = 64
 MOST_ADDRESS = 200
 """Characters that are shown of the address of a link or an image."""
 
-TAGS = set("p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split())
-"""All that a rendered text is made of: nothing that loads, runs, styles or leads anywhere."""
+TAGS = set("a p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split())
+"""All that a rendered text is made of: nothing that loads, runs or styles anything."""
+
+SCHEMES = {"http", "https", "mailto"}
+"""Of addresses that a link may lead to, in a tab of its own that knows nothing of this one."""
 
 SAFE_HEADERS = {
     "Cache-Control": "no-cache",
@@ -58,7 +61,14 @@ def page_routes() -> list[Route]:
 def render_markdown(text: str) -> str:
     """Safe HTML of a text in markdown, which may break off anywhere, and may be hostile."""
     rendered = cast(str, _markdown()(text))
-    return nh3.clean(rendered, tags=TAGS, attributes={"ol": {"start"}}, url_schemes=set(), link_rel=None)
+    return nh3.clean(
+        rendered,
+        tags=TAGS,
+        attributes={"ol": {"start"}, "a": {"href", "title"}, "th": {"align"}, "td": {"align"}},
+        url_schemes=SCHEMES,
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        link_rel="noopener noreferrer",
+    )
 
 
 def content_security_policy(page: str) -> str:
@@ -142,11 +152,14 @@ def _refusal(status: int, message: str) -> Response:
 
 
 class _SafeRenderer(mistune.HTMLRenderer):
-    """HTML in which links and images are text."""
+    """HTML in which images, and links that lead nowhere on the web, are text."""
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """The address behind the words of a link, which leads nowhere, unless they are the address."""
-        return text if url.removeprefix("mailto:") == text else f"{text} ({_address(url)})"
+        """A link that tells its address, unless its words are it; its address alone where it is not of the web."""
+        address = unescape(url)
+        if address.partition(":")[0].lower() not in SCHEMES:
+            return f"{text} ({_address(url)})"
+        return f'<a href="{escape(address)}" title="{escape(address[:MOST_ADDRESS])}">{text}</a>'
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return f"[image: {escape(unescape(mistune.util.striptags(text)))} ({_address(url)})]"
@@ -154,9 +167,17 @@ class _SafeRenderer(mistune.HTMLRenderer):
 
 @cache
 def _markdown() -> mistune.Markdown:
-    markdown = mistune.create_markdown(renderer=_SafeRenderer(escape=True), plugins=["table", "strikethrough"])
-    cast(mistune.HTMLRenderer, markdown.renderer).register("strikethrough", _strikethrough)
+    markdown = mistune.create_markdown(renderer=_SafeRenderer(escape=True), plugins=["table", "strikethrough", "url"])
+    renderer = cast(mistune.HTMLRenderer, markdown.renderer)
+    renderer.register("strikethrough", _strikethrough)
+    renderer.register("table_cell", _cell)
     return markdown
+
+
+def _cell(renderer: mistune.HTMLRenderer, text: str, align: str | None = None, head: bool = False) -> str:
+    """A cell of a table, aligned by an attribute: the page's policy forbids styles."""
+    tag, aligned = "th" if head else "td", f' align="{align}"' if align else ""
+    return f"<{tag}{aligned}>{text}</{tag}>\n"
 
 
 def _strikethrough(renderer: mistune.HTMLRenderer, text: str) -> str:

@@ -58,6 +58,8 @@ class FakeServer:
             Route("/props", self._props),
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
             Route("/v1/completions", self._completion, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._count, methods=["POST"]),
+            Route("/tokenize", self._count, methods=["POST"]),
         ]
         app = Starlette(routes=[*page_routes(), *routes])
         config = uvicorn.Config(app, "127.0.0.1", 0, log_level="error", lifespan="off", ws="none")
@@ -106,6 +108,7 @@ class FakeServer:
             "parity": PARITY,
             "quantization": "int8",
             "thinking": self.thinking if model == CHAT else {},
+            "generation_options": {"do_sample": True, "temperature": 0.6, "top_p": 0.9} if model == CHAT else {},
         }
         return self._refused(request) or JSONResponse(
             {"model": model, "context": 1024, "chat_template": "{{ messages }}" if model == CHAT else "", **about}
@@ -122,6 +125,12 @@ class FakeServer:
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
         return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream", headers=headers)
+
+    async def _count(self, request: Request) -> Response:
+        """A token for each character of what is counted."""
+        body = await request.json()
+        texts = [body["prompt"]] if "prompt" in body else [message["content"] for message in body["messages"]]
+        return JSONResponse({"input_tokens": len("".join(texts)), "count": len("".join(texts))})
 
     async def _completion(self, request: Request) -> Response:
         body = await request.json()
@@ -141,7 +150,8 @@ class FakeServer:
                 await asyncio.Event().wait()
             finally:
                 self.disconnected.set()
-        yield _event({"delta": {"content": ""}, "text": "", "finish_reason": "stop"})
+        reason = "length" if told == "cut" else "stop"
+        yield _event({"delta": {"content": ""}, "text": "", "finish_reason": reason})
         usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
 

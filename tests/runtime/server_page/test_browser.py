@@ -92,8 +92,8 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     (body,) = server.bodies
     assert body["messages"] == [{"role": "user", "content": "hello"}]
     assert body["model"] == CHAT
-    assert (body["temperature"], body["max_tokens"], body["stream"]) == (0.8, 400, True)
-    assert "seed" not in body
+    assert (body["max_tokens"], body["stream"]) == (-1, True)
+    assert not body.keys() & {"temperature", "top_p", "min_p", "seed"}, "the model's own are its own"
 
 
 def test_a_model_of_which_nothing_is_said_has_no_note(open_page: Open) -> None:
@@ -174,6 +174,88 @@ def test_an_error_is_shown_and_the_message_kept(open_page: Open) -> None:
     assert page.get_by_role("button", name="Try again").is_visible()
 
 
+def test_a_message_without_an_answer_is_answered_after_a_reload(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "fail")
+    page.get_by_role("alert").wait_for()
+    page.reload()
+    page.locator(".user").get_by_role("button", name="Try again").click()
+    page.get_by_role("alert").wait_for()
+    assert [body["messages"] for body in server.bodies] == [[{"role": "user", "content": "fail"}]] * 2
+
+
+def test_an_answer_that_was_cut_goes_on(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    send(page, "cut")
+    answered(page, 1)
+    assert "token limit reached" in page.locator(".assistant .stats").inner_text()
+    page.locator(".assistant").get_by_role("button", name="Continue").click()
+    wait_for(page, "document.querySelector('.assistant .said').innerText.includes('Answer 2')")
+    answered(page, 1)
+    assert server.bodies[1]["messages"][-1] == {"role": "assistant", "content": "Answer 1 to **cut**."}
+    assert last_answer(page).startswith("Answer 1 to cut.")
+    assert page.locator(".assistant").get_by_role("button", name="Continue").count() == 0
+
+
+def test_fields_show_the_models_own_sampling(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+s")
+    temperature = page.get_by_label("Temperature")
+    wait_for(page, "document.getElementById('n-temperature').placeholder === '0.6'")
+    assert (temperature.input_value(), temperature.get_attribute("placeholder")) == ("", "0.6")
+    assert page.get_by_label("Max tokens").get_attribute("placeholder") == "no limit"
+    temperature.fill("0.2")
+    send(page, "a")
+    answered(page, 1)
+    assert server.bodies[0]["temperature"] == 0.2
+    page.get_by_role("button", name="Back to the model's own").click()
+    assert temperature.input_value() == ""
+
+
+def test_the_gauge_is_right_after_stop(open_page: Open) -> None:
+    page = open_page()
+    send(page, "endless")
+    page.locator(".assistant[aria-busy=true] strong", has_text="endless").wait_for()
+    page.keyboard.press("Escape")
+    answered(page, 1)
+    count = len("endless" + "Answer 1 to **endless**.")
+    wait_for(page, f"document.getElementById('context-text').textContent === 'Context {count} / 1024'")
+
+
+def test_conversations_are_renamed_and_found(open_page: Open) -> None:
+    page = open_page()
+    for text in ("apples are red", "pears are green"):
+        send(page, text)
+        answered(page, 1)
+        page.keyboard.press("Alt+n")
+    page.get_by_role("button", name="Rename “apples are red”").click()
+    page.get_by_label("Name of the conversation").fill("Fruit")
+    page.keyboard.press("Enter")
+    page.get_by_label("Search the conversations").fill("apples")
+    assert page.locator("#list .open").all_inner_texts() == ["Fruit"]
+    page.get_by_label("Search the conversations").fill("plums")
+    assert page.locator("#list .open").count() == 0
+    assert page.get_by_text("No conversation has these words.").is_visible()
+    page.reload()
+    page.locator("#list .open", has_text="Fruit").wait_for()
+
+
+def test_choices_and_a_grammar_are_sent_one_at_a_time(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+s")
+    page.get_by_label("Choices, one a line").fill("yes\nno\n")
+    page.get_by_label("Grammar").fill('root ::= "a"')
+    send(page, "a")
+    page.get_by_role("alert").wait_for()
+    assert "keep one of them" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Grammar").fill("")
+    send(page, "a")
+    answered(page, 1)
+    assert server.bodies[0]["guided_choice"] == ["yes", "no"]
+
+
 def test_an_error_within_an_answer_keeps_what_came(open_page: Open) -> None:
     page = open_page()
     send(page, "break")
@@ -190,7 +272,11 @@ def test_hostile_markdown_is_inert(open_page: Open) -> None:
     answered(page, 1)
     assert page.evaluate("window.hacked") is None
     said = page.locator(".assistant .said")
-    assert said.locator("script, style, img, iframe, svg, a").count() == 0
+    assert said.locator("script, style, img, iframe, svg").count() == 0
+    links = said.locator("a")
+    assert {link.get_attribute("href") for link in links.all()} <= {"http://example.com/click", "http://example.com"}
+    for link in links.all():
+        assert (link.get_attribute("target"), link.get_attribute("rel")) == ("_blank", "noopener noreferrer")
     assert "<script>window.hacked = 1</script>" in said.inner_text()
     assert page.locator("body").is_visible()
 

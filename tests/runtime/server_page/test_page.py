@@ -15,6 +15,12 @@ from tests.runtime.server_page.fake_server import HOSTILE
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 
+def link(address: str, words: str = "") -> str:
+    """A link as it is shown."""
+    about = f'href="{address}" title="{address}" target="_blank" rel="noopener noreferrer"'
+    return f"<a {about}>{words or address}</a>"
+
+
 @pytest.fixture
 def client() -> TestClient:
     return TestClient(Starlette(routes=page_routes()))
@@ -56,9 +62,11 @@ def test_policy_allows_the_pages_own_script_and_style_only(client: TestClient) -
         ("3. a\n4. b", '<ol start="3">\n<li>a</li>\n<li>b</li>\n</ol>'),
         ("```python\na < b\n```", "<pre><code>a &lt; b\n</code></pre>"),
         ("```\nopen", "<pre><code>open\n</code></pre>"),
-        ("[a](http://b.c 'd')", "<p>a (<code>http://b.c</code>)</p>"),
-        ("[a][b]\n\n[b]: http://c.d", "<p>a (<code>http://c.d</code>)</p>"),
-        ("<http://a.b>", "<p>http://a.b</p>"),
+        ("[a](http://b.c 'd')", f"<p>{link('http://b.c', 'a')}</p>"),
+        ("[a][b]\n\n[b]: https://c.d", f"<p>{link('https://c.d', 'a')}</p>"),
+        ("<http://a.b> and https://c.d", f"<p>{link('http://a.b')} and {link('https://c.d')}</p>"),
+        ("[a](mailto:b@c.d)", f"<p>{link('mailto:b@c.d', 'a')}</p>"),
+        ("[a](ftp://b.c) [d](/e)", "<p>a (<code>ftp://b.c</code>) d (<code>/e</code>)</p>"),
         ("![a *b*](http://c.d/e.png)", "<p>[image: a b (<code>http://c.d/e.png</code>)]</p>"),
         ("![](http://a.b)", "<p>[image:  (<code>http://a.b</code>)]</p>"),
         ("<b onclick=x>a</b>", "<p>&lt;b onclick=x&gt;a&lt;/b&gt;</p>"),
@@ -69,13 +77,16 @@ def test_markdown(text: str, html: str) -> None:
 
 
 def test_a_table_has_its_cells() -> None:
-    assert re.sub(r"\s", "", render("|a|b|\n|:-|-:|\n|1|2|")).startswith(
-        "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td>"
-    )
+    table = render("|a|b|c|\n|-|-:|:-:|\n|1|2|3|")
+    assert re.findall(r"<(t[hd].*?)>", table) == [
+        *("thead", "th", 'th align="right"', 'th align="center"'),
+        *("td", 'td align="right"', 'td align="center"'),
+    ]
+    assert re.findall(r">(\w)</t[hd]>", table) == [*"abc123"]
 
 
 def test_a_long_address_is_shortened() -> None:
-    assert f"<code>http://{'a' * (MOST_ADDRESS - 7)}…</code>" in render(f"[x](http://{'a' * 1000})")
+    assert f"<code>ftp://{'a' * (MOST_ADDRESS - 6)}…</code>" in render(f"[x](ftp://{'a' * 1000})")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +95,10 @@ def test_a_long_address_is_shortened() -> None:
 def test_rendered_html_has_harmless_tags_only(text: str) -> None:
     tags = re.findall(r"<[^>]*>", render(text))
     assert tags
-    assert [tag for tag in tags if not re.fullmatch(r"</?(p|code|pre|strong|em|br)>", tag)] == []
+    harmless = (
+        r'</?(p|code|pre|strong|em|br)>|<a href="http://[^"<>]*" title="[^"<>]*" target="_blank" rel="[a-z ]*">|</a>'
+    )
+    assert [tag for tag in tags if not re.fullmatch(harmless, tag)] == []
 
 
 def test_render_route(client: TestClient) -> None:
