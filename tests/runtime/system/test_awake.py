@@ -1,12 +1,14 @@
 """The clock that stands still while the computer sleeps."""
 
 import struct
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from edgegen.system import Deadline, awake_seconds
+from edgegen.system.source import LOCAL
 from tests.runtime.system.recorded import Recorded
 
 
@@ -27,6 +29,13 @@ def test_the_clock_of_this_machine_goes_on() -> None:
     first = awake_seconds()
     while awake_seconds() == first:
         assert time.monotonic() < end
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="Windows alone has a call of its own for this")
+def test_windows_itself_is_asked() -> None:
+    told = LOCAL.call("QueryUnbiasedInterruptTime")
+    assert told is not None
+    assert 0 < struct.unpack("<Q", told)[0] / 10_000_000 <= awake_seconds()
 
 
 def test_a_deadline_passes_when_its_seconds_are_over() -> None:

@@ -55,6 +55,14 @@ def test_a_child_opens_no_console_where_there_is_none(machine: Recorded, flags: 
     assert creation_flags(machine) == flags
 
 
+@pytest.mark.skipif(sys.platform != "win32", reason="Windows alone has consoles of this kind")
+@pytest.mark.parametrize("started", [0x08, 0x08000000], ids=["detached", "without a window"])
+def test_a_process_without_a_console_starts_its_children_without_one(started: int) -> None:
+    code = "from edgegen.system import creation_flags; print(creation_flags())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, creationflags=started)
+    assert int(done.stdout) == 0x08000000
+
+
 def test_the_flags_of_this_system_are_taken_by_a_child() -> None:
     command = [sys.executable, "-c", "print('here')"]
     done = subprocess.run(command, capture_output=True, check=True, creationflags=creation_flags())
