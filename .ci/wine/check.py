@@ -178,7 +178,7 @@ def same_exports(windows: Windows, bundles: Path) -> dict[str, bool]:
 
 
 def desktop(windows: Windows) -> dict[str, bool]:
-    """Whether a frozen app writes what the program writes on Linux, and a window of Qt loads, answers and stops."""
+    """Whether a frozen app writes what the program writes on Linux, and windows of Tk and Qt load, answer and stop."""
     examples = ROOT / "examples" / "desktop"
     found, folder = dict[str, bool](), windows.drive / "desktop"
     shutil.rmtree(folder, ignore_errors=True)
@@ -196,6 +196,11 @@ def desktop(windows: Windows) -> dict[str, bool]:
     if not found["frozen app"]:
         print(f"frozen app: {frozen.stdout.strip()} {frozen.stderr.strip()[-2000:]}", flush=True)
     if shutil.which("xvfb-run"):
+        driver = ROOT / "tests" / "e2e" / "tkinter_window.py"
+        window = windows.run([on_drive_z(driver), on_drive_z(examples / "tkinter_chat.py")], display=True)
+        found["tkinter window"] = window.returncode == 0
+        if not found["tkinter window"]:
+            print(f"tkinter window: {window.stderr.strip()[-2000:]}", flush=True)
         window = windows.run([on_drive_z(HERE / "window.py"), on_drive_z(examples / "pyside_chat.py")], display=True)
         found["PySide6 window"] = window.stdout.strip() in (
             f"{status} ['user', 'assistant'] None" for status in ("Stopped", "Ready")

@@ -1,9 +1,10 @@
 """Makes a Windows Python under Wine, from package registries alone: `make_python.py FOLDER REQUIREMENT…`.
 
 Interpreter: panda3d's Windows wheel carries python311.dll and its extension modules, to freeze games. C++ runtime:
-msvc-runtime. Standard library: that of this Python, hence 3.11. What Wine 8 lacks is compiled here: complex functions
-of the C runtime, the forwards of python3.dll, ProcessPrng, a DXGI without GPUs. A requirement is a wheel's file, or
-what pip understands. Needs wine and gcc-mingw-w64-x86-64. `.ci/wine/python FOLDER` runs it.
+msvc-runtime. Standard library: that of this Python, hence 3.11. Scripts of Tcl/Tk: Debian's. What Wine 8 lacks is
+compiled here: complex functions of the C runtime, the forwards of python3.dll, ProcessPrng, a DXGI without GPUs. A
+requirement is a wheel's file, or what pip understands. Needs wine and gcc-mingw-w64-x86-64, and for tkinter libtcl8.6
+and libtk8.6. `.ci/wine/python FOLDER` runs it.
 """
 
 import argparse
@@ -24,8 +25,11 @@ BY_SYSTEM = ("colorama",)
 """Requirements of click, pytest and tqdm on Windows only: pip judges such conditions by the system it runs on."""
 
 OURS = ("ucrtbase", "dxgi")
+"""Libraries that Wine has too, and that each of `PROGRAMS` loads from its own folder."""
 PROGRAMS = ("python.exe", "frozen_app.exe")
-"""Libraries that Wine has too, and that python.exe loads from its own folder."""
+
+TCL = Path("/usr/share/tcltk")
+"""Where Debian has the scripts of Tcl/Tk 8.6, which are the same on every system."""
 
 COMPLEX = (
     "abs acos acosh arg asin asinh atan atanh conj cos cosh exp imag log pow proj real sin sinh sqrt tan tanh".split()
@@ -52,7 +56,7 @@ def install(wheel: Path, python: Path) -> None:
 def _place(wheel: str, name: PurePosixPath) -> str | None:
     """Where a file of a wheel goes in a Python's folder; None where it does not."""
     if wheel.startswith("panda3d"):
-        if name.parts[0] != "deploy_libs" or name.name.startswith(("api-ms", "tcl", "tk", "VCRUNTIME")):
+        if name.parts[0] != "deploy_libs" or name.name.startswith(("api-ms", "VCRUNTIME")):
             return None
         extension = name.suffix == ".pyd" or name.name.startswith(("lib", "sqlite"))
         return f"DLLs/{name.name}" if extension else name.name
@@ -115,6 +119,16 @@ def make_c_runtime(python: Path) -> None:
     compile_library(python / "ucrtbase.dll", code, forwards, "-fno-builtin", "-lmingwex")
 
 
+def copy_tcl(python: Path) -> None:
+    """The scripts that tkinter needs, which demand no longer the very patch level of Debian's libraries."""
+    for name in ("tcl8.6", "tk8.6"):
+        if (TCL / name).is_dir():
+            shutil.copytree(TCL / name, python / "tcl" / name)
+            for script in (python / "tcl" / name).glob("*.tcl"):
+                code = script.read_bytes()
+                script.write_bytes(re.sub(rb"(?m)^(package require) -exact (Tcl|Tk) +8\.6\.\d+", rb"\1 \2 8.6", code))
+
+
 def make(folder: Path, requirements: list[str], constraints: Path | None) -> None:
     """Download, unpack, compile, and let Wine make its prefix."""
     python, wheels = folder / "python", folder / "wheels"
@@ -128,6 +142,7 @@ def make(folder: Path, requirements: list[str], constraints: Path | None) -> Non
     shutil.copytree(sysconfig.get_path("stdlib"), python / "Lib", ignore=not_taken)
     for wheel in (*sorted(wheels.glob("*.whl")), *files):
         install(wheel, python)
+    copy_tcl(python)
     subprocess.run([*COMPILE, "-municode", str(HERE / "launch.c"), "-o", str(python / "python.exe")], check=True)
     stable = [f"{name} = python311.{name}" for name in exports(python / "python311.dll")]
     compile_library(python / "python3.dll", "int nothing(void) { return 0; }\n", stable)

@@ -16,6 +16,7 @@ import pytest
 from tests.root import ROOT
 
 EXAMPLES = ROOT / "examples" / "desktop"
+WINDOW = ROOT / "tests" / "e2e" / "tkinter_window.py"
 PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "export")])
 
 
@@ -90,60 +91,6 @@ def test_a_connection_that_closes_harms_no_other(port: int) -> None:
         assert stays.answer(prompt="Once", max_new_tokens=4)[1] == "length"
 
 
-WINDOW = """
-import runpy, sys, tkinter
-from pathlib import Path
-
-example = runpy.run_path(sys.argv[1])
-window = tkinter.Tk()
-chat = example["Chat"](window, ["stories", "nowhere"])
-chat.pack(fill="both", expand=True)
-
-def shown():
-    return chat.text.get("1.0", "end")
-
-def steps():
-    yield lambda: chat.status.cget("text") == "stories is loaded"
-    chat.entry.insert(0, "Once upon a time")
-    chat.send()
-    assert str(chat.button.cget("text")) == "Stop"
-    assert str(chat.model.cget("state")) == "disabled"
-    yield lambda: len(shown()) > 40
-    chat.send()  # which stops it
-    yield lambda: chat.status.cget("text") in ("Stopped", "Ready") and not chat._running
-    assert [message["role"] for message in chat.messages] == ["user", "assistant"]
-    assert chat.messages[1]["content"].strip() in shown()
-    chat.unload()
-    assert chat.llm is None and str(chat.button.cget("state")) == "disabled"
-    chat.model.set("nowhere")
-    chat.load()
-    yield lambda: not chat._running
-    assert "no bundle named or at 'nowhere'" in shown()
-    chat.model.set("stories")
-    chat.load()
-    chat.send()  # which stops loading, if it has not ended
-    yield lambda: not chat._running
-    chat.quit_window()
-
-def follow(left, until):
-    if until():
-        until = next(left, None)
-    if until is not None:
-        window.after(10, follow, left, until)
-
-left = steps()
-failed = []
-def told(*error):
-    failed.append(error)
-    sys.excepthook(*error)
-    window.destroy()
-window.report_callback_exception = told
-window.after(10, follow, left, next(left))
-window.mainloop()
-sys.exit(bool(failed))
-"""
-
-
 @pytest.fixture
 def display() -> Iterator[str]:
     """A display that nobody sees."""
@@ -163,7 +110,7 @@ def display() -> Iterator[str]:
 def test_the_window_loads_answers_stops_and_unloads(display: str, tmp_path: Path) -> None:
     pytest.importorskip("tkinter", exc_type=ImportError)
     done = subprocess.run(
-        [sys.executable, "-c", WINDOW, str(EXAMPLES / "tkinter_chat.py")],
+        [sys.executable, str(WINDOW), str(EXAMPLES / "tkinter_chat.py")],
         capture_output=True,
         text=True,
         check=False,

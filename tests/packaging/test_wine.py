@@ -90,6 +90,7 @@ def test_the_suites_are_there(check: ModuleType) -> None:
         ("panda3d-1.10-cp311-cp311-win_amd64.whl", "deploy_libs/python311.dll", "python311.dll"),
         ("panda3d-1.10-cp311-cp311-win_amd64.whl", "deploy_libs/_ssl.pyd", "DLLs/_ssl.pyd"),
         ("panda3d-1.10-cp311-cp311-win_amd64.whl", "deploy_libs/libffi-8.dll", "DLLs/libffi-8.dll"),
+        ("panda3d-1.10-cp311-cp311-win_amd64.whl", "deploy_libs/tk86t.dll", "tk86t.dll"),
         ("panda3d-1.10-cp311-cp311-win_amd64.whl", "deploy_libs/VCRUNTIME140.dll", None),
         ("panda3d-1.10-cp311-cp311-win_amd64.whl", "panda3d/core.pyd", None),
         ("msvc_runtime-14-cp311-cp311-win_amd64.whl", "msvc_runtime-14.data/data/MSVCP140.dll", "msvcp140.dll"),
@@ -107,6 +108,24 @@ def test_files_of_wheels_have_their_places(
     make_python.install(tmp_path / wheel, tmp_path / "python")
     found = [path.relative_to(tmp_path / "python").as_posix() for path in (tmp_path / "python").rglob("*.*")]
     assert found == ([] if place is None else [place])
+
+
+def test_tcl_of_another_patch_level_takes_the_scripts(
+    make_python: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_python, "TCL", tmp_path / "tcltk")
+    make_python.copy_tcl(tmp_path / "without")
+    assert not (tmp_path / "without").exists()
+    for name, text in (
+        ("tcl8.6/init", "# -exact\npackage require -exact Tcl 8.6.13\n"),
+        ("tk8.6/tk", "switch -exact -- 1\n"),
+    ):
+        file = tmp_path / "tcltk" / f"{name}.tcl"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    make_python.copy_tcl(tmp_path / "python")
+    assert (tmp_path / "python/tcl/tcl8.6/init.tcl").read_text() == "# -exact\npackage require Tcl 8.6\n"
+    assert (tmp_path / "python/tcl/tk8.6/tk.tcl").read_text() == "switch -exact -- 1\n"
 
 
 def test_every_function_of_complex_numbers_has_its_three_types(make_python: ModuleType) -> None:
