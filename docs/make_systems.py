@@ -1,9 +1,9 @@
 """Writes the table of systems in docs/installing.md from docs/systems.json, where findings are kept.
 
 ``python docs/make_systems.py merge FINDINGS…`` takes what commands have found into that file, and writes the table;
-without files it only writes the table. ``python docs/make_systems.py suite TESTS.xml FINDINGS --system NAME --how
-measured`` makes a finding of a JUnit report of pytest, and ``windows REPORT FINDINGS`` of what ``.ci/windows --report``
-writes. ``make wheels`` and ``.ci/use_wheel.py`` write findings themselves.
+without files it only writes the table. ``python docs/make_systems.py suite TESTS.xml… FINDINGS --system NAME --how
+measured`` makes a finding of pytest's JUnit reports, and ``windows REPORT FINDINGS`` of what ``.ci/windows --report``
+writes. ``make wheels`` and ``.ci/use_wheel.py`` write findings themselves, and ``.ci/run`` makes all that it can.
 """
 
 import argparse
@@ -69,12 +69,18 @@ def merged(old: Iterable[Finding], new: Iterable[Finding]) -> list[Finding]:
     return sorted(cells.values(), key=lambda one: (SYSTEMS.index(one.system), [*COLUMNS].index(one.column)))
 
 
-def of_suite(report: Path, system: str, how: str) -> Finding:
-    """The finding of a JUnit report: how many tests passed, failed and were skipped.
+def of_suite(reports: Iterable[Path], system: str, how: str) -> Finding:
+    """The finding of JUnit reports: how many tests passed and failed, of runs that shared the tests between them.
 
     Raises:
-        FindingError: it is no report, or no test ran.
+        FindingError: one is no report, or no test ran in it.
     """
+    passed, failed = (sum(counts) for counts in zip(*map(_counts, reports), strict=True))
+    return Finding(system, "suite", how, _suite_cell(passed, failed))
+
+
+def _counts(report: Path) -> tuple[int, int]:
+    """Tests that passed, and that failed."""
     try:
         suites = [*ElementTree.parse(report).getroot().iter("testsuite")]
         counts = {
@@ -87,7 +93,11 @@ def of_suite(report: Path, system: str, how: str) -> Finding:
     passed = counts["tests"] - failed - counts["skipped"]
     if not passed + failed:
         raise FindingError(f"{report}: no test ran")
-    return Finding(system, "suite", how, f"{passed:,} passed, {failed:,} failed")
+    return passed, failed
+
+
+def _suite_cell(passed: int, failed: int) -> str:
+    return f"{passed:,} passed, {failed:,} failed"
 
 
 def of_windows(report: Path) -> list[Finding]:
@@ -107,7 +117,7 @@ def of_windows(report: Path) -> list[Finding]:
         "installs": "its wheel",
         "kernels": kernels,
         "ids": f"{sum(ids)} of {len(ids)} texts" if ids else "",
-        "suite": f"{passed:,} passed, {failed:,} failed" if passed or failed else "",
+        "suite": _suite_cell(passed, failed) if passed or failed else "",
     }
     return [Finding("Windows x64", column, "emulated", what) for column, what in cells.items() if what]
 
@@ -138,8 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     merge = commands.add_parser("merge", help="take findings into docs/systems.json, and write the table")
     merge.add_argument("files", nargs="*", type=Path)
-    suite = commands.add_parser("suite", help="make a finding of a JUnit report")
-    suite.add_argument("report", type=Path)
+    suite = commands.add_parser("suite", help="make a finding of JUnit reports")
+    suite.add_argument("reports", nargs="+", type=Path)
     suite.add_argument("findings", type=Path)
     suite.add_argument("--system", required=True, choices=SYSTEMS)
     suite.add_argument("--how", required=True, choices=WAYS[2:])
@@ -152,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(of_windows(chosen.report), chosen.findings)
             return 0
         if chosen.command == "suite":
-            write([of_suite(chosen.report, chosen.system, chosen.how)], chosen.findings)
+            write([of_suite(chosen.reports, chosen.system, chosen.how)], chosen.findings)
             return 0
         files: list[Path] = chosen.files if chosen.command else []
         found = merged(read(RECORD), [one for file in files for one in read(file)])

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ def test_the_page_has_the_table_of_the_findings() -> None:
     rows = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0]
     assert rows == table(read(RECORD)), "run python docs/make_systems.py"
     assert merged(read(RECORD), []) == read(RECORD)
+
+
+def test_no_count_is_typed() -> None:
+    """They are what ``suite`` and ``windows`` write."""
+    cells = [one.what for one in read(RECORD) if one.column == "suite"]
+    assert [cell for cell in cells if not re.fullmatch(r"[\d,]+ passed, [\d,]+ failed", cell)] == []
 
 
 def test_every_cell_says_how_it_is_known() -> None:
@@ -77,10 +84,18 @@ class TestSuite:
         write(read(findings), findings)
         assert read(findings) == [Finding(ARM, "suite", "measured", "1,400 passed, 3 failed")]
 
+    def test_runs_that_shared_the_tests_are_one_finding(self, tmp_path: Path) -> None:
+        (tmp_path / "first").mkdir()
+        reports = [
+            self.report(tmp_path / "first", 'tests="7000" skipped="900"'),
+            self.report(tmp_path, 'tests="1500" failures="2" skipped="98"'),
+        ]
+        assert of_suite(reports, X64, "measured").what == "7,500 passed, 2 failed"
+
     def test_a_run_without_tests_finds_nothing(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         report = self.report(tmp_path, 'tests="3" skipped="3"')
         with pytest.raises(FindingError, match="no test ran"):
-            of_suite(report, ARM, "measured")
+            of_suite([report], ARM, "measured")
         report.write_text("no XML")
         assert main(["suite", str(report), str(tmp_path / "f"), "--system", ARM, "--how", "measured"]) == 1
         assert "is no JUnit report" in capsys.readouterr().err
