@@ -20,6 +20,8 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CHECKPOINT = ROOT / "models" / "stories"
+USER = "C:\\users\\Zoë Ünïcode 山"
+"""Whose store and exports are there: the names of folders are not ASCII."""
 LONGEST_S = 600
 """Of one process under Wine, before it is ended."""
 
@@ -93,7 +95,7 @@ class Windows:
 
         ``display``: windows are shown on a display that nobody sees.
         """
-        ours = {"OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "EDGEGEN_HOME": "C:\\home"}
+        ours = {"OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "EDGEGEN_HOME": f"{USER}\\home"}
         if data := os.environ.get("EDGEGEN_TEST_DATA"):
             ours["EDGEGEN_TEST_DATA"] = on_drive_z(Path(data).resolve())
         if tests:
@@ -114,6 +116,10 @@ class Windows:
             errors="replace",
             check=False,
         )
+
+    def on_drive_c(self, path: str) -> Path:
+        """Where Linux has a path of drive C."""
+        return self.drive.joinpath(*path.split("\\")[1:])
 
     def copy_checkout(self) -> None:
         """The files of the checkout, with the wheel's library of kernels in it."""
@@ -163,8 +169,8 @@ def same_exports(windows: Windows, bundles: Path) -> dict[str, bool]:
     """Whether a bundle that Windows exports has the bytes of Linux's."""
     same = dict[str, bool]()
     for name in EXPORTED:
-        to = windows.drive / "exported" / name
-        done = windows.run(export_arguments(name, on_drive_z(CHECKPOINT), f"C:\\exported\\{name}"))
+        to = windows.on_drive_c(f"{USER}\\exported\\{name}")
+        done = windows.run(export_arguments(name, on_drive_z(CHECKPOINT), f"{USER}\\exported\\{name}"))
         if done.returncode:
             print(f"export {name}: {done.stderr.strip()[-2000:]}", flush=True)
         ours, theirs = (
@@ -243,7 +249,7 @@ def read_suite(result: Path) -> Suite:
 
 def compare(windows: Windows, report: Report) -> None:
     """Fill in ``ids`` and ``exports``, and what Python, libraries and kernels there are on Windows."""
-    bundles = windows.folder / "bundles"
+    bundles = windows.on_drive_c(f"{USER}\\bundles")
     for name in BUNDLES:
         here(*export_arguments(name, str(CHECKPOINT), str(bundles / name)))
     ours, theirs = observed(windows, "ids", bundles)
