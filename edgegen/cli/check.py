@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from edgegen.errors import BundleError, UsageError, one_or_list
+from edgegen.cli.os_errors import long_path_note
+from edgegen.errors import BundleError, EdgegenError, UsageError, one_or_list
 
 Item = TypeVar("Item")
 
@@ -14,6 +15,7 @@ class Check:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._unusable: list[BundleError] = []
+        self._notes: list[str] = []
 
     def attempt(self, make: Callable[[], Item]) -> Item | None:
         """What ``make`` gives; None, and a problem more, where it cannot."""
@@ -21,9 +23,15 @@ class Check:
             return make()
         except UsageError as error:
             self.problems.append(str(error))
+            self._keep_notes(error)
         except BundleError as error:
             self._unusable.append(error)
+            self._keep_notes(error)
         return None
+
+    def _keep_notes(self, error: EdgegenError) -> None:
+        long_path = long_path_note(error)
+        self._notes += [*getattr(error, "__notes__", ()), *([long_path] if long_path else [])]
 
     def finish(self) -> None:
         """Raise everything that was found wrong, in one error.
@@ -33,7 +41,9 @@ class Check:
             BundleError: they are valid, but a bundle is not there or unreadable.
         """
         messages = [*self.problems, *map(str, self._unusable)]
-        if self.problems:
-            raise UsageError(one_or_list(messages))
-        if messages:
-            raise BundleError(one_or_list(messages))
+        if not messages:
+            return
+        failure = (UsageError if self.problems else BundleError)(one_or_list(messages))
+        for note in self._notes:
+            failure.add_note(note)
+        raise failure

@@ -11,9 +11,10 @@ import click
 import pytest
 
 from edgegen.cli import run, write_any_character
+from edgegen.cli.check import Check
 from edgegen.cli.export import source_name
 from edgegen.cli.os_errors import long_path_note, reader_has_gone
-from edgegen.errors import CheckpointError, EdgegenError, quoted
+from edgegen.errors import CheckpointError, EdgegenError, UsageError, quoted
 from tests.runtime.system.recorded import Recorded
 
 INVALID = OSError(errno.EINVAL, "Invalid argument")
@@ -144,3 +145,23 @@ class TestLongPaths:
     )
     def test_it_is_not_blamed_for_other_errors(self, error: Exception) -> None:
         assert long_path_note(error, WINDOWS) is None
+
+    @pytest.mark.skipif(sys.platform != "win32", reason="Windows alone has a limit so low")
+    @pytest.mark.parametrize("command", [["info", LONG], ["batch", LONG, "-o", "out"]], ids=lambda given: given[0])
+    def test_commands_say_it(self, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(command) in (1, 2)
+        assert "enable long paths (LongPathsEnabled)" in capsys.readouterr().err
+
+
+def test_notes_of_all_problems_are_told() -> None:
+    def fail(note: str) -> None:
+        error = UsageError(f"bad {note}")
+        error.add_note(note)
+        raise error
+
+    check = Check()
+    for note in ("first", "second"):
+        check.attempt(lambda note=note: fail(note))
+    with pytest.raises(UsageError, match="bad first") as caught:
+        check.finish()
+    assert caught.value.__notes__ == ["first", "second"]
