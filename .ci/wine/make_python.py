@@ -21,8 +21,8 @@ from pathlib import Path, PurePosixPath
 HERE = Path(__file__).resolve().parent
 COMPILE = ("x86_64-w64-mingw32-gcc", "-O1", "-s", "-static-libgcc")
 INTERPRETER = ("panda3d", "msvc-runtime")
-BY_SYSTEM = ("colorama",)
-"""Requirements of click, pytest and tqdm on Windows only: pip judges such conditions by the system it runs on."""
+BY_SYSTEM = ("colorama", "pefile", "pywin32-ctypes")
+"""Requirements on Windows only, of click, pytest, tqdm and PyInstaller: pip judges such by the system it runs on."""
 
 OURS = ("ucrtbase", "dxgi")
 """Libraries that Wine has too, and that each of `PROGRAMS` loads from its own folder."""
