@@ -273,15 +273,6 @@ def test_without_optimum_one_sentence_says_what_to_install(tmp_path: Path) -> No
     assert not (tmp_path / "bundle").exists()
 
 
-def test_an_architecture_without_a_family_is_pointed_here(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "codegen"}')
-    write_safetensors(folder / "model.safetensors", {"x": np.zeros(1, np.float32)})
-    with pytest.raises(UnsupportedModelError, match="try --via optimum"):
-        export(str(folder), tmp_path / "bundle")
-
-
 # Killed while the trace is written; and nobody is told of it, nor asked for anything, over the network.
 KILL_AND_LISTEN = """
 import os, signal, sys
