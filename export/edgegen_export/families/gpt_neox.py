@@ -1,6 +1,8 @@
 """GPT-NeoX (Pythia): parallel blocks with two norms, partial RoPE, QKV fused head by head, untied head. The Japanese
 one is sequential and has no biases but one behind the last attention."""
 
+from dataclasses import replace
+
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
@@ -11,40 +13,31 @@ from edgegen_export.families.shared import ACTIVATIONS, contexts, fused_qkv, lay
 
 def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
     """``GPTNeoXConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
-    positions = read.positive("max_position_embeddings")
-    rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct", partial=True)
+    config = _read_decoder(read, read.positive("intermediate_size"))
+    rope = config.attention.rope
+    assert rope
     read.agree("rope_theta", rope.theta, "rotary_emb_base")
     read.agree("partial_rotary_factor", read.number("rotary_pct"), "rotary_pct")
     read.ignore("attention_bias")
-    default_context, longest_context = contexts(rope, positions)
-    attention = Attention(heads, heads, head_dim, head_dim**-0.5, rope=rope)
-    mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "gelu"))
-    return DecoderConfig(
-        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=layer_norm(read.number("layer_norm_eps", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-        block="parallel_two_norms" if read.flag("use_parallel_residual") else "sequential",
-    )
+    return replace(config, block="parallel_two_norms" if read.flag("use_parallel_residual") else "sequential")
 
 
 def read_gpt_neox_japanese(read: ConfigReader) -> DecoderConfig:
     """``GPTNeoXJapaneseConfig``."""
+    return _read_decoder(read, int(read.positive("hidden_size") * read.above_zero("intermediate_multiple_size")))
+
+
+def _read_decoder(read: ConfigReader, width: int) -> DecoderConfig:
+    """What both have in common; ``width``: of the MLP."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct", partial=True)
     default_context, longest_context = contexts(rope, positions)
     attention = Attention(heads, heads, head_dim, head_dim**-0.5, rope=rope)
-    width = int(hidden * read.above_zero("intermediate_multiple_size"))
+    mlp = MLP(width, read.choice("hidden_act", ACTIVATIONS, "gelu"))
     return DecoderConfig(
-        layers=(Layer(attention, MLP(width, read.choice("hidden_act", ACTIVATIONS, "gelu"))),)
-        * read.count("num_hidden_layers"),
+        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
         hidden_size=hidden,
         vocab_size=read.positive("vocab_size"),
         max_positions=default_context,

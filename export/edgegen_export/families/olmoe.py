@@ -11,6 +11,8 @@ from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_
 from edgegen_export.families.olmo import OLMO2_TENSORS
 from edgegen_export.families.shared import QK_NORM, with_qk_norm
 
+_EXPERT = ("gate_proj", "up_proj", "down_proj")
+
 
 def read_olmoe(read: ConfigReader) -> DecoderConfig:
     """``OlmoeConfig``."""
@@ -26,8 +28,11 @@ def read_flex_olmo(read: ConfigReader) -> DecoderConfig:
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
-    names = ("gate_proj", "up_proj", "down_proj")
-    return {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp", names)}
+    return {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)}
+
+
+def flex_olmo_tensors(config: DecoderConfig) -> TensorMap:
+    return {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)}
 
 
 OLMOE = Architecture(
@@ -49,11 +54,6 @@ OLMOE = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
 )
-
-
-def flex_olmo_tensors(config: DecoderConfig) -> TensorMap:
-    names = ("gate_proj", "up_proj", "down_proj")
-    return {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp", names)}
 
 
 FLEX_OLMO = Architecture(
