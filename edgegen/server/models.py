@@ -135,7 +135,6 @@ class ServedModels:
         """
         self.default = next(iter(models))
         self.requests = 0
-        self._aliases = dict.fromkeys(options.aliases, self.default)
         self._models = {
             name: ServedModel(name, llm, source.memory(name) if source else 0, last_used=time.time())
             for name, llm in models.items()
@@ -186,7 +185,8 @@ class ServedModels:
             return self._models[self.default]
         if not isinstance(name, str):
             raise ApiError(400, "model: text expected.", param="model")
-        name = self._aliases.get(name.removesuffix(_LATEST), name)
+        if name.removesuffix(_LATEST) in self._options.aliases:
+            name = self.default
         if name not in self._models:
             await self.listed()
         if name not in self._models and name.endswith(_LATEST):
@@ -194,7 +194,7 @@ class ServedModels:
         if name not in self._models and self._options.any_model and not exact:
             name = self.default
         if name not in self._models:
-            known = [*self._models, *self._aliases]
+            known = [*self._models, *self._options.aliases]
             raise ApiError(
                 404,
                 f"no model named {name!r} is served{did_you_mean(name, known)}: there is {', '.join(known)}.",
@@ -302,11 +302,8 @@ class ServedModels:
     def entry(self, name: str) -> dict[str, Any]:
         """A model as ``/v1/models`` lists it."""
         entry = {"id": name, "object": "model", "created": self._created, "owned_by": "edgegen"}
-        return entry | ({"aliases": aliases} if (aliases := self.aliases(name)) else {})
-
-    def aliases(self, name: str) -> list[str]:
-        """The other names of a model."""
-        return [alias for alias, of in self._aliases.items() if of == name]
+        aliases = [*dict.fromkeys(self._options.aliases)] if name == self.default else []
+        return entry | ({"aliases": aliases} if aliases else {})
 
     @contextmanager
     def admitted(self) -> Generator[None]:

@@ -4,18 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen.openai.request import UNLIMITED
-from edgegen.strict_json.schema import (
-    ANYTHING,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    OBJECT,
-    STRING,
-    Schema,
-    advised,
-    described,
-    enum,
-)
+from edgegen.server.schemas import no_op_schemas, refused_schemas
+from edgegen.strict_json.schema import ANYTHING, BOOLEAN, INTEGER, NUMBER, STRING, Schema, described
 
 TAKEN: Mapping[str, str] = {
     "n_predict": "max_new_tokens",
@@ -64,11 +54,10 @@ def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
         "repeat_last_n": described(
             {"type": "integer", "minimum": -1}, "Tokens that penalties look at: 0 none, -1 all."
         ),
-        "json_schema": described(OBJECT, "llama-server's way to say response_format: a JSON Schema."),
         "ignore_eos": described(BOOLEAN, "No token that ends an answer is chosen."),
-        "timings_per_token": described(BOOLEAN, "The answer, and each piece of a stream, has timings."),
-        **{name: described(schema, f"Changes nothing: {why}.") for name, (schema, why) in NO_OPS.items()},
-        **{name: advised(enum(*values), why) for name, (values, why) in REFUSED.items()},
+        "timings_per_token": described(BOOLEAN, "The answer, or the end of its stream, has timings."),
+        **no_op_schemas(NO_OPS),
+        **refused_schemas(REFUSED),
     }
 
 
@@ -79,24 +68,13 @@ def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, A
         if name in NO_OPS or name in REFUSED or name in ("ignore_eos", "timings_per_token"):
             continue
         option = TAKEN.get(name, name)
-        if name == "json_schema":
-            option = "response_format"
         if name == "repeat_last_n" and value < 0:
             continue
         if option in made or (option != name and option in given):
             problems.append(f"{option} and {name} would say the same: keep one of them")
-        made[option] = _meant(name, value)
+        made[option] = (-1 if value < 0 else max(1, value)) if name == "n_predict" else value
     if given.get("ignore_eos"):
         if "min_new_tokens" in made:
             problems.append("ignore_eos and min_new_tokens would say the same: keep one of them")
         made["min_new_tokens"] = UNLIMITED
     return made
-
-
-def _meant(name: str, value: Any) -> Any:
-    """The value of an option here that another server's has."""
-    if name == "json_schema":
-        return {"type": "json_schema", "json_schema": {"name": name, "schema": value}}
-    if name == "n_predict":
-        return -1 if value < 0 else max(1, value)
-    return value

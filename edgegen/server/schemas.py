@@ -1,5 +1,6 @@
 """Schemas that the APIs share: the generation options, made from the table of options, and a few others."""
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -84,6 +85,16 @@ _SAID = {
     "response_format": "What the text must be: free text, JSON, or what a JSON Schema says.",
 }
 """What the help of the table says of the command line or of Python."""
+
+
+def no_op_schemas(no_ops: Mapping[str, tuple[Schema, str]]) -> dict[str, Schema]:
+    """Those of parameters that are checked and change no text, each given with what happens instead."""
+    return {name: described(schema, f"Changes nothing: {why}.") for name, (schema, why) in no_ops.items()}
+
+
+def refused_schemas(refused: Mapping[str, tuple[tuple[Any, ...], str]]) -> dict[str, Schema]:
+    """Those of parameters that are not supported, each given with the values that ask for nothing, and what to do."""
+    return {name: advised(enum(*values), why) for name, (values, why) in refused.items()}
 
 
 def option_schemas() -> dict[str, Schema]:

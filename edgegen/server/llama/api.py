@@ -1,6 +1,6 @@
-"""LlamaCompletion and LlamaInfill: llama-server's ``/completion`` and ``/infill``."""
+"""LlamaWire: llama-server's ``/completion``, ``/completions`` and ``/infill``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgegen.server.api_error import ApiError
@@ -10,14 +10,17 @@ from edgegen.server.llama.schema import COMPLETION, COMPLETIONS, INFILL
 from edgegen.server.wire import SERVER_SENT, WireRequest
 
 
-class LlamaCompletion:
+class LlamaWire:
+    """One path, whose bodies ``read`` checks."""
+
     stream_format = SERVER_SENT
 
-    def __init__(self, url: str = COMPLETION) -> None:
+    def __init__(self, url: str, read: Callable[[Mapping[str, Any]], WireRequest]) -> None:
         self.url = url
+        self._read = read
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        return read_completion(body)
+        return self._read(body)
 
     def writer(self, model: str, asked: WireRequest) -> LlamaWriter:
         return LlamaWriter(model, asked)
@@ -26,18 +29,8 @@ class LlamaCompletion:
         return error.body
 
 
-class LlamaInfill:
-    url = INFILL
-    stream_format = SERVER_SENT
-
-    def read(self, body: Mapping[str, Any]) -> WireRequest:
-        return read_infill(body)
-
-    def writer(self, model: str, asked: WireRequest) -> LlamaWriter:
-        return LlamaWriter(model, asked)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error.body
-
-
-LLAMA_WIRES = (LlamaCompletion(), LlamaCompletion(COMPLETIONS), LlamaInfill())
+LLAMA_WIRES = (
+    LlamaWire(COMPLETION, read_completion),
+    LlamaWire(COMPLETIONS, read_completion),
+    LlamaWire(INFILL, read_infill),
+)

@@ -5,9 +5,10 @@ from typing import Any, cast
 
 from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.generation import GenerationOptions
+from edgegen.server import ported_options
 from edgegen.server.llama_fields import SAMPLERS
 from edgegen.server.request_settings import OPTION_NAMES
-from edgegen.server.schemas import option_schemas
+from edgegen.server.schemas import no_op_schemas, option_schemas, refused_schemas
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -39,8 +40,7 @@ RENAMED: Mapping[str, str] = {
 """llama-server's options, and the name that each has here."""
 
 NO_OPS: Mapping[str, tuple[Schema, str]] = {
-    "cache_prompt": (BOOLEAN, "prefixes are always reused, with the same bits"),
-    "id_slot": (INTEGER, "a request gets whatever slot has its prefix"),
+    **{name: ported_options.NO_OPS[name] for name in ("cache_prompt", "id_slot")},
     "n_keep": (INTEGER, "nothing is shifted out of a full context: the answer ends there"),
     "n_discard": (INTEGER, "nothing is shifted out of a full context"),
     "dynatemp_exponent": (NUMBER, "there is no dynamic temperature, and dynatemp_range is 0"),
@@ -48,17 +48,17 @@ NO_OPS: Mapping[str, tuple[Schema, str]] = {
 }
 """Options that are checked and change no text, each with what happens instead."""
 
+_BREAKERS = "dry_sequence_breakers"
+"""Texts in llama-server, and ids of tokens here."""
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "dynatemp_range": ((0,), "dynamic temperature is not supported: leave it out"),
+    **{name: ported_options.REFUSED[name] for name in ("dynatemp_range", "return_progress", "lora")},
     "min_keep": ((0, 1), "samplers leave at least one token: leave it out"),
     "n_indent": ((0,), "lines are not held to an indentation: use stop_regex"),
     "n_cmpl": ((1,), "one answer a prompt: send the request again for another"),
     "post_sampling_probs": ((False,), "probabilities are those of the model, before any sampler: leave it out"),
-    "return_progress": ((False,), "the progress of a prompt is not told: leave it out"),
     "image_data": (([],), "models here read text only: leave it out"),
-    "lora": (([],), "adapters are merged by `edgegen export --adapter`: leave it out"),
     "tfs_z": ((1,), "use min_p or typical_p in place of tail-free sampling"),
-    "dry_sequence_breakers": ((["\n", ":", '"', "*"],), "give the ids of tokens in place of texts"),
+    _BREAKERS: ((["\n", ":", '"', "*"],), "give the ids of tokens in place of texts"),
 }
 """Options that are not supported, but for values that ask for nothing."""
 
@@ -93,11 +93,9 @@ def completion_options() -> dict[str, Schema]:
         "samplers": described(
             expecting(array_of(names), f"a list of {', '.join(SAMPLERS)}"), "Those that are on; their order is fixed."
         ),
-        **{name: described(schema, f"Changes nothing: {why}.") for name, (schema, why) in NO_OPS.items()},
-        **{
-            name: advised(any_of(enum(*values), own[name]) if name in own else enum(*values), why)
-            for name, (values, why) in REFUSED.items()
-        },
+        **no_op_schemas(NO_OPS),
+        **refused_schemas({name: told for name, told in REFUSED.items() if name != _BREAKERS}),
+        _BREAKERS: advised(any_of(enum(*REFUSED[_BREAKERS][0]), own[_BREAKERS]), REFUSED[_BREAKERS][1]),
     }
 
 

@@ -1,5 +1,6 @@
 """LlamaRoutes: llama-server's routes that generate nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -8,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from edgegen.chat import Conversation
-from edgegen.errors import ConversationError, EdgegenError, one_or_list
+from edgegen.errors import EdgegenError
 from edgegen.llm import LLM
 from edgegen.openai.request import read_chat
 from edgegen.server.api_error import ApiError
@@ -72,15 +73,6 @@ def _rendered(llm: LLM, conversation: Conversation, body: dict[str, Any]) -> str
     if llm.chat_template.is_fallback:
         raise ApiError(400, "this model has no chat template.", param="messages", code="not_supported")
     try:
-        with_tools = conversation
-        if body.get("tools"):
-            with_tools = Conversation(
-                conversation.messages,
-                tools=body["tools"],
-                add_generation_prompt=conversation.add_generation_prompt,
-                continue_final_message=conversation.continue_final_message,
-                variables=conversation.variables,
-            )
-        return llm.chat_template.render(with_tools)
-    except (ConversationError, EdgegenError) as error:
-        raise ApiError(400, one_or_list([str(error)]), param="messages") from None
+        return llm.chat_template.render(replace(conversation, tools=body.get("tools") or None))
+    except EdgegenError as error:
+        raise ApiError(400, str(error), param="messages") from None

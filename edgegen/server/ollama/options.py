@@ -7,16 +7,14 @@ from typing import Any
 from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.validation import LARGEST
 from edgegen.server.request_settings import OPTION_NAMES
-from edgegen.server.schemas import option_schemas
+from edgegen.server.schemas import no_op_schemas, option_schemas, refused_schemas
 from edgegen.strict_json.schema import (
     BOOLEAN,
     ELSEWHERE,
     INTEGER,
     Schema,
-    advised,
     any_of,
     described,
-    enum,
     expecting,
     object_of,
     parameters,
@@ -85,8 +83,8 @@ def _options() -> Schema:
         "repeat_last_n": described(
             {"type": "integer", "minimum": -1}, "Tokens that penalties look at: 0 none, -1 all; left out, all too."
         ),
-        **{name: described(schema, f"Changes nothing: {why}.") for name, (schema, why) in NO_OPS.items()},
-        **{name: advised(enum(*values), why) for name, (values, why) in REFUSED.items()},
+        **no_op_schemas(NO_OPS),
+        **refused_schemas(REFUSED),
     }
     elsewhere = dict.fromkeys(_OF_THE_REQUEST, "it is a parameter of the request, beside options")
     return {**object_of({}, parameters(given)), ELSEWHERE: elsewhere}

@@ -53,8 +53,7 @@ class ChatCompletions:
 
 class ChatCompletionWriter:
     def __init__(self, model: str, asked: WireRequest) -> None:
-        timed = asked.settings.body.get("timings_per_token", False)
-        self._frame = CompletionFrame(model, "chatcmpl", include_usage=asked.include_usage, timed=timed)
+        self._frame = CompletionFrame(model, "chatcmpl", asked)
         self._begun = set[int]()
         self._dropped = 0
 

@@ -54,8 +54,7 @@ class Completions:
 class CompletionWriter:
     def __init__(self, model: str, asked: WireRequest) -> None:
         self._asked = asked
-        timed = asked.settings.body.get("timings_per_token", False)
-        self._frame = CompletionFrame(model, "cmpl", include_usage=asked.include_usage, timed=timed)
+        self._frame = CompletionFrame(model, "cmpl", asked)
         self._echoes = list[_Echo]()
         self._answers = 1
         self._offsets = dict[int, TextOffsets]()

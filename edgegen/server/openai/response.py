@@ -9,7 +9,7 @@ from edgegen.generation.results import GenerationResult
 from edgegen.openai.answer import usage
 from edgegen.server.api_error import ApiError
 from edgegen.server.llama_fields import result_timings
-from edgegen.server.wire import Event
+from edgegen.server.wire import Event, WireRequest
 
 DONE = Event("[DONE]")
 """Ends a stream."""
@@ -21,11 +21,10 @@ _NOTHING: Mapping[str, Any] = {}
 class CompletionFrame:
     """What every chunk of one completion has."""
 
-    def __init__(self, model: str, prefix: str, *, include_usage: bool, timed: bool = False) -> None:
-        """``timed``: the end of the answer has llama-server's ``timings``."""
-        self._timed = timed
+    def __init__(self, model: str, prefix: str, asked: WireRequest) -> None:
+        self._timed = asked.settings.body.get("timings_per_token", False)
         self._common = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-        self._include_usage = include_usage
+        self._include_usage = asked.include_usage
 
     def body(
         self, kind: str, choices: list[dict[str, Any]], used: dict[str, Any], results: Sequence[GenerationResult]
