@@ -459,6 +459,16 @@ class LLM:
         """
         return self._requests.encoder.decode(ids, skip_special_tokens=skip_special_tokens)
 
+    def check_options(self, options: GenerationOptions) -> None:
+        """Refuse, without a prompt, what this model cannot honour: ids, a grammar, a schema, a negative prompt.
+
+        Raises:
+            OptionError: an option does not fit the vocabulary, or contradicts another.
+            ConstraintError: a grammar, schema or expression is broken, or cannot be enforced.
+            UsageError: an option needs a tokenizer that the bundle lacks, or this is closed.
+        """
+        self._requests.check_options(options)
+
     @property
     def _requests(self) -> RequestBuilder:
         """Builds requests for as long as this is open."""

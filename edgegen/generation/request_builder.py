@@ -79,6 +79,17 @@ class RequestBuilder:
         """
         session.check(self._model, self._snapshot_problem)
 
+    def check_options(self, options: GenerationOptions) -> None:
+        """Refuse options that no prompt could be answered with.
+
+        Raises:
+            OptionError: an option does not fit the vocabulary, or a constraint cannot be enforced.
+            UsageError: the negative prompt cannot be encoded, or an option needs a tokenizer that the bundle lacks.
+        """
+        self._refuse_unusable(options)
+        self._negative([], options)
+        self._text_constraint(options)
+
     def build_continuation(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
         """The request for ``prompt`` behind all that ``session`` holds.
 

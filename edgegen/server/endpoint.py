@@ -78,7 +78,7 @@ class GenerationEndpoint:
             options = await run_in_threadpool(asked.settings.options, llm, self._options.max_tokens)
             reply.writer = writer = self._wire.writer(name, asked)
             await run_in_threadpool(writer.prepare, llm, options, token)
-            streams = await run_in_threadpool(_start, llm, asked, options, token) if asked.generates else []
+            streams = await run_in_threadpool(_start, llm, asked, options, token)
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
             prompt_tokens = sum(stream.prompt_tokens for stream in streams)
@@ -245,6 +245,9 @@ async def _merged(
 
 def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
     """Tokenize all prompts and submit them. They run in one batch."""
+    if not asked.generates:
+        llm.check_options(options)
+        return []
     prompts = (one if isinstance(one, str | list | ChatPrompt) else one.resolve(llm) for one in asked.prompts)
     return [
         llm.stream_chat(

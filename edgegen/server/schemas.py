@@ -77,6 +77,9 @@ _CHECKED_LATER: dict[str, Schema] = {
     "grammar": STRING,
     "negative_prompt": any_of(STRING, PROMPT_IDS),
 }
+_READ_HERE = ("grammar", "negative_prompt")
+"""Options that may be more in Python than in JSON."""
+
 _SAID = {
     "logprobs": "The log-probability of each token, as the model gives it, before any sampling option.",
     "top_logprobs": "Log-probabilities of so many alternatives at each position; it asks for logprobs.",
@@ -100,7 +103,7 @@ def refused_schemas(refused: Mapping[str, tuple[tuple[Any, ...], str]]) -> dict[
 def option_schemas() -> dict[str, Schema]:
     """The schema of every option that a request may have, by the option's name; the table's own checks read them."""
     return {
-        option.name: checked_later(_schema(option))
+        option.name: _schema(option) if option.name in _READ_HERE else checked_later(_schema(option))
         for option in GENERATION_OPTIONS
         if not isinstance(option.kind, Functions)
     }

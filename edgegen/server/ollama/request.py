@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgegen.chat.tools import Tools
-from edgegen.errors import ConversationError, one_or_list
+from edgegen.constraint.response_format import read_response_format
+from edgegen.errors import ConversationError, OptionError, one_or_list
 from edgegen.openai.request import each_problem
 from edgegen.openai.request import read_chat as read_conversation
+from edgegen.options.generation import GenerationOptions
 from edgegen.server.fill import FillPrompt
 from edgegen.server.ollama.options import RENAMED, keep_alive_seconds, read_options
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
@@ -96,10 +98,22 @@ def _answered(told: Mapping[str, Any], waiting: list[tuple[str, str]]) -> dict[s
 
 def _load(given: Mapping[str, Any], settings: RequestSettings, problems: list[str]) -> WireRequest:
     """The request for nothing but the model."""
+    seconds = keep_alive_seconds(given.get("keep_alive"))
+    if seconds == 0:  # no model is there to check them
+        problems += _option_problems(settings.values)
     if problems:
         raise settings.error(one_or_list(problems))
-    seconds = keep_alive_seconds(given.get("keep_alive"))
     return WireRequest((), settings, stream=False, generates=False, keep_alive=seconds, unloads=seconds == 0)
+
+
+def _option_problems(values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with options, whichever model has them."""
+    try:
+        options = GenerationOptions().override(values)
+        read_response_format(options.response_format)
+    except OptionError as error:
+        return each_problem(error)
+    return []
 
 
 def _wire_request(

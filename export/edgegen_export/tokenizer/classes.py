@@ -7,6 +7,7 @@ from typing import Literal
 from edgegen_export.tokenizer.sentencepiece_model import SentencePieceModel
 from edgegen_export.tokenizer.sentencepiece_tokenizer import (
     gemma_tokenizer,
+    gpt_sw3_tokenizer,
     llama_tokenizer,
     plain_tokenizer,
     t5_tokenizer,
@@ -68,6 +69,10 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
     "T5Tokenizer": TokenizerClass(
         t5_tokenizer, specials={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     ),
+    "GPTSw3Tokenizer": TokenizerClass(
+        gpt_sw3_tokenizer,
+        specials={"bos_token": "<s>", "eos_token": "<|endoftext|>", "unk_token": "<unk>", "pad_token": "<pad>"},
+    ),
     "GPT2Tokenizer": _GPT2,
     "CodeGenTokenizer": _GPT2,
     "GPTNeoXTokenizer": TokenizerClass(from_vocabulary=neox_tokenizer, specials=_END_OF_TEXT, ends="always"),
@@ -88,11 +93,14 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
 }
 """By class name without the suffix ``Fast``."""
 
+NOT_READ: Mapping[str, str] = {"biogpt": "BioGptTokenizer", "gpt_neox_japanese": "GPTNeoXJapaneseTokenizer"}
+"""Classes that split words by code of their own, which no ``tokenizer.json`` can say: such files are refused."""
+
 CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "gpt2 gpt_neo gptj gpt_bigcode starcoder2 opt dbrx granite granitemoe granitemoehybrid granitemoeshared "
-            "exaone4 olmo3"
+            "exaone4 olmo3 flex_olmo"
         ).split(),
         "GPT2Tokenizer",
     ),
@@ -117,6 +125,8 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     "code_llama": "CodeLlamaTokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
     "bloom": "BloomTokenizer",
+    "gpt-sw3": "GPTSw3Tokenizer",
+    **NOT_READ,
 }
 """The class by model type, used where no config names one, as in transformers."""
 

@@ -26,9 +26,22 @@ from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 _TURNS = frozenset({"<start_of_turn>", "<end_of_turn>"})
 
 
-def plain_tokenizer(model: SentencePieceModel) -> TokenizerJson:
-    """The tokenizer as the SentencePiece library runs the model; sections between symbols are independent."""
-    steps: list[Component] = []
+_NOT_PRINTED = r"[\x{0}-\x{8}\x{B}-\x{1F}\x{7F}-\x{A0}\x{AD}\x{200B}]"
+_SPACES = r"[\x{2002}\x{2003}\x{2005}\x{2008}-\x{200A}\x{202F}\x{3000}\x{FFFC}]"
+"""What GPT-SW3's class of transformers takes out of a text, and what it reads as a space."""
+
+
+def gpt_sw3_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:
+    """GPT-SW3: the library's tokenizer behind a normalization of the class's own."""
+    return plain_tokenizer(model, [replace_regex(_NOT_PRINTED, ""), replace_regex(_SPACES, " "), {"type": "NFC"}])
+
+
+def plain_tokenizer(model: SentencePieceModel, first: Sequence[Component] = ()) -> TokenizerJson:
+    """The tokenizer as the SentencePiece library runs the model; sections between symbols are independent.
+
+    ``first``: what is done to a text before that.
+    """
+    steps = list(first)
     if model.charsmap:
         steps.append(_precompiled(model))
     if model.remove_extra_whitespaces:

@@ -169,6 +169,34 @@ def test_t5_as_transformers_converts_it(test_data: Path, tmp_path: Path, legacy:
         assert "".join([stream.push(i) for i in ids_of_text]) + stream.finish() == made.decode(ids_of_text)
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["its class is named", "its type is known"])
+def test_gpt_sw3_as_transformers_reads_it(test_data: Path, tmp_path: Path, named: bool) -> None:
+    settings = {"eos_token": "<|endoftext|>", "pad_token": "<pad>", "bos_token": "<s>", "unk_token": "<unk>"}
+    edits = {CONFIG: {"tokenizer_class": "GPTSw3Tokenizer", **settings}} if named else {}
+    folder = write_folder(tmp_path / "x", tmp_path, [], edits, model_type="gpt-sw3")
+    model = train(
+        test_data,
+        model_type="bpe",
+        byte_fallback=True,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        pad_id=0,
+        eos_piece="<|endoftext|>",
+        normalization_rule_name="identity",
+    )
+    (folder / "spiece.model").write_bytes(model)
+    import_sentencepiece()
+    oracle: Any = import_transformers().GPTSw3Tokenizer(str(folder / "spiece.model"))
+    made = load(files_of(folder), tmp_path)
+    spaces = [f"a{space}b{space}{space}c" for space in "\t\x01\x84\u00a0\u00ad\u2002\u2009\u200b\u202f\u3000\ufffc"]
+    for text in [*texts(test_data), *spaces, "Cafe\u0301", "\u212b\n\n a"]:
+        for special in (True, False):
+            assert made.encode(text, add_special_tokens=special) == oracle.encode(text, add_special_tokens=special), (
+                text
+            )
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -1,6 +1,7 @@
 """``/api/chat`` and ``/api/generate``: ollama's requests, answers and streams, and options that are never ignored."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.chat import Conversation
+from edgegen.server.api_error import ApiError
 from edgegen.server.fill import FillPrompt
 from edgegen.server.ollama.options import HONOURED, NO_OPS, REFUSED, keep_alive_seconds
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
@@ -375,6 +377,30 @@ def test_errors_name_what_is_wrong(folder: Path, body: dict[str, Any], said: str
 )
 def test_what_generate_refuses(random: TestClient, more: dict[str, Any]) -> None:
     assert next(iter(more)) in error_of(random.post(GENERATE, json={"prompt": "a", **more}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"grammar": 6}, "options.grammar: text expected, found 6"),
+        ({"grammar": "root ::= ("}, "grammar"),
+        ({"response_format": {"type": "jsn"}}, "did you mean 'json'"),
+        ({"temperature": "hot"}, "temperature: float expected"),
+        ({"bad_words_ids": [[10**9]]}, "bad_words_ids"),
+    ],
+)
+def test_options_are_checked_where_nothing_is_generated(random: TestClient, options: dict[str, Any], said: str) -> None:
+    for path in (CHAT, GENERATE):
+        assert said in error_of(random.post(path, json={"options": options}))
+
+
+def test_options_are_checked_where_a_model_is_unloaded() -> None:
+    for options, said in (
+        ({"response_format": {"type": "jsn"}}, "did you mean 'json'"),
+        ({"temperature": "hot"}, "temperature: float expected"),
+    ):
+        with pytest.raises(ApiError, match=re.escape(said)):
+            read_generate({"keep_alive": 0, "options": options})
 
 
 def test_a_chat_that_does_not_fit_loses_its_oldest_turns(folder: Path) -> None:

@@ -139,6 +139,14 @@ def test_echo_scores_the_prompt(client: TestClient, llm: LLM) -> None:
     assert choice["text"].startswith("Once upon")
 
 
+def test_options_are_checked_where_a_prompt_is_only_echoed(client: TestClient) -> None:
+    body = {"prompt": "Once upon", "max_tokens": 0, "echo": True, "logprobs": 1}
+    for more in ({"grammar": "root ::= ("}, {"response_format": {"type": "jsn"}}, {"bad_words_ids": [[10**9]]}):
+        answer = client.post(COMPLETION, json={**body, **more})
+        assert answer.status_code == 400
+        assert next(iter(more)) in answer.json()["error"]["message"]
+
+
 def test_a_prefix_is_cached(int8_bundle: Bundle) -> None:
     client = client_of(LLM.load(int8_bundle.path, options=EngineOptions(threads=1)))
     body = {"prompt": "a long prefix that comes again", "max_tokens": 1}
