@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # the names of _HOME; a name that is imported as itself is pu
     from edgegen.generation.cancellation import CancelToken as CancelToken
     from edgegen.generation.results import GenerationChunk as GenerationChunk
     from edgegen.generation.results import GenerationResult as GenerationResult
+    from edgegen.generation.results import PromptProgress as PromptProgress
     from edgegen.generation.results import Timings as Timings
     from edgegen.generation.session import Session as Session
     from edgegen.generation.stream import TextStream as TextStream
@@ -70,7 +71,7 @@ _HOME = {
             VerificationError
         """,
         "generation.cancellation": "CancelToken",
-        "generation.results": "GenerationChunk GenerationResult Timings",
+        "generation.results": "GenerationChunk GenerationResult PromptProgress Timings",
         "generation.session": "Session",
         "generation.stream": "TextStream",
         "llm": "LLM",

@@ -95,6 +95,7 @@ class LLM:
             kv_budget=options.kv_budget or default_kv_budget(self.device),
             prefix_budget=options.prefix_cache,
             deterministic=options.deterministic,
+            max_pause=options.max_pause / 1000 or None,
         )
         self._client = EngineClient(EngineThread(engine))
         self._closing = Lock()

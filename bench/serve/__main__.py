@@ -103,6 +103,7 @@ def prepare(args: argparse.Namespace, plan: Plan) -> tuple[list[Server], dict[st
     python = workshop.pythons["edgegen"]
     ours = workshop.conversion(name, Process(CONTESTANTS["edgegen"], python), checkpoint, kept=False)
     servers += [edgegen(ours / "bundle", machine, python, kv=kv) for kv in ("float32", "int8")]
+    servers += [edgegen(ours / "bundle", machine, python, kv="int8", max_pause=pause) for pause in args.max_pause]
     try:
         python = workshop.python(LLAMA_CPP_SERVER)
         process = Process(replace(CONTESTANTS["llama.cpp"], environment=LLAMA_CPP_SERVER), python)
@@ -128,6 +129,9 @@ def main() -> None:
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's own server, built by you")
     parser.add_argument("--threads", type=int, help="of each server; default: the physical cores")
     parser.add_argument("--clients", type=int, nargs="+", default=[*Plan.clients])
+    parser.add_argument(
+        "--max-pause", type=int, nargs="+", default=[0], metavar="MS", help="also with these, besides the default"
+    )
     for option, about in (
         ("rounds", "of all servers"),
         ("requests", "of each client in a round"),

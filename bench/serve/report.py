@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.serve.load import Answer
 
-HEADS = ("clients", "server", "first token p50, ms", "p99", "between tokens p50, ms", "p99", "tokens/s")
+HEADS = ("clients", "server", "first token p50, ms", "p99", "between tokens p50, ms", "p99", "longest", "tokens/s")
 
 
 @dataclass
@@ -26,11 +26,11 @@ class Measured:
         """Percentiles are over the answers of all rounds, throughput is the median of the rounds."""
         head = [str(self.clients), self.server]
         if self.failure is not None or not self.answers:
-            return [*head, self.failure or "–", *["–"] * 4]
+            return [*head, self.failure or "–", *["–"] * 5]
         first = [answer.first for answer in self.answers]
         gaps = [gap for answer in self.answers for gap in answer.gaps]
         figures = [f"{1e3 * percentile(values, at):.1f}" for values in (first, gaps) for at in (50, 99)]
-        return [*head, *figures, f"{median(self.throughputs):.0f}"]
+        return [*head, *figures, f"{1e3 * percentile(gaps, 100):.1f}", f"{median(self.throughputs):.0f}"]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

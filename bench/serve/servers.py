@@ -73,12 +73,23 @@ class Server:
             process.wait()
 
 
-def edgegen(bundle: Path, machine: Machine, python: Path = Path(sys.executable), *, kv: str = "float32") -> Server:
+def edgegen(
+    bundle: Path,
+    machine: Machine,
+    python: Path = Path(sys.executable),
+    *,
+    kv: str = "float32",
+    max_pause: int | None = None,
+) -> Server:
+    """``max_pause``: in milliseconds, 0 for chunks of prompts that are never shortened; None: the default."""
+    pause = () if max_pause is None else ("--max-pause", str(max_pause))
     command = (
         *(str(python), "-m", "edgegen", "serve", "-m", str(bundle), "--kv", kv),
-        *("--threads", str(machine.threads), "--max-batch-size", str(machine.sequences)),
+        *("--threads", str(machine.threads), "--max-batch-size", str(machine.sequences), *pause),
     )
-    return Server(f"edgegen int8, {kv} KV cache", command, {"eos_token_id": []})
+    return Server(
+        ", ".join([f"edgegen int8, {kv} KV cache", *[" ".join(pause)] * bool(pause)]), command, {"eos_token_id": []}
+    )
 
 
 def llama_server(program: Path, gguf: Path, machine: Machine) -> Server:

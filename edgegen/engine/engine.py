@@ -1,9 +1,10 @@
 """Engine: continuous batching. Admits requests, schedules and runs each step, samples, and emits the new token ids."""
 
 from collections.abc import Iterator, Mapping
+from time import perf_counter
 from typing import Any
 
-from edgegen.engine.executor import BatchExecutor
+from edgegen.engine.executor import BatchExecutor, Clock
 from edgegen.engine.scheduler import Decode, Failure, Scheduler, Verify, Work
 from edgegen.engine.sequence import Logits, Sequence, SequenceGroup, Update
 from edgegen.errors import MemoryBudgetError
@@ -28,6 +29,8 @@ class Engine:
         kv_budget: int | None = None,
         prefix_budget: int | None = 0,
         deterministic: bool = False,
+        max_pause: float | None = None,
+        clock: Clock = perf_counter,
     ) -> None:
         """
         Args:
@@ -37,11 +40,21 @@ class Engine:
             prefix_budget: bytes of KV cache kept of finished sequences whose slot is needed; 0 turns prefix caching
                 off, and None keeps only what can stay in its slot.
             deterministic: bit-reproducible output, whatever else is in the batch.
+            max_pause: most seconds of a step in which other sequences wait for their next token: chunks of prompts are
+                so much shorter meanwhile, where the runner computes the same bits in any chunks; None: they are not.
+            clock: of ``max_pause``.
         """
         self._kv_budget = kv_budget
+        self._max_pause = None if runner.chunk_invariance == "none" else max_pause
+        self._clock = clock
         self._speculates = not deterministic or runner.chunk_invariance == "any"
         self._executor = BatchExecutor(
-            runner, prefill_chunk, kv_budget=kv_budget, prefix_budget=prefix_budget, bit_exact=deterministic
+            runner,
+            prefill_chunk,
+            kv_budget=kv_budget,
+            prefix_budget=prefix_budget,
+            bit_exact=deterministic,
+            clock=clock,
         )
         longest_proposal = min(prefill_chunk, max(16, _MOST_LOGITS // runner.vocab_size))
         self._scheduler = Scheduler(longest_proposal, max_batch_size, self._executor.fits)
@@ -56,10 +69,12 @@ class Engine:
 
         An error ends the request that it belongs to (``Sequence.error``), and no other.
         """
+        begin = self._clock()
         self._executor.retire()
-        updates = self._expire()
-        for work in self._scheduler.schedule().works:
-            for group, output in self._run(work):
+        updates, step = self._expire(), self._scheduler.schedule()
+        until = begin + self._max_pause if step.is_awaited and self._max_pause is not None else None
+        for work in step.works:
+            for group, output in self._run(work, until):
                 updates += self._emit(group, self._advance(group, work, output))
         return updates
 
@@ -104,22 +119,25 @@ class Engine:
         late = self._scheduler.expire()
         return [update for group, updates in late for update in self._emit(group, updates)]
 
-    def _run(self, work: Work | Failure) -> Iterator[tuple[SequenceGroup, Output]]:
-        """Run ``work``; its output for each request. If a decode of several requests fails, each runs by itself."""
+    def _run(self, work: Work | Failure, until: float | None) -> Iterator[tuple[SequenceGroup, Output]]:
+        """Run ``work``, if possible until then; its output for each request.
+
+        If a decode of several requests fails, each runs by itself.
+        """
         if isinstance(work, Failure):
             yield work.group, work.error
             return
-        output = self._output(work)
+        output = self._output(work, until)
         if isinstance(work, Decode) and isinstance(output, BaseException) and len(work.groups) > 1:
             for group in work.groups:
-                yield from self._run(Decode((group,), tuple(one for one in work.sequences if one in group)))
+                yield from self._run(Decode((group,), tuple(one for one in work.sequences if one in group)), until)
         else:
             for group in work.groups:
                 yield group, output
 
-    def _output(self, work: Work) -> Output:
+    def _output(self, work: Work, until: float | None) -> Output:
         try:
-            return self._executor.run(work, lambda: self._scheduler.demand)
+            return self._executor.run(work, lambda: self._scheduler.demand, until)
         except BaseException as error:  # a native library's panic is no Exception
             return error
 

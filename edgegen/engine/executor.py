@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgegen.engine.cache_slots import CacheSlots
-from edgegen.engine.chunked_prefill import chunk_end
+from edgegen.engine.chunked_prefill import PrefillPace, chunk_end
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.prefix_cache import PrefixCache
 from edgegen.engine.scheduler import Decode, Prefill, Verify, Work
@@ -18,6 +18,9 @@ from edgegen.model.interfaces import Cache, Runner
 
 Demand = Callable[[], tuple[int, int]]
 """How many sequences are running, and the most positions one of them may have in the KV cache."""
+
+Clock = Callable[[], float]
+"""A clock in seconds, which never goes back."""
 
 _EXPECTED_NEW_TOKENS = 256
 """Room made in the cache at first for the answer, where no budget says how much there is; longer ones make it grow."""
@@ -40,10 +43,13 @@ class BatchExecutor:
         kv_budget: int | None = None,
         prefix_budget: int | None = 0,
         bit_exact: bool = False,
+        clock: Clock = perf_counter,
     ) -> None:
         """The arguments are those of :class:`Engine`."""
         self._runner = runner
         self._prefill_chunk = prefill_chunk
+        self._pace = PrefillPace(prefill_chunk)
+        self._clock = clock
         self._kv_budget = kv_budget
         self._cache: Cache = runner.new_cache(kv_budget)
         prefixes = None if prefix_budget == 0 else PrefixCache(prefix_budget or 0)
@@ -61,8 +67,10 @@ class BatchExecutor:
         """Whether ``count`` sequences of ``length`` positions are within the budget."""
         return self._kv_budget is None or self._cache.bytes_for(count, length) <= self._kv_budget
 
-    def run(self, work: Work, demand: Demand) -> Mapping[Sequence, Logits]:
+    def run(self, work: Work, demand: Demand, until: float | None = None) -> Mapping[Sequence, Logits]:
         """Run ``work``; the logits of each of its sequences, valid until the next run.
+
+        ``until``: when a chunk of a prompt should be over, by the engine's clock; None: nobody waits for it.
 
         Decode: [vocab]. Verify: [tokens, vocab]. Prefill: [vocab], once the prompt is complete, for the sequence and
         for those that share its prompt; before that there are none.
@@ -72,7 +80,7 @@ class BatchExecutor:
             self.interrupt_abandoned()  # whoever cancelled before this line found no run to interrupt
         try:
             if isinstance(work, Prefill):
-                return self._run_prefill(work, demand)
+                return self._run_prefill(work, demand, until)
             for sequence in work.sequences:
                 if not sequence.params.use_cache:
                     self._recompute(sequence)
@@ -110,12 +118,14 @@ class BatchExecutor:
         for sequence in [one for one in self._slots.sequences if one.finish is not None]:
             self._slots.free(sequence)
 
-    def _run_prefill(self, work: Prefill, demand: Demand) -> Mapping[Sequence, Logits]:
+    def _run_prefill(self, work: Prefill, demand: Demand, until: float | None) -> Mapping[Sequence, Logits]:
         sequence = work.sequence
         if sequence.kv.slot < 0:
             self._slots.allocate(sequence, *self._room(sequence, demand))
             sequence.times.started = perf_counter()
-        logits = self._prefill(sequence)
+        now, before = self._clock(), sequence.kv.cached
+        logits = self._prefill(sequence, self._pace.size(None if until is None else until - now))
+        self._pace.ran(sequence.kv.cached - before, self._clock() - now)
         if not sequence.prefilled:
             return {}
         sharing = [
@@ -136,15 +146,15 @@ class BatchExecutor:
         sequence = work.sequence
         return {sequence: self._decode_many(sequence, (sequence.ids[sequence.kv.cached], *work.proposal))}
 
-    def _prefill(self, sequence: Sequence) -> Logits:
-        """The next chunk of a prompt; logits [vocab] after it.
+    def _prefill(self, sequence: Sequence, size: int) -> Logits:
+        """The next chunk of a prompt, of ``size`` tokens at most; logits [vocab] after it.
 
         Leaves in the slot the prompt up to the end of the chunk, and a checkpoint there.
         """
         kv, prompt_length = sequence.kv, sequence.params.prompt_length
         # Where the prompt diverges from a cached text a chunk ends, so that the next prompt finds a checkpoint there.
         diverges_at = kv.diverges_at if kv.diverges_at > kv.cached + 1 else 0
-        stop = chunk_end(kv.cached, diverges_at or prompt_length, self._prefill_chunk)
+        stop = chunk_end(kv.cached, diverges_at or prompt_length, size)
         if kv.cached == stop - 1 > 0 and sequence.params.on_hidden is None:
             # One token, of an answer that is continued: computed as it was when it was decoded.
             return self._decode([sequence])[0]
@@ -220,7 +230,7 @@ class BatchExecutor:
         kv.cached = 0
         while kv.cached < len(sequence.ids) - 1:  # the last id is yet to run
             if not sequence.prefilled:
-                self._prefill(sequence)
+                self._prefill(sequence, self._prefill_chunk)
             elif kv.cached in kv.verified:
                 proposal, taken = kv.verified[kv.cached]
                 self._decode_many(sequence, (sequence.ids[kv.cached], *proposal))

@@ -67,11 +67,15 @@ class Failure(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to run next: one token of many sequences, then several tokens of one."""
+    """What to run next: one token of many sequences, then several tokens of one.
+
+    ``is_awaited``: whether sequences past their prompts wait for the end of a chunk of another's.
+    """
 
     decode: Decode | None = None
     multi_token: Prefill | Verify | None = None
     failure: Failure | None = None
+    is_awaited: bool = False
 
     @property
     def works(self) -> list[Work | Failure]:
@@ -156,7 +160,9 @@ class Scheduler:
             else:
                 groups[group] = None
                 sequences.append(sequence)
-        step = Step(Decode(tuple(groups), tuple(sequences)) if sequences else None, self._next_of(prompts, verifies))
+        decode = Decode(tuple(groups), tuple(sequences)) if sequences else None
+        chosen = self._next_of(prompts, verifies)
+        step = Step(decode, chosen, is_awaited=isinstance(chosen, Prefill) and bool(ready))
         self._steady = Step() if step.multi_token or any(one.proposers for one in sequences) else step
         return step
 

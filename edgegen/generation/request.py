@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edgegen.engine.sequence import Sequence, SequenceGroup, Update
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.mailbox import Mailbox
-from edgegen.generation.results import AnswerFinishReason, GenerationChunk, GenerationResult, Timings
+from edgegen.generation.results import AnswerFinishReason, GenerationChunk, GenerationResult, PromptProgress, Timings
 from edgegen.stopping.text_watcher import TextWatcher
 
 if TYPE_CHECKING:
@@ -116,6 +117,16 @@ class Request:
     @property
     def prompt_tokens(self) -> int:
         return self._answers[0].sequence.params.prompt_length
+
+    @property
+    def prompt_progress(self) -> PromptProgress:
+        """Read from the engine's counters while it runs."""
+        sequence = self._answers[0].sequence
+        total, started = sequence.params.prompt_length, sequence.times.started
+        until = sequence.times.first_token or perf_counter()
+        return PromptProgress(
+            total, min(total, sequence.kv.cached), sequence.kv.reused, until - started if started else 0.0
+        )
 
     @property
     def text(self) -> str:

@@ -41,6 +41,23 @@ class Timings:
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How much of a prompt has been read.
+
+    Attributes:
+        total: tokens of the prompt.
+        processed: those that are in the KV cache, what prefix caching had included.
+        cached_tokens: those that prefix caching had.
+        seconds: since the first of them was read; 0 while the request waits for others.
+    """
+
+    total: int
+    processed: int
+    cached_tokens: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class GeneratedText:
     """What an answer and each piece of its stream have.

@@ -6,7 +6,7 @@ from typing import Self
 
 from edgegen.errors import UsageError
 from edgegen.generation.request import Request
-from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 
 
 class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
@@ -88,6 +88,11 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
     def prompt_tokens(self) -> int:
         """Those of the prompt, known before the first chunk."""
         return self._request.prompt_tokens
+
+    @property
+    def prompt_progress(self) -> PromptProgress:
+        """How much of the prompt has been read by now, of which no chunk tells; may be asked from any thread."""
+        return self._request.prompt_progress
 
     @property
     def dropped_messages(self) -> int:

@@ -42,6 +42,17 @@ class EngineOptions(OptionSet):
         ("generate", "chat", "bench", "serve"),
         note="Smaller chunks need less memory, and others wait less for the next step.",
     )
+    max_pause: int = option(
+        100,
+        "Speed and memory",
+        Number(int, 0, 600_000),
+        "Longest pause of a stream while another prompt is read, in milliseconds.",
+        ("serve",),
+        note="Chunks of a prompt get shorter, down to 16 tokens, while other requests wait for their next token, so "
+        "that a step takes no longer than this where it can. 0 is no limit: every chunk has `prefill_chunk` tokens. "
+        "Texts stay the same. Where they would not, chunks stay as they are: on a GPU, and where ONNX Runtime's "
+        "operators compute experts, or 4 bits without VNNI.",
+    )
     kernels: Literal["auto", "stock"] = option(
         "auto",
         "Speed and memory",

@@ -20,6 +20,7 @@ from edgegen.server.json_body import read_json
 from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
+from edgegen.server.prefill_reports import PrefillReports
 from edgegen.server.request_log import RequestFacts, request_facts
 from edgegen.server.time_limit import time_limit
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
@@ -88,11 +89,14 @@ class GenerationEndpoint:
             if asked.stream:
                 await reply.begin_stream(headers)  # before anything of the prompts is read by the model
                 await reply.events(writer.begin(PromptInfo(prompt_tokens, dropped)))
-            async for arrived in _merged(streams, reply.keep_alive_due):
+            prefill = PrefillReports(streams, writer) if asked.stream and asked.reports_progress else None
+            async for arrived in _merged(streams, lambda: _earliest(reply.keep_alive_due(), prefill and prefill.due)):
                 if arrived is None:
-                    await reply.keep_alive()
+                    await reply.wait(prefill.look() if prefill else [])
                     continue
                 prompt, piece = arrived
+                if prefill:
+                    await reply.events(prefill.end(prompt))
                 if facts.first_token_seconds is None:
                     facts.first_token_seconds = perf_counter() - begin
                     self._metrics.first_token(self._wire.url, facts.first_token_seconds)
@@ -151,8 +155,13 @@ class _Reply:
             return None
         return self._sent_at + self._keep_alive_seconds
 
-    async def keep_alive(self) -> None:
-        await self._text(self._wire.stream_format.keep_alive)
+    async def wait(self, events: Sequence[Event]) -> None:
+        """Send what tells that the answer is waited for: these, or a keep-alive that is due."""
+        due = self.keep_alive_due()
+        if events:
+            await self.events(events)
+        elif due is not None and due <= asyncio.get_running_loop().time():
+            await self._text(self._wire.stream_format.keep_alive)
 
     async def _text(self, text: str) -> None:
         if text:
@@ -180,6 +189,10 @@ class _Reply:
                 await self.end_stream()
         except (TimeoutError, OSError):
             pass
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((time for time in times if time is not None), default=None)
 
 
 def _body(data: bytes, *, more: bool) -> Message:

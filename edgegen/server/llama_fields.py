@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from edgegen.generation.results import GenerationResult
+from edgegen.generation.results import GenerationResult, PromptProgress
 from edgegen.options.generation import GenerationOptions
 
 SAMPLERS: Mapping[str, tuple[str, ...]] = {
@@ -41,6 +41,16 @@ def result_timings(result: GenerationResult) -> dict[str, Any]:
     told = result.timings
     count = len(result.token_ids)
     return timings(told.prompt_tokens, told.cached_tokens, told.prompt_seconds, count, told.decode_seconds)
+
+
+def prompt_progress(told: PromptProgress) -> dict[str, Any]:
+    """How much of a prompt has been read."""
+    return {
+        "total": told.total,
+        "cache": told.cached_tokens,
+        "processed": told.processed,
+        "time_ms": told.seconds * 1e3,
+    }
 
 
 def generation_settings(options: GenerationOptions) -> dict[str, Any]:

@@ -38,10 +38,15 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "use_beam_search": ((False,), "ask for beams with num_beams"),
     "prompt_logprobs": ((0,), "/v1/completions gives them with echo and logprobs"),
     "truncate_prompt_tokens": ((), "a chat's oldest messages are left out with context_overflow: drop_oldest"),
-    "return_progress": ((False,), "the progress of a prompt is not told: leave it out"),
     "lora": (([],), "adapters are merged by `edgegen export --adapter`: leave it out"),
 }
 """Not supported, but for values that ask for nothing: what to do."""
+
+
+RETURN_PROGRESS = described(BOOLEAN, "A stream tells how much of the prompt has been read, as prompt_progress.")
+
+_ELSEWHERE = ("ignore_eos", "timings_per_token", "return_progress")
+"""Read by others, or below."""
 
 
 def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
@@ -55,6 +60,7 @@ def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
             {"type": "integer", "minimum": -1}, "Tokens that penalties look at: 0 none, -1 all."
         ),
         "ignore_eos": described(BOOLEAN, "No token that ends an answer is chosen."),
+        "return_progress": RETURN_PROGRESS,
         "timings_per_token": described(BOOLEAN, "The answer, or the end of its stream, has timings."),
         **no_op_schemas(NO_OPS),
         **refused_schemas(REFUSED),
@@ -65,7 +71,7 @@ def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, A
     """``given``, which fits the schemas, under the names that options have here, without what has no effect."""
     made = dict[str, Any]()
     for name, value in given.items():
-        if name in NO_OPS or name in REFUSED or name in ("ignore_eos", "timings_per_token"):
+        if name in NO_OPS or name in REFUSED or name in _ELSEWHERE:
             continue
         option = TAKEN.get(name, name)
         if name == "repeat_last_n" and value < 0:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolChoice
 from edgegen.generation.cancellation import CancelToken
-from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
@@ -68,6 +68,7 @@ class WireRequest:
         generates: False where only the prompt is asked for, with its log-probabilities.
         follows: the writer reads each chunk of a whole answer too.
         keep_alive: seconds that the model stays loaded after its last request; None changes nothing.
+        reports_progress: a stream tells how much of each prompt has been read; its writer is a :class:`ProgressWriter`.
         unloads: nothing is asked for but that the model is unloaded.
         begin: when it was read, by :func:`time.perf_counter`.
     """
@@ -81,6 +82,7 @@ class WireRequest:
     follows: bool = False
     keep_alive: float | None = None
     unloads: bool = False
+    reports_progress: bool = False
     begin: float = field(default_factory=perf_counter)
 
 
@@ -151,6 +153,15 @@ class ResponseWriter(Protocol):
         ...
 
     def body(self, results: Sequence[GenerationResult]) -> Any: ...
+
+
+@runtime_checkable
+class ProgressWriter(Protocol):
+    """A writer of streams that tell how much of each prompt has been read."""
+
+    def progress(self, told: PromptProgress, prompt: int) -> Iterable[Event]:
+        """The events of what has been read of the prompt of that number."""
+        ...
 
 
 class Wire(Protocol):

@@ -86,7 +86,9 @@ def test_the_table_is_ordered_by_clients() -> None:
         Measured("c", 4, answers, [1.0]),
     ]
     head, _, *lines = table(rows).splitlines()
-    assert head == "| clients | server | first token p50, ms | p99 | between tokens p50, ms | p99 | tokens/s |"
+    assert (
+        head == "| clients | server | first token p50, ms | p99 | between tokens p50, ms | p99 | longest | tokens/s |"
+    )
     assert lines == [
         "| 1 | a | no / such file | – | – | – | – |",
         "| 4 | b | 100.0 | 300.0 | 20.0 | 60.0 | 20 |",

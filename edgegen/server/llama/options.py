@@ -51,7 +51,7 @@ NO_OPS: Mapping[str, tuple[Schema, str]] = {
 _BREAKERS = "dry_sequence_breakers"
 """Texts in llama-server, and ids of tokens here."""
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    **{name: ported_options.REFUSED[name] for name in ("dynatemp_range", "return_progress", "lora")},
+    **{name: ported_options.REFUSED[name] for name in ("dynatemp_range", "lora")},
     "min_keep": ((0, 1), "samplers leave at least one token: leave it out"),
     "n_indent": ((0,), "lines are not held to an indentation: use stop_regex"),
     "n_cmpl": ((1,), "one answer a prompt: send the request again for another"),

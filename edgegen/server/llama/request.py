@@ -57,4 +57,6 @@ def _wire_request(prompts: tuple[Prompt, ...], given: Mapping[str, Any]) -> Wire
     if problems:
         raise settings.error(one_or_list(problems))
     settings.check_limits()
-    return WireRequest(prompts, settings, given.get("stream", False))
+    return WireRequest(
+        prompts, settings, given.get("stream", False), reports_progress=given.get("return_progress", False)
+    )

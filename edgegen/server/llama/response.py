@@ -5,13 +5,13 @@ from time import perf_counter
 from typing import Any, cast
 
 from edgegen.generation.cancellation import CancelToken
-from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.llm import LLM
 from edgegen.openai.answer import bounded
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.server.api_error import ApiError
-from edgegen.server.llama_fields import generation_settings, result_timings, timings
+from edgegen.server.llama_fields import generation_settings, prompt_progress, result_timings, timings
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
 _BY_TEXT = ("stop_strings", "stop_regex")
@@ -65,6 +65,11 @@ class LlamaWriter:
             waited = first - self._asked.begin
             told["timings"] = timings(self._prompt_tokens, 0, waited, self._counts[prompt], now - first)
         return [Event.of(told | _probabilities(piece.logprobs))]
+
+    def progress(self, told: PromptProgress, prompt: int) -> list[Event]:
+        piece = {"index": prompt, "content": "", "tokens": list[int](), "stop": False, "id_slot": -1}
+        counts = {"tokens_predicted": 0, "tokens_evaluated": self._prompt_tokens}
+        return [Event.of({**piece, **counts, "prompt_progress": prompt_progress(told)})]
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return [Event.of(self._cut(self._last(at, result, ""))) for at, result in enumerate(results)]

@@ -4,6 +4,7 @@ from edgegen.server.llama.options import completion_options
 from edgegen.server.openai import schema as openai
 from edgegen.server.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.parameters import Parameters
+from edgegen.server.ported_options import RETURN_PROGRESS
 from edgegen.server.schemas import PROMPT_IDS, STREAM, TOKEN_ID
 from edgegen.strict_json.schema import (
     BOOLEAN,
@@ -31,6 +32,7 @@ def _shared() -> dict[str, Schema]:
         "stream": STREAM,
         "return_tokens": described(BOOLEAN, "Give the ids of the answer too."),
         "timings_per_token": described(BOOLEAN, "Give timings with each piece of a stream."),
+        "return_progress": RETURN_PROGRESS,
         "response_fields": described(array_of(STRING), "Fields that the answer is cut to; a/b is the field b of a."),
     }
 

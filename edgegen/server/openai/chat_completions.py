@@ -8,7 +8,7 @@ from typing import Any
 from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolCallDelta
 from edgegen.generation.cancellation import CancelToken
-from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.llm import LLM
 from edgegen.openai.answer import chat_completion, chat_logprobs, finish_reason
 from edgegen.openai.request import read_chat
@@ -39,7 +39,13 @@ class ChatCompletions:
         )
         settings = request_settings(given, self.url)
         settings = replace(settings, values={"context_overflow": "drop_oldest", **settings.values})
-        return WireRequest((prompt,), settings, given.get("stream", False), include_usage)
+        return WireRequest(
+            (prompt,),
+            settings,
+            given.get("stream", False),
+            include_usage,
+            reports_progress=given.get("return_progress", False),
+        )
 
     def writer(self, model: str, asked: WireRequest) -> "ChatCompletionWriter":
         return ChatCompletionWriter(model, asked)
@@ -79,6 +85,10 @@ class ChatCompletionWriter:
         if piece.finish_reason is not None:
             made.append(self._chunk(index, {}, None, finish_reason(piece.finish_reason)))
         return made
+
+    def progress(self, told: PromptProgress, prompt: int) -> list[Event]:
+        choice = {"index": 0, "delta": dict[str, Any](), "logprobs": None, "finish_reason": None}
+        return self._frame.progress(_CHUNK, choice, told)
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return self._frame.end(_CHUNK, total_usage(results), results)

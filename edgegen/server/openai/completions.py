@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from edgegen.generation.cancellation import CancelToken
-from edgegen.generation.results import GenerationChunk, GenerationResult
+from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.llm import LLM
 from edgegen.openai.answer import TextOffsets, finish_reason, text_completion, text_logprobs
 from edgegen.openai.schema import COMPLETION
@@ -36,13 +36,15 @@ class Completions:
         generates = not (echo and settings.values.get("max_new_tokens") == 0)
         if not generates:  # the options are checked, and not used
             settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
-        prompts = several(given["prompt"])
+        prompts, progress = several(given["prompt"]), given.get("return_progress", False)
         if suffix := given.get("suffix"):
             if echo or not all(isinstance(one, str) for one in prompts):
                 raise refusal(["suffix goes with prompts that are texts, and without echo"], "suffix")
             filled = tuple(FillPrompt(cast(str, one), suffix) for one in prompts)
-            return WireRequest(filled, settings, stream, include_usage)
-        return WireRequest(prompts, settings, stream, include_usage, echo, generates)
+            return WireRequest(filled, settings, stream, include_usage, reports_progress=progress)
+        return WireRequest(
+            prompts, settings, stream, include_usage, echo, generates, reports_progress=progress and generates
+        )
 
     def writer(self, model: str, asked: WireRequest) -> "CompletionWriter":
         return CompletionWriter(model, asked)
@@ -82,6 +84,10 @@ class CompletionWriter:
         index = prompt * self._answers + piece.index
         offsets = self._offsets.setdefault(index, TextOffsets())
         return [self._chunk(index, piece.text, text_logprobs(piece.logprobs, offsets), reason)]
+
+    def progress(self, told: PromptProgress, prompt: int) -> list[Event]:
+        choice = {"index": prompt * self._answers, "text": "", "logprobs": None, "finish_reason": None}
+        return self._frame.progress(_KIND, choice, told)
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return self._frame.end(_KIND, self._usage(results), results)

@@ -5,10 +5,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgegen.generation.results import GenerationResult
+from edgegen.generation.results import GenerationResult, PromptProgress
 from edgegen.openai.answer import usage
 from edgegen.server.api_error import ApiError
-from edgegen.server.llama_fields import result_timings
+from edgegen.server.llama_fields import prompt_progress, result_timings
 from edgegen.server.wire import Event, WireRequest
 
 DONE = Event("[DONE]")
@@ -34,6 +34,10 @@ class CompletionFrame:
     def chunk(self, kind: str, choice: dict[str, Any], extra: Mapping[str, Any] = _NOTHING) -> Event:
         content = {**self._common, "object": kind, "choices": [choice], **extra}
         return Event.of(content | {"usage": None} if self._include_usage else content)
+
+    def progress(self, kind: str, choice: dict[str, Any], told: PromptProgress) -> list[Event]:
+        """A piece without text that tells how much of the prompt has been read."""
+        return [self.chunk(kind, choice, {"prompt_progress": prompt_progress(told)})]
 
     def end(self, kind: str, used: dict[str, Any], results: Sequence[GenerationResult]) -> list[Event]:
         """The last events; among them the usage and the timings, if they were asked for."""

@@ -42,6 +42,7 @@ def components() -> dict[str, Schema]:
         "tokens_predicted": COUNT,
         "tokens_evaluated": COUNT,
         "timings": ref("LlamaTimings"),
+        "prompt_progress": ref("LlamaPromptProgress"),
         "completion_probabilities": array_of(object_of({**entry, "top_logprobs": array_of(object_of(entry))})),
     }
     last = {
@@ -61,6 +62,7 @@ def components() -> dict[str, Schema]:
     return {
         **COMPONENTS,
         "LlamaTimings": object_of({**counts, **dict.fromkeys(times, NUMBER)}),
+        "LlamaPromptProgress": object_of({**dict.fromkeys(("total", "cache", "processed"), COUNT), "time_ms": NUMBER}),
         "LlamaAnswer": answer,
         "LlamaAnswers": any_of(ref("LlamaAnswer"), array_of(ref("LlamaAnswer"))),
         "LlamaSlots": array_of(object_of(slot)),

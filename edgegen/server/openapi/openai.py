@@ -26,6 +26,9 @@ GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
 """Statuses of errors of an API that generates text."""
 
 
+_PROGRESS = {
+    "prompt_progress": described(ref("LlamaPromptProgress"), "llama-server's, where return_progress asks for it.")
+}
 _TIMINGS = {"timings": described(ref("LlamaTimings"), "llama-server's, where timings_per_token asks for them.")}
 
 
@@ -97,7 +100,7 @@ def _frame(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None)
 
 def _chunk(kind: str, choice: Schema, extra: Mapping[str, Schema] | None = None) -> Schema:
     head = {"id": STRING, "created": INTEGER, "model": STRING, "object": const(kind)}
-    more = {"usage": nullable(ref("Usage")), **_TIMINGS, **(extra or {})}
+    more = {"usage": nullable(ref("Usage")), **_TIMINGS, **_PROGRESS, **(extra or {})}
     return object_of({**head, "choices": array_of(choice)}, more)
 
 

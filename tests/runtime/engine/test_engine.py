@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edgegen.engine.engine import Engine
 from edgegen.engine.finish import OUT_OF_TIME, StopMatch
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
+from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.system import Deadline
@@ -86,6 +87,68 @@ def test_a_long_prompt_runs_in_chunks_and_only_then_decodes() -> None:
     engine.add(group)
     finish(engine, group)
     assert graphs.runs == [*[("prefill", n) for n in (8, 8, 7, 2)], ("decode", 1), ("decode", 1)]
+
+
+class Machine:
+    """A clock that a fake model moves on: a run takes 5 ms, and 1 ms for each token of each of its rows."""
+
+    def __init__(self, graphs: FakeGraphs) -> None:
+        self.now = 0.0
+        self._graphs = graphs
+        graphs.after_run = self._run
+
+    def _run(self) -> None:
+        self.now += 0.005 + 0.001 * self._graphs.runs[-1][1] * self._graphs.rows
+
+
+def paces(max_pause: float | None, *, order: SummingOrder = "rows") -> tuple[list[float], list[int], list[Sequence]]:
+    """The pauses of a stream while a prompt of 300 tokens is read, the chunks of that, and both sequences."""
+    graphs = FakeGraphs(digest_of)
+    graphs.order = order
+    machine, prompts = Machine(graphs), [random_ids(8), random_ids(300)]
+    engine = Engine(fake_runner(graphs), 128, max_pause=max_pause, clock=lambda: machine.now)
+    streams = [sequence(prompt, 40) for prompt in prompts]
+    engine.add(SequenceGroup([streams[0]]))
+    for _ in range(3):
+        engine.step()
+    engine.add(SequenceGroup([streams[1]]))
+    pauses = list[float]()
+    while not streams[1].prefilled:
+        before = machine.now
+        engine.step()
+        pauses.append(machine.now - before)
+    while not engine.idle:
+        engine.step()
+    return pauses, [tokens for phase, tokens in graphs.runs[1:] if phase == "prefill"], streams
+
+
+def test_a_stream_waits_no_longer_than_max_pause_for_anothers_prompt() -> None:
+    without, chunks, _ = paces(None)
+    assert (max(without), chunks) == (pytest.approx(0.139), [128, 128, 44])
+    pauses, chunks, streams = paces(0.06)
+    assert sum(chunks) == 300
+    assert max(pauses) <= 0.06
+    assert max(chunks) == 32  # with 48 it would be 65 ms
+    assert [one.generated for one in streams] == [one.generated for one in paces(None)[2]]
+
+
+def test_a_prompt_is_read_however_short_max_pause_is() -> None:
+    _, chunks, _ = paces(0.001)
+    assert set(chunks[1:-2]) == {16}
+
+
+def test_a_prompt_that_nobody_waits_for_has_whole_chunks() -> None:
+    graphs = FakeGraphs(digest_of)
+    machine = Machine(graphs)
+    engine = Engine(fake_runner(graphs), 128, max_pause=0.01, clock=lambda: machine.now)
+    group = SequenceGroup([sequence(random_ids(300), 3)])
+    engine.add(group)
+    finish(engine, group)
+    assert [tokens for phase, tokens in graphs.runs if phase == "prefill"] == [128, 128, 44]
+
+
+def test_where_chunks_change_bits_they_stay_as_they_are() -> None:
+    assert paces(0.01, order="batch")[1] == [128, 128, 44]
 
 
 @pytest.mark.parametrize("when", ["between two steps", "within a step"])

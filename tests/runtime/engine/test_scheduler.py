@@ -113,9 +113,9 @@ def test_a_step_is_a_chunk_of_one_prompt_and_a_token_of_every_other_row() -> Non
         Step(None, Prefill(groups[0], first)),
         Step(None, Prefill(groups[0], first)),
         Step(None, Prefill(groups[0], second)),
-        Step(Decode((groups[0],), (first, second)), Prefill(groups[1], third)),
-        Step(Decode((groups[0],), (first,)), Prefill(groups[1], third)),
-        Step(Decode((groups[0],), (first,)), Prefill(groups[1], third)),
+        Step(Decode((groups[0],), (first, second)), Prefill(groups[1], third), is_awaited=True),
+        Step(Decode((groups[0],), (first,)), Prefill(groups[1], third), is_awaited=True),
+        Step(Decode((groups[0],), (first,)), Prefill(groups[1], third), is_awaited=True),
         Step(Decode((groups[1],), (third,))),
     ]
 

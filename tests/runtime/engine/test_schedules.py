@@ -3,7 +3,7 @@
 With keys and values in int8 whatever is done; with float32 where ``deterministic`` leaves the short cuts out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -108,6 +108,17 @@ def schedule(random: Random) -> Iterator[tuple[str, int, int, int]]:
         yield random.choice(PROMPTS), options, random.choice([0, 0, 1]), random.choice([0, 0, 1, 3, 9])
 
 
+def uneven_clock(seed: int) -> Callable[[], float]:
+    """By which chunks of prompts take now long and now no time at all."""
+    random, now = Random(f"clock {seed}"), [0.0]
+
+    def clock() -> float:
+        now[0] += random.choice([0.0, 0.001, 0.01, 0.1])
+        return now[0]
+
+    return clock
+
+
 COUNT = 25
 """Schedules of one test: few, so that it ends in time beside any load."""
 
@@ -132,6 +143,8 @@ def test_any_schedule_gives_every_request_its_own_ids(kv: KVDtype, threads: int,
             prefix_budget=random.choice([0, None, 1 << 16, 1 << 28]),
             kv_budget=random.choice([None, {"int8": 1 << 20, "float32": 1 << 22}[kv]]),
             deterministic=kv == "float32" or random.random() < 0.5,
+            max_pause=random.choice([None, 0.0, 0.02]),
+            clock=uneven_clock(seed),
         )
         requests = list[tuple[Request, Ids]]()
         cancelled = set[Request]()

@@ -356,10 +356,10 @@ def test_an_unknown_name_gets_the_nearest(client: TestClient, path: str) -> None
 
 
 def test_everything_that_is_wrong_is_told_at_once(client: TestClient) -> None:
-    wrong = {"samplers": ["top_p", "topk"], "lora": [{"id": 0}], "return_progress": True}
+    wrong = {"samplers": ["top_p", "topk"], "lora": [{"id": 0}], "n_indent": 2}
     message = post(client, "/completion", {**ONCE, **wrong}, 400)["error"]["message"]
     assert "did you mean 'top_k'?" in message
-    assert all(name in message for name in ("samplers[1]", "lora", "return_progress"))
+    assert all(name in message for name in ("samplers[1]", "lora", "n_indent"))
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"])
@@ -459,6 +459,7 @@ def test_the_docs_have_every_ported_option() -> None:
         "json_schema": ("honoured", "`response_format`"),
         "ignore_eos": ("honoured", "`min_new_tokens`, as long as the answer may be"),
         "timings_per_token": ("honoured", "`timings` of the answer"),
+        "return_progress": ("honoured", "`prompt_progress` in a stream"),
     }
     assert rows("Options on OpenAI's routes") == told
 
