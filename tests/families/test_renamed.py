@@ -52,6 +52,58 @@ def as_internlm2(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return renamed
 
 
+QWEN = {
+    "model.embed_tokens": "transformer.wte",
+    "model.layers": "transformer.h",
+    "model.norm": "transformer.ln_f",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "self_attn.o_proj": "attn.c_proj",
+    "mlp.up_proj": "mlp.w1",
+    "mlp.gate_proj": "mlp.w2",
+    "mlp.down_proj": "mlp.c_proj",
+}
+
+
+def as_qwen(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """Queries, keys and values in one; the config says the width of the gate and of what it gates together."""
+    for i in range(config["num_hidden_layers"]):
+        for kind in ("weight", "bias"):
+            parts = [tensors.pop(f"model.layers.{i}.self_attn.{x}_proj.{kind}") for x in "qkv"]
+            tensors[f"model.layers.{i}.attn.c_attn.{kind}"] = np.concatenate(parts)
+    renamed: Tensors = {}
+    for name, tensor in tensors.items():
+        for theirs, ours in QWEN.items():
+            name = name.replace(theirs, ours)
+        renamed[name] = tensor
+    return renamed
+
+
+def as_qwen_config(config: dict[str, Any]) -> dict[str, Any]:
+    """As ``QWenConfig`` writes it."""
+    return {
+        **{key: config[key] for key in ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")},
+        "intermediate_size": 2 * config["intermediate_size"],
+        "kv_channels": config["hidden_size"] // config["num_attention_heads"],
+        "seq_length": config["max_position_embeddings"],
+        "max_position_embeddings": 4 * config["max_position_embeddings"],
+        "rotary_emb_base": config["rope_theta"],
+        "rotary_pct": 1.0,
+        "layer_norm_epsilon": config["rms_norm_eps"],
+        "tie_word_embeddings": config["tie_word_embeddings"],
+        **dict.fromkeys(("use_dynamic_ntk", "use_logn_attn", "scale_attn_weights", "no_bias"), True),
+        **dict.fromkeys(("bf16", "fp16", "fp32", "onnx_safe"), False),
+        "use_flash_attn": "auto",
+    }
+
+
+def as_orion_config(config: dict[str, Any]) -> dict[str, Any]:
+    """As ``OrionConfig`` writes it."""
+    kept = (*("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "num_key_value_heads"),
+            *("intermediate_size", "max_position_embeddings", "rope_theta", "tie_word_embeddings", "hidden_act"))  # fmt: skip
+    return {**{key: config[key] for key in kept}, "rms_norm_eps": config["layer_norm_eps"], "pretraining_tp": 1}
+
+
 def as_mimo(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     draft = np.ones((config["hidden_size"], 2 * config["hidden_size"]), np.float32)
     return {**tensors, "model.mtp_layers.0.input_proj.weight": draft}
@@ -112,6 +164,43 @@ def test_a_renamed_model_computes_the_same(
     found = decoded(runner, runner.new_cache(), ids)
     expected = oracle_of(case, original).logits(np.array([ids]))[0]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+WHOLE = {"partial_rotary_factor": 1.0, "use_qkv_bias": False, "use_parallel_residual": False, "qk_layernorm": False}
+"""What makes of a StableLM a Llama with LayerNorm."""
+
+
+@pytest.mark.parametrize(
+    ("like", "settings", "model_type", "name", "rename", "described"),
+    [
+        ("qwen2", {"num_key_value_heads": 4}, "qwen", "QWenLMHeadModel", as_qwen, as_qwen_config),
+        ("stablelm", WHOLE, "orion", "OrionForCausalLM", lambda tensors, config: tensors, as_orion_config),
+    ],
+)
+def test_a_model_with_another_config_computes_the_same(
+    like: str,
+    settings: dict[str, Any],
+    model_type: str,
+    name: str,
+    rename: Callable[[Tensors, dict[str, Any]], Tensors],
+    described: Callable[[dict[str, Any]], dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    case = next(case for case in CASES if (case.family, case.name) == (like, "base"))
+    heads = {"num_attention_heads": 4, "hidden_size": 64}
+    case = replace(case, config={**case.config, **heads, **settings})
+    original = checkpoint_of(case, tmp_path / "original")
+    config = json.loads((original / "config.json").read_text())
+    tensors = {key: each.read() for key, each in open_safetensors(original / "model.safetensors").items()}
+    folder = tmp_path / "renamed"
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", rename(tensors, config))
+    written = {"model_type": model_type, "architectures": [name], **described(config)}
+    (folder / "config.json").write_text(json.dumps(written))
+    ids = tokens(case, 40, seed=1)
+    runner = runner_of(export_to(folder, tmp_path / "bundle"))
+    expected = oracle_of(case, original).logits(np.array([ids]))[0]
+    np.testing.assert_allclose(decoded(runner, runner.new_cache(), ids), expected, rtol=0, atol=1e-3)
 
 
 TELECHAT3_YARN = {"rope_type": "telechat3-yarn", "factor": 4.0, "original_max_position_embeddings": 24}

@@ -70,9 +70,11 @@ from edgegen_export.families.olmoe import FLEX_OLMO, OLMOE
 from edgegen_export.families.openai_gpt import OPENAI_GPT
 from edgegen_export.families.openelm import OPENELM
 from edgegen_export.families.opt import OPT
+from edgegen_export.families.orion import ORION
 from edgegen_export.families.persimmon import PERSIMMON
 from edgegen_export.families.phi import PHI, PHI3
 from edgegen_export.families.qwen import QWEN2, QWEN3
+from edgegen_export.families.qwen1 import QWEN
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
 from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
 from edgegen_export.families.qwen3_5_moe import QWEN3_5_MOE, QWEN3_5_MOE_WITH_VISION
@@ -194,6 +196,8 @@ _FAMILIES: tuple[Architecture, ...] = (
     MPT,
     OPENAI_GPT,
     PERSIMMON,
+    ORION,
+    QWEN,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

@@ -63,7 +63,7 @@ _NEEDS: Mapping[str, str] = {
         inkling_mm_model instructblip instructblipvideo kimi_k25 kimi_k3 kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
         mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
     """,
-    _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder orion phi3_v qwen xglm",
+    _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder phi3_v xglm",
 }
 """What a family of these types would need beyond what the others have."""
 

@@ -16,6 +16,7 @@ from tests.export.checkpoint.gguf_steps import (
     kv_heads,
     llama3_factors,
     long_factors,
+    mpt,
     neox,
     olmo,
     one_key,
@@ -43,7 +44,29 @@ _FALCON = {
     "eos_token_id": 2,
 }
 
+_MPT = {
+    "d_model": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "max_seq_len": 64,
+    "vocab_size": 40,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
 BEFORE_2025: dict[str, Case] = {
+    "mpt": Case("mpt", "MptConfig", "MptForCausalLM", {**_MPT, "attn_config": {"clip_qkv": 0.5}}, (mpt,)),
+    "mpt without a limit": Case("mpt", "MptConfig", "MptForCausalLM", {**_MPT, "n_heads": 2}, (mpt,)),
+    "xverse": Case("xverse", "LlamaConfig", "LlamaForCausalLM", LLAMA, LLAMA_STEPS, (permuted,)),
+    "baichuan": Case(
+        "baichuan",
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {**LLAMA, "num_key_value_heads": 4},
+        LLAMA_STEPS,
+        (permuted,),
+    ),
     "llama": Case(
         "llama", "LlamaConfig", "LlamaForCausalLM", LLAMA, LLAMA_STEPS, (permuted, llama3_factors), loader=True
     ),

@@ -2,6 +2,7 @@
 
 from tests.export.checkpoint.gguf_case import BIGGER_HEADS, LLAMA, LLAMA3, LLAMA_STEPS, Case
 from tests.export.checkpoint.gguf_steps import (
+    alpha,
     flat_kernels,
     fused,
     granite,
@@ -15,6 +16,7 @@ from tests.export.checkpoint.gguf_steps import (
     one_plus,
     part_of_head,
     permuted,
+    pictures,
     rope,
     sizes,
     stretched,
@@ -62,6 +64,14 @@ OF_2025: dict[str, Case] = {
         "Ernie4_5ForCausalLM",
         {**BIGGER_HEADS, "use_bias": True, "tie_word_embeddings": False},
         (sizes, kv_heads, rope, key_length),
+    ),
+    "hunyuan_vl": Case(
+        "hunyuan_vl",
+        "HunYuanDenseV1Config",
+        "HunYuanDenseV1ForCausalLM",
+        {**BIGGER_HEADS, "rope_theta": 10000.0 * 1000 ** (16 / 14)},
+        (sizes, kv_heads, alpha, key_length, pictures),
+        not_said=frozenset({"eod_token_id"}),
     ),
     "hunyuan-dense": Case(
         "hunyuan-dense",

@@ -97,6 +97,18 @@ def llama3_factors(config: Any, arrays: Arrays) -> Arrays:
     return {**arrays, "rope_freqs.weight": np.array(factors, np.float32)}
 
 
+def mpt(writer: GGUFWriter, config: Any) -> None:
+    writer.add_context_length(config.max_seq_len)
+    writer.add_embedding_length(config.d_model)
+    writer.add_block_count(config.n_layers)
+    writer.add_feed_forward_length(4 * config.d_model)
+    writer.add_head_count(config.n_heads)
+    writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    if config.attn_config.clip_qkv is not None:
+        writer.add_clamp_kqv(config.attn_config.clip_qkv)
+    writer.add_max_alibi_bias(config.attn_config.alibi_bias_max)
+
+
 def granite(writer: GGUFWriter, config: Any) -> None:
     writer.add_attention_scale(config.attention_multiplier)
     writer.add_embedding_scale(config.embedding_multiplier)
@@ -161,6 +173,13 @@ def stretched(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_scaling_type(RopeScalingType.NONE)
     writer.add_rope_scaling_factor(1)
     writer.add_rope_scaling_orig_ctx_len(config.max_position_embeddings)
+
+
+def alpha(writer: GGUFWriter, config: Any) -> None:
+    """The base before it was stretched, and by what."""
+    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+    writer.add_float32("hunyuan_vl.rope.scaling.alpha", 1000.0)
 
 
 def windows(writer: GGUFWriter, config: Any) -> None:

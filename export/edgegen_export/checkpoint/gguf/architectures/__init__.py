@@ -20,7 +20,16 @@ from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     MINIMAX_M2,
 )
 from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3N, GEMMA4
-from edgegen_export.checkpoint.gguf.architectures.gpt_like import BLOOM, FALCON, GPT2, GPTJ, GPTNEOX, STARCODER
+from edgegen_export.checkpoint.gguf.architectures.gpt_like import (
+    BLOOM,
+    FALCON,
+    GPT2,
+    GPTJ,
+    GPTNEOX,
+    MPT,
+    QWEN,
+    STARCODER,
+)
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     FALCON_H1,
     GRANITEHYBRID,
@@ -32,14 +41,17 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
 )
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    BAICHUAN,
     COHERE2,
     COMMAND_R,
     EXAONE,
     GRANITE,
     INTERNLM2,
+    LLAMA,
     MINICPM,
     OLMO,
     OLMO2,
+    ORION,
     QWEN2,
     QWEN3,
     SMOLLM3,
@@ -58,12 +70,13 @@ from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import (
 )
 from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
 from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, JAIS2, NEMOTRON
-from edgegen_export.checkpoint.gguf.architectures.with_vision import PADDLEOCR, QWEN2VL, QWEN3VL, QWEN3VLMOE
+from edgegen_export.checkpoint.gguf.architectures.with_vision import HUNYUAN_VL, PADDLEOCR, QWEN2VL, QWEN3VL, QWEN3VLMOE
 
 ARCHITECTURES: dict[str, GgufArchitecture] = {
     "afmoe": AFMOE,
     "apertus": APERTUS,
     "arcee": ARCEE,
+    "baichuan": BAICHUAN,
     "bailingmoe2": BAILINGMOE2,
     "bloom": BLOOM,
     "chatglm": CHATGLM,
@@ -93,6 +106,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "granitemoe": GRANITEMOE,
     "hunyuan-dense": HUNYUAN_DENSE,
     "hunyuan-moe": HUNYUAN_MOE,
+    "hunyuan_vl": HUNYUAN_VL,
     "internlm2": INTERNLM2,
     "jais2": JAIS2,
     "lfm2": LFM2,
@@ -101,15 +115,18 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "minicpm": MINICPM,
     "minimax-m2": MINIMAX_M2,
     "mistral3": MISTRAL3,
+    "mpt": MPT,
     "nemotron": NEMOTRON,
     "nemotron_h": NEMOTRON_H,
     "nemotron_h_moe": NEMOTRON_H_MOE,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmoe": OLMOE,
+    "orion": ORION,
     "paddleocr": PADDLEOCR,
     "phi2": PHI2,
     "phi3": PHI3,
+    "qwen": QWEN,
     "qwen2": QWEN2,
     "qwen2moe": QWEN2MOE,
     "qwen2vl": QWEN2VL,
@@ -125,5 +142,6 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "stablelm": STABLELM,
     "starcoder": STARCODER,
     "starcoder2": STARCODER2,
+    "xverse": LLAMA,
 }
 """``general.architecture`` → how the original's ``config.json`` and tensors are read off the file."""

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, SIZES, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import (
+    LAYER_NORM_EPS,
+    RMS_NORM_EPS,
+    SIZES,
+    GgufArchitecture,
+    Modules,
+    modules,
+)
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import InputFirst, PerGroup
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -158,6 +165,69 @@ BLOOM = replace(
     ),
     rules=(_one_key_per_query, _bloom),
     constants={},
+)
+
+
+def _mpt(read: MetadataReader) -> Entries:
+    """What its config has inside another, and the width of an MLP that is always four times the model's."""
+    read.refuse("feed_forward_length", (4 * read.hidden_size,), "this architecture always has four times the width")
+    most = read.real("attention.max_alibi_bias", 0.0)
+    inside: Entries = {"alibi": most > 0} | ({"alibi_bias_max": most} if most else {})
+    if limit := read.real("attention.clamp_kqv", 0.0):
+        inside["clip_qkv"] = limit
+    return {"attn_config": inside}
+
+
+MPT = GgufArchitecture(
+    model_type="mpt",
+    hf_class="MptForCausalLM",
+    integers={
+        "context_length": "max_seq_len",
+        "embedding_length": "d_model",
+        "block_count": "n_layers",
+        "attention.head_count": "n_heads",
+    },
+    reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(
+        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
+        {
+            "attn_norm": "norm_1",
+            "attn_qkv": "attn.Wqkv",
+            "attn_output": "attn.out_proj",
+            "ffn_norm": "norm_2",
+            "ffn_up": "ffn.up_proj",
+            "ffn_down": "ffn.down_proj",
+        },
+        "transformer.blocks.{i}.",
+    ),
+    rules=(_one_key_per_query, _mpt),
+)
+
+
+def _qwen(read: MetadataReader) -> Entries:
+    read.refuse("rope.dimension_count", (read.heads.size,), "the whole head rotates in this architecture")
+    return {"kv_channels": read.heads.size, "rotary_emb_base": read.real("rope.freq_base", 10000.0)}
+
+
+QWEN = GgufArchitecture(
+    model_type="qwen",
+    hf_class="QWenLMHeadModel",
+    integers={**SIZES, "context_length": "seq_length"},
+    reals={RMS_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
+        {
+            "attn_norm": "ln_1",
+            "attn_qkv": "attn.c_attn",
+            "attn_output": "attn.c_proj",
+            "ffn_norm": "ln_2",
+            "ffn_up": "mlp.w1",
+            "ffn_gate": "mlp.w2",
+            "ffn_down": "mlp.c_proj",
+        },
+        "transformer.h.{i}.",
+    ),
+    rules=(_one_key_per_query, _qwen),
 )
 
 

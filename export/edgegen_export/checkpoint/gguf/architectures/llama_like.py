@@ -223,6 +223,22 @@ INTERNLM2 = replace(
 )
 
 
+ORION = replace(
+    QWEN2, model_type="orion", hf_class="OrionForCausalLM", reals={LAYER_NORM_EPS: "rms_norm_eps"}, rules=_RULES
+)
+
+
+def _of_7b(read: MetadataReader) -> Entries:
+    """Only the number of layers tells 13B, by which llama.cpp knows it too."""
+    if read.layers == 40:
+        read.refuse("block_count", (), "Baichuan of 13B has ALiBi: export its original")
+    return {}
+
+
+BAICHUAN = replace(LLAMA, rules=(*LLAMA.rules, _of_7b))
+"""Queries, keys and values apart, and positions rotated, as in Llama; the head of Baichuan 2 was divided before."""
+
+
 def _starcoder2(read: MetadataReader) -> Entries:
     return {"use_bias": read.has("blk.{i}.attn_q.bias")}
 

@@ -1,0 +1,32 @@
+"""Orion: Llama with LayerNorm.
+
+transformers does not have it: its checkpoints bring code of their own, which is never run.
+"""
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.shared import layer_norm, named
+
+
+def read_orion(read: ConfigReader) -> DecoderConfig:
+    """``OrionConfig``, whose ``rms_norm_eps`` is that of LayerNorm."""
+    read.refuse("pretraining_tp", (0, 1), "this family does not split its matrices")
+    return read_llama(read, norm=layer_norm(read.number("rms_norm_eps", least=0)))
+
+
+ORION = Architecture(
+    model_types=("orion",),
+    classes=("OrionForCausalLM",),
+    read=read_orion,
+    tensors={
+        **LLAMA_TENSORS,
+        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
+        **named("final_norm", "norm"),
+    },
+    defaults={**LLAMA_DEFAULTS, "vocab_size": 84608, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
+    prefixes=LLAMA_PREFIXES,
+    ignored=LLAMA_IGNORED,
+)
