@@ -24,27 +24,42 @@ _LEAST = 16
 
 
 class PrefillPace:
-    """Sizes the chunks of prompts so that a step is over in time, by how long the last chunk took for each token.
+    """Sizes the chunks of prompts so that a step is over in time, by how long chunks took before.
 
-    A short chunk takes longer for each token than a long one, which reads the weights no more often. So an estimate by
-    a longer one is too low, and the next is right: sizes settle within two steps.
+    A run has a part that every chunk costs, so that each size is measured apart, and the line through the two nearest
+    tells of another.
     """
 
     def __init__(self, most: int) -> None:
         """``most``: tokens of a chunk at most."""
         self._most = most
-        self._seconds_per_token: float | None = None
+        self._seconds = dict[int, float]()  # by tokens, in steps of 16
 
     def size(self, seconds: float | None) -> int:
         """Tokens of a chunk that takes at most ``seconds``, in steps of 16; None: nobody waits."""
         if seconds is None or self._most <= _LEAST:
             return self._most
-        if self._seconds_per_token is None:  # of a model that has run nothing yet
-            return min(2 * _LEAST, self._most)
-        fitting = max(seconds, 0.0) / self._seconds_per_token
-        return self._most if fitting >= self._most else max(_LEAST, int(fitting) // _LEAST * _LEAST)
+        sizes = [*range(_LEAST, self._most, _LEAST), self._most]
+        if not self._seconds:  # of a model that has run nothing yet
+            return sizes[1]
+        if len(self._seconds) == 1:  # a line has two points: the size beside the only one is tried
+            known = next(iter(self._seconds))
+            return next((size for size in sizes if size > known), max(sizes[0], known // 2 // _LEAST * _LEAST))
+        return max((size for size in sizes if self._estimate(size) <= seconds), default=sizes[0])
 
     def ran(self, tokens: int, seconds: float) -> None:
-        """A chunk of ``tokens`` took ``seconds``."""
-        if tokens >= _LEAST // 2:  # what is left over at a prompt's end says little of others
-            self._seconds_per_token = max(seconds, 1e-9) / tokens
+        """A chunk of ``tokens`` took ``seconds``: so much faster or slower than before are all sizes."""
+        size = min(self._most, round(tokens / _LEAST) * _LEAST)
+        if not size:  # what is left over at a prompt's end says little of others
+            return
+        seconds = max(seconds, 1e-6)
+        ratio = seconds / self._seconds.get(size, seconds)
+        self._seconds = {other: ratio * taken for other, taken in self._seconds.items()} | {size: seconds}
+
+    def _estimate(self, tokens: int) -> float:
+        """Seconds of a chunk of ``tokens``."""
+        known = sorted(self._seconds)
+        at = max(1, min(sum(size < tokens for size in known), len(known) - 1))
+        first, second = known[at - 1], known[at]
+        slope = (self._seconds[second] - self._seconds[first]) / (second - first)
+        return self._seconds[first] + slope * (tokens - first)

@@ -127,14 +127,14 @@ def test_a_stream_waits_no_longer_than_max_pause_for_anothers_prompt() -> None:
     assert (max(without), chunks) == (pytest.approx(0.139), [128, 128, 44])
     pauses, chunks, streams = paces(0.06)
     assert sum(chunks) == 300
-    assert max(pauses) <= 0.06
-    assert max(chunks) == 32  # with 48 it would be 65 ms
+    assert max(pauses[2:]) <= 0.06  # the first chunks show what a chunk costs
+    assert max(chunks[2:]) == 48  # with 64 it would be 75 ms
     assert [one.generated for one in streams] == [one.generated for one in paces(None)[2]]
 
 
 def test_a_prompt_is_read_however_short_max_pause_is() -> None:
     _, chunks, _ = paces(0.001)
-    assert set(chunks[1:-2]) == {16}
+    assert set(chunks[2:-2]) == {16}
 
 
 def test_a_prompt_that_nobody_waits_for_has_whole_chunks() -> None:
