@@ -12,6 +12,7 @@ from edgegen_export.families.biogpt import BIOGPT
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.codegen import CODEGEN
 from edgegen_export.families.cohere import COHERE, COHERE2
+from edgegen_export.families.cohere2_moe import COHERE2_MOE
 from edgegen_export.families.cwm import CWM
 from edgegen_export.families.dbrx import DBRX
 from edgegen_export.families.dots1 import DOTS1
@@ -47,6 +48,7 @@ from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.iquestcoder import IQUESTCODER
 from edgegen_export.families.jais2 import JAIS2
+from edgegen_export.families.kolibri1 import KOLIBRI1
 from edgegen_export.families.laguna import LAGUNA
 from edgegen_export.families.lara_mini import LARA_MINI
 from edgegen_export.families.lfm2 import LFM2
@@ -198,6 +200,8 @@ _FAMILIES: tuple[Architecture, ...] = (
     PERSIMMON,
     ORION,
     QWEN,
+    COHERE2_MOE,
+    KOLIBRI1,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

@@ -49,7 +49,7 @@ _NEEDS: Mapping[str, str] = {
         axk1 deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 longcat_flash minicpm3 mistral4 sarvam_mla youtu
     """,
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
-    _EXPERTS: "beam cohere2_moe deepseek doge jetmoe kolibri1 mimo_v2_flash phimoe step3p5",
+    _EXPERTS: "beam deepseek doge jetmoe mimo_v2_flash phimoe step3p5",
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",
     "layers that run several times for each token": "dory hrm_text nanbeige",

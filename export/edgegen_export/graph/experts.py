@@ -74,7 +74,7 @@ def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, s
     scaling, which is in the experts."""
     routing = experts.routing
     likely = g.op.Softmax(scores, axis=-1) if routing.scores == "softmax" else g.op.Sigmoid(scores)
-    numbers = chosen_experts(g, params, experts, layer, likely)
+    numbers = chosen_experts(g, params, experts, layer, scores if routing.choice_by_logits else likely)
     weights = g.op.GatherElements(likely, numbers, axis=-1)
     if experts.normalized:
         total = _sum(g, weights, 2, experts.per_token)

@@ -41,7 +41,7 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
         best, _ = top(g, weights, experts.per_token)
         return FusedRouting(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
     scores = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1)
-    chosen = chosen_experts(g, params, experts, layer, scores)
+    chosen = chosen_experts(g, params, experts, layer, logits if routing.choice_by_logits else scores)
     best = g.op.GatherElements(asked, chosen, axis=-1)
     never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
     # Stock Sigmoid is not exact enough near 0 to be divided by.

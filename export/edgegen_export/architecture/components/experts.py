@@ -30,7 +30,7 @@ class Routing:
     """How the router's logits choose experts and weigh them.
 
     ``scores``: the softmax of all logits, or the sigmoid of each. ``choice_bias``: trained numbers are added to the
-    scores for the choice alone. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose two best
+    scores for the choice alone; ``choice_by_logits``: to the logits. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose two best
     scores have the greatest sum. ``epsilon``: added to the sum that weights are normalized by, which is at least
     ``least_sum``. ``scaling``: factor of all weights, which is put into the experts; ``expert_scales``: a trained
     factor of each expert's weight. ``softcap`` c: logits are ``c · tanh(logit / c)``.
@@ -38,6 +38,7 @@ class Routing:
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
     choice_bias: bool = False
+    choice_by_logits: bool = False
     groups: int = 1
     chosen_groups: int = 1
     epsilon: float = 0.0
@@ -63,7 +64,8 @@ class Experts(Component):
     by these scores; ``normalized``: the weights of the chosen experts are made to sum to one.
 
     ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, 0 without
-    one; ``shared_gated``: its result times the sigmoid of a gate of its own. ``latent``: experts take a projection to
+    one; ``shared_gated``: its result times the sigmoid of a gate of its own; ``shared_scaling``: a factor of its result,
+    which is put into it. ``latent``: experts take a projection to
     so many numbers, and what they give is projected back. ``own_norms``: router and experts take the residual stream,
     each through a norm of its own, and what the shared expert and the others give is normalized before it is summed.
     """
@@ -77,6 +79,7 @@ class Experts(Component):
     glu: SwiGLU = SwiGLU()
     shared_width: int = 0
     shared_gated: bool = False
+    shared_scaling: float = 1.0
     routing: Routing = Routing()
     latent: int | None = None
     own_norms: bool = False
@@ -127,5 +130,6 @@ class Experts(Component):
         return dict.fromkeys(names, (norm, (hidden,)))
 
     def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
-        """The routing's scaling in the experts."""
+        """The routing's scaling in the experts, the shared one's in it."""
         scale(tensors, (f"{layer}mlp.down",), self.routing.scaling)
+        scale(tensors, (f"{layer}shared.down",) if self.shared_width else (), self.shared_scaling)

@@ -1,0 +1,80 @@
+"""Command R with experts: Command R7B, whose first layers may be dense, with shared experts that may be averaged with
+the others."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.experts import Routing
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.cohere import COHERE2
+from edgegen_export.families.experts import SHARED_EXPERTS, read_mlp_types, with_experts, without_experts
+from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
+from edgegen_export.families.shared import read_layer_types, read_window, rotating, sliding
+
+_EXPERT_KEYS = ("num_shared_experts", "shared_expert_combination_strategy", "expert_selection_fn", "norm_topk_prob")
+
+
+def read_cohere2_moe(read: ConfigReader) -> DecoderConfig:
+    """``Cohere2MoeConfig``."""
+    of_layer_norm, eps = read.number("layer_norm_eps", least=0), read.limit("rms_norm_eps")
+    norm = Norm("layer", of_layer_norm) if eps is None else Norm("rms", eps)
+    config = read_llama(read, norm=norm, interleaved=True)
+    config = replace(config, block="parallel", logit_multiplier=read.number("logit_scale"))
+    count, first = config.num_layers, read.get("first_k_dense_replace", int, 0)
+    sparse = read_mlp_types(read, count, range(first, count))
+    own, period = read.positive("prefix_dense_sliding_window_pattern"), read.positive("sliding_window_pattern")
+    windowed = read_layer_types(
+        read, count, [((i + 1) % own if i < first else (i - first + 1) % period) != 0 for i in range(count)]
+    )
+    # Dense layers that all see everything rotate nevertheless.
+    rotates = [slides or (i not in sparse and own == 1) for i, slides in enumerate(windowed)]
+    config = sliding(rotating(config, None, [not it for it in rotates]), read_window(read), windowed)
+    width = config.mlp.width
+    if dense := read.optional("prefix_dense_intermediate_size", int):
+        config = config.each_mlp(lambda mlp: replace(mlp, width=dense))
+    return _with_experts(read, config, sparse, width)
+
+
+def _with_experts(read: ConfigReader, config: DecoderConfig, layers: Collection[int], width: int) -> DecoderConfig:
+    if not layers:
+        without_experts(read, *_EXPERT_KEYS)
+        return config
+    by_sigmoid = read.choice("expert_selection_fn", {"softmax": False, "sigmoid": True}, "softmax")
+    adds_up = read.flag("norm_topk_prob")  # of sigmoids; a softmax over the chosen ones does anyway
+    config = with_experts(read, config, "num_experts", normalized=adds_up or not by_sigmoid, width=width, layers=layers)
+    averaged = read.choice("shared_expert_combination_strategy", {"average": True, "sum": False}, "average")
+    count = read.get("num_shared_experts", int, 0)
+    if count < 0:
+        read.problem(f"num_shared_experts: must be at least 0, found {count}")
+    half = 0.5 if averaged and count > 0 else 1.0
+    routing = Routing("sigmoid" if by_sigmoid else "softmax", scaling=half)
+    return config.each_experts(
+        lambda own: replace(own, routing=routing, shared_width=width * max(0, count), shared_scaling=half)
+    )
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED_EXPERTS)}
+
+
+COHERE2_MOE = Architecture(
+    model_types=("cohere2_moe",),
+    classes=("Cohere2MoeForCausalLM",),
+    read=read_cohere2_moe,
+    tensors=tensors,
+    defaults={
+        **COHERE2.defaults,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "num_shared_experts": 0,
+        "norm_topk_prob": True,
+        "prefix_dense_sliding_window_pattern": 1,
+        "sliding_window_pattern": 4,
+    },
+    prefixes=LLAMA_PREFIXES,
+    aliases={"num_local_experts": "num_experts"},
+)
