@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from edgegen.bundle.hub_name import pulled_name
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.chat import command as chat
 from edgegen.cli.chat import talk
 from edgegen.cli.export import chosen_scheme, export_for_here
 from edgegen.cli.flag import complete_bundle
 from edgegen.cli.grouped_help import GroupedCommand, in_group
-from edgegen.cli.pull import complete_offer, hub_id, is_there, near_names, pulled_name
+from edgegen.cli.pull import complete_offer, is_there, near_names, to_pull
 from edgegen.errors import BundleNotFoundError
 from edgegen.system import expand_user, trim_memory
 
@@ -65,7 +66,7 @@ def bundle_to_run(name: str, scheme: "Scheme | None") -> str:
         else:
             _one_thread()
             return name
-    source = hub_id(name)
+    source = to_pull(name)
     for known in (scheme,) if scheme else _SCHEMES:
         if is_there(store.path(pulled_name(name, known))):
             _one_thread()

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.catalogue import FILE, catalogue, find_offer
+from edgegen.bundle.hub_name import hub_id, pulled_name
 from edgegen.cli import run
-from edgegen.cli.catalogue import FILE, catalogue, count, find_offer, table
-from edgegen.cli.pull import hub_id, pulled_name
+from edgegen.cli.catalogue import count, table
+from edgegen.cli.pull import to_pull
 from edgegen.cli.pull_and_chat import bundle_to_run
 from edgegen.errors import BundleNotFoundError, UsageError
 from tests.cli.conftest import COMMAND
@@ -98,7 +100,7 @@ class TestNames:
 
     def test_a_folder_is_for_export(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"pull downloads: run `edgegen export "):
-            hub_id(str(tmp_path))
+            to_pull(str(tmp_path))
 
 
 @pytest.mark.unit
