@@ -18,8 +18,8 @@ _SECONDS = 0.25
 class ProgressLines:
     """Each line has the ``stage``; with ``completed`` and ``total`` where those are known.
 
-    They are bytes of the ``file`` of that ``sha256`` in a download, and parts of the stage otherwise. Notes, warnings and
-    errors stay lines of text.
+    They are bytes of the ``file`` of that ``sha256`` in a download, and parts of the stage otherwise. Notes, warnings
+    and errors stay lines of text.
     """
 
     shown = False

@@ -1,6 +1,5 @@
 """``edgegen run``: talk with a model, which is pulled first where it is not there."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from edgegen.cli.flag import complete_bundle
 from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.pull import complete_offer, is_there, near_names, to_pull
 from edgegen.errors import BundleNotFoundError
-from edgegen.system import expand_user, trim_memory
+from edgegen.system import expand_user, trim_memory, use_one_blas_thread
 
 if TYPE_CHECKING:
     from edgegen.cli.export import Scheme
@@ -81,4 +80,4 @@ def bundle_to_run(name: str, scheme: "Scheme | None") -> str:
 
 def _one_thread() -> None:
     """Nothing is exported: NumPy multiplies no matrices, and its threads would only delay the start."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    use_one_blas_thread()

@@ -67,8 +67,8 @@ class Checkpoint:
         where there are no safetensors. Nothing beside a GGUF file that is itself the source belongs to it.
         ``progress`` is told in a few words what is being fetched. ``check_config`` sees the config before any weight
         is fetched or opened; what it raises ends the opening. So does ``check_download``, which hears the hub's cache
-        folder and how many bytes of weights are to be downloaded into it. ``on_download`` hears how many bytes of a large file are there.
-        ``read_listing`` lists a local folder, once.
+        folder and how many bytes of weights are to be downloaded into it. ``on_download`` hears how
+        many bytes of a large file are there. ``read_listing`` lists a local folder, once.
         Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is a config and weights that
         belong together, and ``UsageError`` for the revision of a folder.
         """

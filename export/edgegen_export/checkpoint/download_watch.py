@@ -16,7 +16,7 @@ _PARTS = "*.incomplete"
 def watching(
     blobs: Path, sha256: str, total: int, tell: Callable[[int, int], object], seconds: float = _SECONDS
 ) -> Generator[None]:
-    """Call ``tell``, in a thread, with how many of ``total`` bytes are in the folder ``blobs``, and at the end with all.
+    """Call ``tell``, in a thread, with how many of ``total`` bytes are in the folder ``blobs``; at the end with all.
 
     huggingface_hub itself tells nobody but its own progress bars, in ways that differ by version.
     """
