@@ -131,7 +131,7 @@ class Pull:
         while isinstance(item := await arrived.get(), str):
             self._hear(item)
         if item != 0:
-            raise self._refusal(item)
+            raise _stopped() if self._is_ending else self._refusal(item)
 
     def finish(self, error: ApiError | None) -> None:
         """It is over."""
@@ -263,5 +263,6 @@ def _without_places(text: str, model: str) -> str:
 
 
 def _stopped() -> ApiError:
+    """Of a pull that is ended: when the server is, or when nobody is there any more to be told."""
     said = "the server is being stopped: pull again later, which goes on where this ended."
     return ApiError(503, said, kind="server_error", code="server_stopped", headers={"Retry-After": "60"})

@@ -133,7 +133,7 @@ def test_two_clients_hear_of_one_process_whenever_they_come() -> None:
     assert (started.orders, runner.ends) == ([ORDER], 0)
 
 
-def test_it_goes_on_until_the_last_client_has_left_and_then_ends() -> None:
+def test_it_goes_on_until_the_last_client_has_left_and_then_ends(caplog: pytest.LogCaptureFixture) -> None:
     first_run, second_run = FakeRunner('{"stage": "one"}'), FakeRunner('{"stage": "two"}', 0)
     started = Started(first_run, second_run)
 
@@ -152,6 +152,7 @@ def test_it_goes_on_until_the_last_client_has_left_and_then_ends() -> None:
 
     in_time(work())
     assert started.orders == [ORDER, ORDER]
+    assert caplog.text == ""
 
 
 def test_the_last_word_is_said_again() -> None:
