@@ -1,4 +1,4 @@
-"""Write the sizes of edgegen/cli/catalogue.json, and the table of docs/pulling.md from it.
+"""Write the sizes of edgegen/bundle/catalogue.json, and the table of docs/pulling.md from it.
 
 python docs/make_pulling.py
 """
@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgegen.cli.catalogue import FILE, Offer, Size, catalogue, count, gigabytes
+from edgegen.bundle.catalogue import FILE, Offer, Size, catalogue
+from edgegen.cli.catalogue import count, gigabytes
 from edgegen_export.estimate import estimate
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader

@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
                 for name, size in sizes.items()
             ]
         else:
-            siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
+            siblings = [{"rfilename": name, "size": size, **_lfs(folder / name, size)} for name, size in sizes.items()]
             answer = {"_id": repo, "id": repo, "modelId": repo, "sha": commit, "private": False}
             answer |= {"siblings": siblings, "tags": [], "downloads": 0, "likes": 0}
         self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
@@ -275,6 +275,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _lfs(file: Path, size: int) -> dict[str, object]:
+    """What the hub's API says of a large file."""
+    if file.suffix not in _LARGE:
+        return {}
+    return {"lfs": {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "size": size, "pointerSize": 134}}
 
 
 def _sha1(file: Path) -> str:

@@ -1,7 +1,6 @@
 """run_round(): runs a round in a process of its own, so that loading is cold and all its memory is the model's."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,13 +10,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
-import edgegen
 import edgegen.errors
 from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Round
 from edgegen.errors import BundleError, EdgegenError, one_or_list
 from edgegen.strict_json import decode
-from edgegen.system import creation_flags
+from edgegen.system import child_environment, creation_flags
 
 
 def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], object] = lambda: None) -> Round:
@@ -37,7 +35,7 @@ def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], objec
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=complaints,
-            env=_environment(),
+            env=child_environment(),
             creationflags=creation_flags(),
         ) as process,
     ):
@@ -87,10 +85,3 @@ def _decoded(kind: type[Any], value: Any) -> Any:
     decoded = decode(kind, value, "", problems)
     assert not problems, one_or_list(problems)  # this package speaks to itself
     return decoded
-
-
-def _environment() -> dict[str, str]:
-    """The process is to import the edgegen that started it, wherever that was found."""
-    source = str(Path(edgegen.__file__).absolute().parents[1])
-    known = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": os.pathsep.join([source, *([known] if known else [])])}

@@ -19,7 +19,7 @@ from edgegen.cli.os_errors import long_path_note, reader_has_gone
 from edgegen.cli.overview import meant_by, write_overview
 from edgegen.cli.printable import printable_lines
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
-from edgegen.system import address_space_limit, heed_console
+from edgegen.system import address_space_limit, heed_console, use_one_blas_thread
 from edgegen.system.build_info import with_commit
 
 _ADDRESS_SPACE = 300_000_000
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     given = sys.argv[1:] if argv is None else argv
     if not given or given[0] not in _EXPORTING:  # all others multiply no matrices with NumPy, and its threads cost time
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        use_one_blas_thread()
     warnings.showwarning = _say_warning
     heed_console()
     for stream in (sys.stdout, sys.stderr):

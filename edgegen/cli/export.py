@@ -14,6 +14,7 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import Flag, complete_file
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
+from edgegen.cli.progress_lines import ProgressLines
 from edgegen.cli.remaining_time import RemainingTime
 from edgegen.system import expand_user, share_freed_memory
 
@@ -201,8 +202,9 @@ def export_for_here(
     gguf_file: str | None = None,
     force: bool = False,
     quiet: bool = False,
+    lines: ProgressLines | None = None,
 ) -> None:
-    """Export ``source`` to a bundle that this machine is to run, with progress on a terminal.
+    """Export ``source`` to a bundle that this machine is to run, with progress on a terminal, or in ``lines``.
 
     Raises:
         EdgegenError: as ``edgegen_export.pipeline.export``; also where the machine's memory is too small for it.
@@ -211,7 +213,7 @@ def export_for_here(
 
     begin = time.perf_counter()
     share_freed_memory()
-    with _Terminal(quiet) as terminal:
+    with lines or _Terminal(quiet) as terminal:
         bundle, report = export(
             source,
             target,
@@ -293,6 +295,9 @@ class _Terminal:
         with self._lock:
             if self._remaining:
                 self._remaining.advance(done, total)
+
+    def downloaded(self, file: str, sha256: str, done: int, total: int) -> None:
+        """Nothing: huggingface_hub shows a bar of its own."""
 
     def note(self, text: str) -> None:
         self._say(text)

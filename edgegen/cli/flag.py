@@ -20,7 +20,9 @@ WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
         *("--think", "--reasoning-effort", "--max-think"),
         *("--chat", "--negative-prompt", "--continuation", "--json-schema", "--regex", "--grammar", "--choice"),
     ),
-    "what is printed, which a script reads": ("--json", "--echo", "--print-options", "--logprobs", "--top-logprobs"),
+    "what is printed, which a script reads": (
+        *("--json", "--echo", "--print-options", "--logprobs", "--top-logprobs", "--progress"),
+    ),
     "what one measurement measures": (
         *("--prefill", "--context", "--batch", "--repeats", "--limit", "--window", "--stride", "--parity"),
     ),
@@ -28,7 +30,7 @@ WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
         *("--int8", "--int4", "--fp16", "--fp32", "--fast", "--bits-budget", "--via", "--max-context", "--revision"),
         *("--gguf-file", "--adapter", "--with-hidden"),
     ),
-    "what makes a server less secure": ("--insecure",),
+    "what makes a server less secure": ("--insecure", "--allow-pull"),
 }
 """The flags that no variable sets, by the reason."""
 

@@ -4,22 +4,25 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
 from click.shell_completion import CompletionItem
 
+from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.catalogue import catalogue, find_offer
+from edgegen.bundle.hub_name import hub_id, pulled_name
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import BundleStore
-from edgegen.cli.catalogue import catalogue, find_offer, table
-from edgegen.cli.export import chosen_scheme, export_for_here, scheme_flags, source_flags, source_name
-from edgegen.errors import HubError, UsageError, did_you_mean, quoted
+from edgegen.cli.catalogue import table
+from edgegen.cli.export import chosen_scheme, export_for_here, scheme_flags, source_flags
+from edgegen.cli.progress_lines import ProgressLines
+from edgegen.errors import HubError, UsageError, did_you_mean
 from edgegen.system import expand_user
 
-if TYPE_CHECKING:
-    from edgegen.cli.export import Scheme
+VERIFYING = "verifying"
+"""The stage of ``--progress json`` in which the bundle's files are compared with their hashes."""
 
-_HUB_PREFIXES = ("https://huggingface.co/", "huggingface.co/", "hf.co/")
 _NOTES = """\
 GB of the download, of a bundle in int8 and in int4, and of the memory that running it takes with 4096 tokens.
 * The hub wants its terms accepted, and a token in HF_TOKEN.
@@ -37,6 +40,13 @@ def complete_offer(ctx: click.Context, parameter: click.Parameter, incomplete: s
 @click.argument("name", required=False, shell_complete=complete_offer)
 @scheme_flags
 @source_flags
+@click.option(
+    "--progress",
+    type=click.Choice(["terminal", "json"]),
+    default="terminal",
+    show_default=True,
+    help="How progress is shown on standard error: a bar, if that is a terminal, or JSON lines for programs.",
+)
 def command(
     name: str | None,
     int8: bool,
@@ -49,6 +59,7 @@ def command(
     gguf_file: str | None,
     force: bool,
     quiet: bool,
+    progress: Literal["terminal", "json"],
 ) -> None:
     """Download NAME, a name of the list or a Hugging Face hub id, and export it to a bundle of the store.
 
@@ -63,12 +74,13 @@ def command(
         for note in _NOTES.splitlines():
             click.echo(click.wrap_text(note, width))
         return
-    source = hub_id(name)
+    source = to_pull(name)
     target = BundleStore().path(pulled_name(name, scheme, gguf_file))
     if is_there(target) and not force:
         if not quiet:
             click.echo(f"edgegen: {target.name} is there already; --force pulls it again.", err=True)
     else:
+        lines = ProgressLines(quiet) if progress == "json" else None
         with near_names(source):
             export_for_here(
                 source,
@@ -80,7 +92,11 @@ def command(
                 gguf_file=gguf_file,
                 force=force,
                 quiet=quiet,
+                lines=lines,
             )
+        if lines is not None:
+            lines.stage(VERIFYING)
+            Bundle.open(target).verify_once()  # remembered, so that whoever runs it next need not
     click.echo(str(target))
 
 
@@ -95,32 +111,15 @@ def near_names(source: str) -> Generator[None]:
         raise
 
 
-def hub_id(name: str) -> str:
-    """The hub id that a name of the list, an id or the address of its page means.
+def to_pull(name: str) -> str:
+    """The hub id of what is to be pulled.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: ``name`` means something on this machine, or nothing on the hub.
     """
-    if offer := find_offer(name):
-        return offer.hub
-    path = expand_user(Path(name))
-    if path.exists():
+    if find_offer(name) is None and expand_user(Path(name)).exists():
         raise UsageError(f"{name} is a file or folder here, and pull downloads: run `edgegen export {name}`.")
-    for prefix in _HUB_PREFIXES:
-        name = name.removeprefix(prefix)
-    owner, _, model = name.rpartition("/")
-    if not model or "/" in owner or not all(c.isalnum() or c in "-_." for c in owner + model):
-        near = did_you_mean(name.replace(":", "-"), [offer.name for offer in catalogue()])
-        raise UsageError(
-            f"{quoted(name)} is on no list and no hub id, which is OWNER/NAME{near}; `edgegen pull` prints the list."
-        )
-    return name
-
-
-def pulled_name(name: str, scheme: "Scheme", gguf_file: str | None = None) -> str:
-    """The bundle that pulling ``name`` makes."""
-    offer = find_offer(name)
-    return f"{offer.name if offer else source_name(name, gguf_file)}-{scheme}"
+    return hub_id(name)
 
 
 def is_there(target: Path) -> bool:

@@ -1,21 +1,21 @@
 """``edgegen run``: talk with a model, which is pulled first where it is not there."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from edgegen.bundle.hub_name import pulled_name
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.chat import command as chat
 from edgegen.cli.chat import talk
 from edgegen.cli.export import chosen_scheme, export_for_here
 from edgegen.cli.flag import complete_bundle
 from edgegen.cli.grouped_help import GroupedCommand, in_group
-from edgegen.cli.pull import complete_offer, hub_id, is_there, near_names, pulled_name
+from edgegen.cli.pull import complete_offer, is_there, near_names, to_pull
 from edgegen.errors import BundleNotFoundError
-from edgegen.system import expand_user, trim_memory
+from edgegen.system import expand_user, trim_memory, use_one_blas_thread
 
 if TYPE_CHECKING:
     from edgegen.cli.export import Scheme
@@ -65,7 +65,7 @@ def bundle_to_run(name: str, scheme: "Scheme | None") -> str:
         else:
             _one_thread()
             return name
-    source = hub_id(name)
+    source = to_pull(name)
     for known in (scheme,) if scheme else _SCHEMES:
         if is_there(store.path(pulled_name(name, known))):
             _one_thread()
@@ -80,4 +80,4 @@ def bundle_to_run(name: str, scheme: "Scheme | None") -> str:
 
 def _one_thread() -> None:
     """Nothing is exported: NumPy multiplies no matrices, and its threads would only delay the start."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    use_one_blas_thread()

@@ -92,6 +92,12 @@ _LESS_COMMON = in_group("Server", is_common=False)
     "page that a browser here opens use it.",
 )
 @click.option(
+    "--allow-pull",
+    is_flag=True,
+    cls=_LIMITS,
+    help="Clients may have models downloaded into the store, by POST /api/pull.",
+)
+@click.option(
     "--memory-budget",
     metavar="BYTES",
     type=byte_count,
@@ -151,6 +157,7 @@ def command(
     insecure: bool,
     allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
+    allow_pull: bool,
     memory_budget: int | None,
     no_store: bool,
     no_autoload: bool,
@@ -186,6 +193,8 @@ def command(
     )
     if max_memory is not None and memory_budget is not None:
         raise UsageError("--max-memory and --memory-budget exclude each other: the first counts the whole process.")
+    if allow_pull and no_store:
+        raise UsageError("--allow-pull and --no-store exclude each other: what is pulled is a bundle of the store.")
     engine = EngineOptions(**given_engine_options())
     names = [Path(model).name or model for model in models]
     if len(set(names)) < len(names):
@@ -197,6 +206,8 @@ def command(
     if engine.expect_sha256 is not None:
         if len(names) > 1:
             raise UsageError(f"--expect-sha256 is the hash of one bundle, and {len(names)} are to be served.")
+        if allow_pull:
+            raise UsageError("--allow-pull and --expect-sha256 exclude each other: no pulled bundle has this hash.")
         no_store = True  # no other bundle has this hash
 
     options_for = tuned_for(engine)
@@ -209,6 +220,7 @@ def command(
     from edgegen.server.app import create_app
     from edgegen.server.installed_models import InstalledModels
     from edgegen.server.listening import listening
+    from edgegen.server.pulls import Pulls
     from edgegen.server.runner import run
 
     share_freed_memory()
@@ -221,7 +233,14 @@ def command(
         installed = InstalledModels(given, engine, budget=memory_budget, store=not no_store, options_for=options_for)
         stack.enter_context(installed)
         loaded = installed.load_given()
-        app = create_app(loaded, found.options, running=engine.max_batch_size, source=installed)
+        pulls = stack.enter_context(Pulls())
+        app = create_app(
+            loaded,
+            found.options,
+            running=engine.max_batch_size,
+            source=installed,
+            pulls=pulls if allow_pull else None,
+        )
         others = len(installed.names()) - len(loaded)
         more = f" ({others} more on demand)" if others else ""
         serving = f"serving {', '.join(loaded)}{more} at {found.where} (Ctrl-C ends it)"
@@ -232,7 +251,7 @@ def command(
             else:
                 click.echo(f"edgegen: {serving}", err=True)
 
-        run(app, found.options, found.socket, told)
+        run(app, found.options, found.socket, told, pulls.end)
 
 
 def _keys(file: str | None) -> tuple[str, ...]:

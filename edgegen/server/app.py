@@ -14,6 +14,7 @@ from edgegen.errors import did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.access import AccessGuard
 from edgegen.server.api_error import ApiError
+from edgegen.server.catalogue_routes import CatalogueRoutes
 from edgegen.server.embeddings import EmbeddingsEndpoint, EmbeddingsWire, OpenAIEmbeddings
 from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.error_format import error_response
@@ -32,6 +33,7 @@ from edgegen.server.openai.completions import Completions
 from edgegen.server.openapi.document import openapi_route
 from edgegen.server.options import ServerOptions
 from edgegen.server.page import page_routes
+from edgegen.server.pulls import Pulls
 from edgegen.server.request_log import RequestLog
 from edgegen.server.responses.api import Responses
 from edgegen.server.wire import Wire
@@ -56,11 +58,17 @@ EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (OpenAIEmbeddings(), OllamaEmbed(), 
 
 
 def create_app(
-    models: Mapping[str, LLM], options: ServerOptions, *, running: int = 8, source: ModelSource | None = None
+    models: Mapping[str, LLM],
+    options: ServerOptions,
+    *,
+    running: int = 8,
+    source: ModelSource | None = None,
+    pulls: Pulls | None = None,
 ) -> Starlette:
     """The application over ``models``, by the names that clients call them; the first is the default.
 
     ``running``: requests that one model runs together (``max_batch_size``). ``source``: what else can be loaded.
+    ``pulls``: by which clients may have models pulled, into the store that ``source`` serves.
     """
     metrics = Metrics(lambda: served.requests, lambda: served.loaded)
     served = ServedModels(models, options, metrics, running=running, source=source)
@@ -77,7 +85,8 @@ def create_app(
         ),
         *Information(served, options, metrics, running=running).routes(),
         *ModelRoutes(served).routes(),
-        *OllamaRoutes(served).routes(),
+        *CatalogueRoutes(served, pulls).routes(),
+        *OllamaRoutes(served, options, pulls).routes(),
         *LlamaRoutes(served, running=running).routes(),
         *page_routes(),
         openapi_route(),

@@ -4,17 +4,18 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from starlette.concurrency import run_in_threadpool
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.errors import EdgegenError, did_you_mean
+from edgegen.errors import EdgegenError, UsageError, did_you_mean
 from edgegen.llm import LLM
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import ServerOptions
+from edgegen.server.pull_order import PullOrder
 from edgegen.server.time_limit import time_limit
 
 _LATEST = ":latest"
@@ -174,9 +175,9 @@ class ServedModels:
         return [*self._models.values()]
 
     async def find(self, name: object, *, exact: bool = False) -> ServedModel:
-        """The model of that name or alias, loaded or not; None is the default.
+        """The model of that name or alias, or pulled by that name, loaded or not; None is the default.
 
-        ``exact``: a name that is not served is not the default's either, whatever ``any_model`` says.
+        ``exact``: only names of its own, whatever ``any_model`` says.
 
         Raises:
             ApiError: there is none.
@@ -191,6 +192,8 @@ class ServedModels:
             await self.listed()
         if name not in self._models and name.endswith(_LATEST):
             name = name.removesuffix(_LATEST)
+        if name not in self._models and not exact and (pulled := await self.pulled(name)):
+            return pulled
         if name not in self._models and self._options.any_model and not exact:
             name = self.default
         if name not in self._models:
@@ -202,6 +205,24 @@ class ServedModels:
                 code="model_not_found",
             )
         return self._models[name]
+
+    async def pulled(self, name: str, *, exact: bool = False) -> ServedModel | None:
+        """The model that pulling ``name`` has made, which may be a name of the catalogue or a hub id; None without it.
+
+        ``exact``: only the one that would be pulled, not one in another scheme.
+        """
+        try:
+            orders = PullOrder.candidates(name.removesuffix(_LATEST))
+        except UsageError:
+            return None
+        for order in orders[:1] if exact else orders:
+            if order.model in self._models:
+                model = self._models[order.model]
+                with suppress(ApiError):  # it cannot be read
+                    source = (await self.bundle(model)).manifest.source
+                    if source.kind == "hub" and source.id == order.hub:
+                        return model
+        return None
 
     @asynccontextmanager
     async def lease(

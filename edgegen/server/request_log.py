@@ -38,7 +38,7 @@ class RequestFacts:
     """What the endpoint of a request learns of it for the log; None is not known.
 
     Attributes:
-        model: the name of one that is served.
+        model: the name of one that is served, or pulled.
         status: of an error that ended a stream, whose HTTP status was sent before.
     """
 

@@ -24,15 +24,23 @@ def stop_signals(names: object = signal) -> tuple[signal.Signals, ...]:
     return tuple(getattr(names, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(names, name))
 
 
-def run(app: ASGIApp, options: ServerOptions, listening: socket.socket, on_start: Callable[[], object]) -> None:
+def run(
+    app: ASGIApp,
+    options: ServerOptions,
+    listening: socket.socket,
+    on_start: Callable[[], object],
+    on_stop: Callable[[], object] = lambda: None,
+) -> None:
     """Serve until SIGTERM, SIGINT or SIGBREAK; running requests may go on for ``grace_seconds``.
 
-    ``on_start`` is called once these signals end the server with a return, and no longer kill it.
+    ``on_start`` is called once these signals end the server with a return, and no longer kill it; ``on_stop``, in the
+    event loop, when one of them has come.
 
     Raises:
         KeyboardInterrupt: it was SIGINT.
     """
     server = server_of(app, options)
+    server.on_stop = on_stop
     with server.capture_signals():
         on_start()
         notify("READY=1")
@@ -67,6 +75,7 @@ class Server(uvicorn.Server):
 
     interrupted = False
     stopped_by = stop_signals()
+    on_stop: Callable[[], object] | None = None
     _wake: Callable[[], object] | None = None
 
     def stop(self) -> None:
@@ -89,6 +98,8 @@ class Server(uvicorn.Server):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_IDLE_SECONDS):
                     await woken.wait()
+        if self.on_stop is not None:
+            self.on_stop()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

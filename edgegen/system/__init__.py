@@ -4,6 +4,7 @@ Facts come from a :class:`~edgegen.system.source.Source`, which is this machine 
 """
 
 from edgegen.system.awake import Deadline, awake_seconds
+from edgegen.system.children import child_environment, interrupt, use_one_blas_thread
 from edgegen.system.console import heed_console
 from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.file_names import is_portable, name_clashes, path_too_long
@@ -46,6 +47,7 @@ __all__ = [
     "available_memory",
     "awake_seconds",
     "change_time",
+    "child_environment",
     "computer",
     "cores",
     "creation_flags",
@@ -57,6 +59,7 @@ __all__ = [
     "heed_console",
     "home_folder",
     "installed_memory",
+    "interrupt",
     "is_frozen",
     "is_in_use",
     "is_portable",
@@ -77,4 +80,5 @@ __all__ = [
     "temperature",
     "throttling",
     "trim_memory",
+    "use_one_blas_thread",
 ]

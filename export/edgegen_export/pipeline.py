@@ -115,6 +115,7 @@ def export(
         progress=progress.stage,
         check_config=preflight.check_config,
         check_download=preflight.check_download,
+        on_download=progress.downloaded,
     )
     checkpoint = loader.ready(opened)
     if checkpoint.ignored_weights:

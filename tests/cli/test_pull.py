@@ -1,5 +1,7 @@
 """``edgegen pull`` and ``edgegen run`` over a hub on this machine: progress, resuming, offline, and what is refused."""
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.catalogue import FILE, catalogue, find_offer
+from edgegen.bundle.hub_name import hub_id, pulled_name
 from edgegen.cli import run
-from edgegen.cli.catalogue import FILE, catalogue, count, find_offer, table
-from edgegen.cli.pull import hub_id, pulled_name
+from edgegen.cli.catalogue import count, table
+from edgegen.cli.pull import to_pull
 from edgegen.cli.pull_and_chat import bundle_to_run
 from edgegen.errors import BundleNotFoundError, UsageError
 from tests.cli.conftest import COMMAND
@@ -98,7 +102,7 @@ class TestNames:
 
     def test_a_folder_is_for_export(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"pull downloads: run `edgegen export "):
-            hub_id(str(tmp_path))
+            to_pull(str(tmp_path))
 
 
 @pytest.mark.unit
@@ -171,6 +175,33 @@ def test_a_model_is_pulled_by_its_name_once_and_run(hub: Hub, tmp_path: Path) ->
         answer = hub.edgegen("run", name, *options, stdin="Once upon a time\n")
         assert (answer.returncode, answer.stdout) == (0, pulled.stdout)
     assert len(hub.standin.requests) == asked  # nothing is asked for what is there
+
+
+def test_programs_read_the_progress_in_lines_of_json(hub: Hub, tmp_path: Path) -> None:
+    tokenizer = ROOT / "models/stories/tokenizer.json"
+    tiny = write_gpt2(tmp_path / "tiny", layout="original", vocab_size=2048, tokenizer=tokenizer)
+    hub.standin.repos[REPO] = tiny
+    done = hub.edgegen("pull", NAME, "--fast", "--progress", "json")
+    assert (done.returncode, done.stdout) == (0, f"{hub.bundle}\n")
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    stages = [*dict.fromkeys(line["stage"] for line in lines)]
+    assert stages[0] == f"opening {REPO}"
+    assert stages[-2:] == ["comparing with the checkpoint", "verifying"]
+    weights = tiny / "model.safetensors"
+    downloaded = [line for line in lines if line.get("file") == weights.name]
+    assert {line["sha256"] for line in downloaded} == {hashlib.sha256(weights.read_bytes()).hexdigest()}
+    size = weights.stat().st_size
+    assert (downloaded[0]["completed"], downloaded[-1]["completed"], downloaded[-1]["total"]) == (0, size, size)
+    told = [line for line in lines if line["stage"] == "writing int8 weights" and "total" in line]
+    assert told[-1]["completed"] == told[-1]["total"] > 0
+
+
+def test_errors_stay_lines_of_text_beside_progress_in_json(hub: Hub) -> None:
+    done = hub.edgegen("pull", "smollm2-13m", "--progress", "json")
+    first, error, note = done.stderr.splitlines()
+    assert json.loads(first) == {"stage": "opening smollm2-13m"}
+    assert error.startswith("edgegen: error: ")
+    assert note.startswith("edgegen: note: ")
 
 
 def test_without_a_network_it_is_one_sentence(hub: Hub) -> None:

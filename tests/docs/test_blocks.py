@@ -24,6 +24,7 @@ from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.environment import API_KEY, variables_of
 from edgegen.cli.serve import command as serve
 from edgegen.server.app import EMBEDDING_WIRES, WIRES
+from edgegen.server.ollama.schema import PULL, PULL_REQUEST
 from edgegen.tokenizer import Tokenizer
 from tests.command_line import parameters
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
@@ -289,7 +290,7 @@ def _check_curl(words: list[str]) -> None:
     _, url, data, body = words
     assert data == "-d"
     read: dict[str, Callable[[Any], object]] = {wire.url: wire.read for wire in WIRES}
-    read |= {wire.url: wire.read for wire in EMBEDDING_WIRES}
+    read |= {wire.url: wire.read for wire in EMBEDDING_WIRES} | {PULL: PULL_REQUEST.read}
     read[urlsplit(url).path](json.loads(body))
 
 

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.chat import ChatTemplate
+from edgegen.errors import UsageError
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.api_error import ApiError
 from edgegen.server.error_format import OLLAMA
@@ -21,8 +22,13 @@ from edgegen.server.json_body import read_json
 from edgegen.server.model_description import capabilities
 from edgegen.server.models import ServedModel, ServedModels
 from edgegen.server.ollama.options import HONOURED
+from edgegen.server.ollama.pull import FIRST, SUCCESS, PullAnswer
 from edgegen.server.ollama.response import timestamp
 from edgegen.server.ollama.schema import DELETE, DELETE_REQUEST, PULL, PULL_REQUEST, SHOW, SHOW_REQUEST
+from edgegen.server.options import ServerOptions
+from edgegen.server.pull_order import PullOrder
+from edgegen.server.pulls import Pulls
+from edgegen.server.request_log import request_facts
 from edgegen.server.wire import JSON_LINES, Event
 
 VERSION = "0.12.11"
@@ -44,8 +50,11 @@ _TAG = ":latest"
 class OllamaRoutes:
     """Names have the tag ``latest``, as clients of ollama expect."""
 
-    def __init__(self, models: ServedModels) -> None:
+    def __init__(self, models: ServedModels, options: ServerOptions, pulls: Pulls | None = None) -> None:
+        """``pulls``: None where clients may have no models pulled."""
         self._models = models
+        self._options = options
+        self._pulls = pulls
 
     def routes(self) -> list[Route]:
         return [
@@ -77,23 +86,52 @@ class OllamaRoutes:
         return JSONResponse(await run_in_threadpool(_shown, f"{model.name}{_TAG}", bundle))
 
     async def pull(self, request: Request) -> Response:
-        """A model that is served is there already; others have to be exported on the server's machine.
+        """Pull a model, unless it is served already.
 
         Raises:
-            ApiError: it is not served.
+            ApiError: this server pulls none, the name is none, or another model has it.
         """
         given = PULL_REQUEST.read(await read_json(request))
-        name = _named(given)
+        name, stream = _named(given), given.get("stream", True)
+        if await self._is_served(name):
+            return _lines(FIRST, SUCCESS) if stream else JSONResponse(SUCCESS)
+        if self._pulls is None:
+            raise ApiError(
+                400,
+                f"pull: {name!r} is not here, and this server pulls no models: start it with --allow-pull, or run "
+                "`edgegen pull` on its machine.",
+                param="model",
+                code="pulls_not_allowed",
+            )
+        order = await self._order(name)
+        request_facts(request.scope).model = order.model
+
+        async def check() -> None:
+            await self._models.find(order.model, exact=True)
+
+        return PullAnswer(self._pulls, order, check, stream=stream, seconds=self._options.keep_alive_seconds)
+
+    async def _is_served(self, name: str) -> bool:
         try:
             await self._models.find(name, exact=True)
         except ApiError:
-            said = f"pull: {name!r} is not here, and this server fetches no models: run `edgegen pull` on its machine."
-            raise ApiError(400, said, param="model", code="model_not_found_here") from None
-        if given.get("stream", True):
-            states = ("pulling manifest", "success")
-            lines = "".join(JSON_LINES.text(Event.of({"status": state})) for state in states)
-            return Response(lines, headers={"content-type": JSON_LINES.media})
-        return JSONResponse({"status": "success"})
+            return await self._models.pulled(name, exact=True) is not None
+        return True
+
+    async def _order(self, name: str) -> PullOrder:
+        """What is to be pulled by this name.
+
+        Raises:
+            ApiError: it is no name of the catalogue and no hub id, or another model has the name of its bundle.
+        """
+        try:
+            order = PullOrder.of(name.removesuffix(_TAG))
+        except UsageError as error:
+            raise ApiError(400, str(error), param="model", code="not_pullable") from None
+        if any(model.name == order.model for model in await self._models.listed()):
+            said = f"{order.model!r} is there already, and was not pulled from {order.hub}: delete it first."
+            raise ApiError(409, said, param="model", code="name_taken")
+        return order
 
     async def delete(self, request: Request) -> Response:
         given = DELETE_REQUEST.read(await read_json(request))
@@ -110,6 +148,11 @@ class OllamaRoutes:
             except (ApiError, OSError):  # `GET /models` tells what is wrong with it
                 continue
         return told
+
+
+def _lines(*lines: dict[str, str]) -> Response:
+    text = "".join(JSON_LINES.text(Event.of(line)) for line in lines)
+    return Response(text, headers={"content-type": JSON_LINES.media})
 
 
 def _named(given: Mapping[str, Any]) -> str:

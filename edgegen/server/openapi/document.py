@@ -26,7 +26,7 @@ _REASONS = {
     401: "The API key is missing or wrong.",
     403: "The Host or Origin header is another server's.",
     404: "There is no model of that name.",
-    409: "Requests use the model.",
+    409: "Requests use the model, or another model has its name.",
     408: "The body came too slowly.",
     413: "The body is too large.",
     415: "The body is of another media type.",

@@ -1,8 +1,11 @@
 """Embeddings, and the models that are loaded and unloaded, as the OpenAPI document describes them."""
 
 from edgegen.server import embeddings, model_routes
+from edgegen.server.catalogue_routes import CATALOGUE
 from edgegen.server.openapi.operation import JSON, Operation
+from edgegen.server.pull_order import SCHEMES
 from edgegen.strict_json.schema import (
+    BOOLEAN,
     COUNT,
     INTEGER,
     NUMBER,
@@ -30,6 +33,14 @@ def components() -> dict[str, Schema]:
     status = object_of(
         {"value": enum("loaded", "loading", "unloading", "unloaded")}, {"failed": const(True), "error": STRING}
     )
+    bundle = {
+        "model": described(STRING, "The name by which it is pulled, and then served."),
+        "quantization": enum(*SCHEMES),
+        "disk_bytes": COUNT,
+        "memory_bytes": described(COUNT, "Of running it with 4,096 tokens."),
+        "installed": BOOLEAN,
+        "pulling": BOOLEAN,
+    }
     state = {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}
     return {
         "EmbeddingsRequest": embeddings.REQUEST,
@@ -60,6 +71,24 @@ def components() -> dict[str, Schema]:
                 "memory_budget_bytes": nullable(COUNT),
             }
         ),
+        "Catalogue": object_of(
+            {
+                "object": const("list"),
+                "pulls_allowed": described(BOOLEAN, "Whether the server was started with --allow-pull."),
+                "data": array_of(ref("CatalogueModel")),
+            }
+        ),
+        "CatalogueModel": object_of(
+            {
+                "name": STRING,
+                "hub": described(STRING, "Its id on the hub."),
+                "licence": STRING,
+                "gated": described(BOOLEAN, "The hub wants its terms accepted, and a token of the server's."),
+                "parameters": COUNT,
+                "download_bytes": COUNT,
+                "bundles": array_of(object_of(bundle)),
+            }
+        ),
         "ModelDone": object_of({"success": const(True), "model": ref("ModelState")}),
     }
 
@@ -78,6 +107,12 @@ def operations() -> list[Operation]:
             for path in ("/v1/embeddings", "/embeddings")
         ),
         Operation("get", "/models", "Which models are loaded, and the memory they take.", {JSON: ref("ModelStates")}),
+        Operation(
+            "get",
+            CATALOGUE,
+            "The models that can be pulled by name; none, where the server pulls no models.",
+            {JSON: ref("Catalogue")},
+        ),
         Operation(
             "post",
             "/models/load",

@@ -11,6 +11,7 @@ from edgegen.strict_json.schema import (
     NUMBER,
     STRING,
     Schema,
+    any_of,
     array_of,
     const,
     described,
@@ -68,7 +69,14 @@ def components() -> dict[str, Schema]:
         "OllamaShown": object_of(
             {**texts, "details": ref("OllamaDetails"), "model_info": map_of(ANYTHING), "capabilities": capabilities}
         ),
-        "OllamaStatus": object_of({"status": STRING}),
+        "OllamaStatus": object_of(
+            {"status": STRING},
+            {
+                "digest": described(STRING, "sha256: and the hash of the file that is being downloaded."),
+                "total": described(COUNT, "Bytes of that file; without digest, parts of the stage."),
+                "completed": described(COUNT, "Those that are done."),
+            },
+        ),
     }
 
 
@@ -131,10 +139,10 @@ def operations() -> list[Operation]:
         Operation(
             "post",
             PULL,
-            "Success, where the model is served already.",
-            {JSON: ref("OllamaStatus"), LINES: ref("OllamaStatus")},
+            "Pulls a model, where the server was started with --allow-pull; success, where it is served already.",
+            {JSON: ref("OllamaStatus"), LINES: any_of(ref("OllamaStatus"), ref("OllamaError"))},
             body=ref("OllamaPullRequest"),
-            errors=(400, 408, 413),
+            errors=(400, 408, 409, 413, 500, 503),
             error=error,
         ),
         Operation(

@@ -58,6 +58,7 @@ class Checkpoint:
         progress: Callable[[str], None] = lambda _: None,
         check_config: Callable[[Mapping[str, Any]], object] = lambda _: None,
         check_download: hub.CheckDownload = lambda _folder, _nbytes: None,
+        on_download: hub.OnDownload = lambda _file, _sha256, _done, _total: None,
         read_listing: ReadListing = Listing.read,
     ) -> "Checkpoint":
         """Open a local folder or GGUF file, or a hub id (``gpt2``, ``org/name``) at a revision; what exists wins.
@@ -66,13 +67,14 @@ class Checkpoint:
         where there are no safetensors. Nothing beside a GGUF file that is itself the source belongs to it.
         ``progress`` is told in a few words what is being fetched. ``check_config`` sees the config before any weight
         is fetched or opened; what it raises ends the opening. So does ``check_download``, which hears the hub's cache
-        folder and how many bytes of weights are to be downloaded into it. ``read_listing`` lists a local folder, once.
+        folder and how many bytes of weights are to be downloaded into it. ``on_download`` hears how
+        many bytes of a large file are there. ``read_listing`` lists a local folder, once.
         Raises ``CheckpointError`` (``HubError`` when the hub is the reason) unless there is a config and weights that
         belong together, and ``UsageError`` for the revision of a folder.
         """
         path = existing_place(source)
         if path is None:
-            snapshot = hub.fetch(source, revision, gguf_file, progress, check_config, check_download)
+            snapshot = hub.fetch(source, revision, gguf_file, progress, check_config, check_download, on_download)
             origin = Source("hub", source, snapshot.revision)
             return cls._in(snapshot.listing, snapshot.gguf, origin, check_config)
         if revision is not None:

@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.errors import HubError, first_line
 from edgegen.system import is_portable
 from edgegen_export.checkpoint.companions import is_license_file, is_tokenizer_file
+from edgegen_export.checkpoint.download_watch import watching
 from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.quantization_config import MODELOPT_FILE
 from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
@@ -38,6 +40,8 @@ _CONFIGS = frozenset({"config.json", "generation_config.json", MODELOPT_FILE})
 CheckDownload = Callable[[Path, int], object]
 """Hears the folder of the cache and the bytes that are to be downloaded into it; may refuse."""
 
+OnDownload = Callable[[str, str, int, int], object]
+"""Hears of a large file its name, its SHA-256, how many bytes of it are there, and of how many."""
 
 Bar = Callable[[int | None], AbstractContextManager[None]]
 """Gives a context in which the download of a file of so many bytes may show its progress."""
@@ -58,18 +62,20 @@ def fetch(
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
     check_download: CheckDownload,
+    on_download: OnDownload = lambda _file, _sha256, _done, _total: None,
 ) -> Snapshot:
     """The needed files of a hub repository, from the cache where they are there.
 
     ``check_config`` may refuse a ``config.json`` before anything else is fetched; a GGUF file has its own inside.
-    ``check_download`` may refuse the size of the weights before any of them is fetched.
+    ``check_download`` may refuse the size of the weights before any of them is fetched. ``on_download`` is called by
+    another thread.
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
     with _quiet() as bar:
         try:
             # First, since it fails at once: file downloads are tried again for half a minute.
-            commit, sizes = _list_files(repo, revision)
+            commit, sizes, hashes = _list_files(repo, revision)
         except Exception as error:  # of whichever HTTP client this version uses
             return _cached(repo, revision, gguf_file, error, progress)
         gguf = find_gguf(sizes, gguf_file, repo)
@@ -80,9 +86,12 @@ def fetch(
 
         def download(name: str, at: str | None) -> Path:
             """The snapshot's folder, once the file is in it."""
+            watch: AbstractContextManager[None] = nullcontext()
             if not _is_cached(repo, name, commit):
                 progress(_downloading(name, sizes))
-            with bar(sizes[name]):
+                if (sha256 := hashes.get(name)) and (size := sizes[name]):
+                    watch = watching(_blobs(repo), sha256, size, partial(on_download, name, sha256))
+            with bar(sizes[name]), watch:
                 return _download(repo, name, at).parents[name.count("/")]
 
         def check(weights: Collection[str]) -> None:
@@ -95,7 +104,7 @@ def fetch(
         first = "config.json" if gguf is None else next(iter([*_small(sizes), gguf]))
         path = download(first, revision)
         if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return fetch(repo, path.name, gguf_file, progress, check_config, check_download)
+            return fetch(repo, path.name, gguf_file, progress, check_config, check_download, on_download)
         if gguf is None:
             check_config(read_json_object(path / "config.json"))
         for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes, check):
@@ -114,7 +123,7 @@ def fetch_adapter(
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     with _quiet() as bar:
         try:
-            commit, sizes = _list_files(repo, revision)
+            commit, sizes, _ = _list_files(repo, revision)
         except Exception as error:
             return _cached_adapter(repo, revision, error, progress)
         if refusal := no_adapter_refusal(sizes, repo, hub=True):
@@ -230,18 +239,28 @@ def _cache_folder() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
+def _blobs(repo: str) -> Path:
+    """Where the cache has the contents of a repository's files, under their hashes."""
+    from huggingface_hub.file_download import repo_folder_name
+
+    return _cache_folder() / repo_folder_name(repo_id=repo, repo_type="model") / "blobs"
+
+
 def _is_cached(repo: str, name: str, commit: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     return isinstance(try_to_load_from_cache(repo, name, revision=commit), str)
 
 
-def _list_files(repo: str, revision: str | None) -> tuple[str, dict[str, int | None]]:
-    """The commit of a revision, and every file name in it with its size where the hub tells it."""
+def _list_files(repo: str, revision: str | None) -> tuple[str, dict[str, int | None], dict[str, str]]:
+    """The commit of a revision, every file name in it with its size where the hub tells it, and the SHA-256 of large
+    files."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)
-    return info.sha or "", {file.rfilename: file.size for file in info.siblings or ()}
+    files = info.siblings or ()
+    hashes = {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
+    return info.sha or "", {file.rfilename: file.size for file in files}, hashes
 
 
 def _explain(error: Exception, repo: str, revision: str | None) -> str:

@@ -204,7 +204,9 @@ def test_pull_succeeds_where_the_model_is_there(client: TestClient) -> None:
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line) for line in answer.text.splitlines()][-1] == {"status": "success"}
     assert client.post(PULL, json={"name": "b", "stream": False}).json() == {"status": "success"}
-    assert "this server fetches no models" in error_of(client.post(PULL, json={"model": "llama3.2"}))
+    assert "this server pulls no models: start it with --allow-pull" in error_of(
+        client.post(PULL, json={"model": "llama3.2"})
+    )
 
 
 @pytest.mark.parametrize("path", REFUSED)

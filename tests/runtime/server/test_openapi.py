@@ -244,6 +244,7 @@ def test_lines_are_as_described(client: TestClient, document: dict[str, Any], na
         ("/v1/models/fake", "Model"),
         ("/props", "Props"),
         ("/models", "ModelStates"),
+        ("/models/catalogue", "Catalogue"),
         ("/api/tags", "OllamaModels"),
         ("/api/ps", "OllamaLoaded"),
     ],

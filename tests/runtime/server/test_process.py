@@ -212,6 +212,8 @@ def test_a_key_file_and_a_taken_port(tmp_path: Path, int8_bundle: Bundle) -> Non
         (["--memory-budget", "much"], "'much' is no number of bytes, such as 4GB, 1.5GiB or 1500000000"),
         (["--memory-budget", "0"], "memory_budget: must be at least 1"),
         (["--memory-budget", "1MB"], "stories needs about"),
+        (["--allow-pull", "--no-store"], "--allow-pull and --no-store exclude each other"),
+        (["--allow-pull", "--expect-sha256", "0" * 64], "--allow-pull and --expect-sha256 exclude each other"),
         (["-m", "a/stories", "-m", "b/stories"], "two bundles have the same name"),
     ],
 )

@@ -70,6 +70,7 @@ REFUSED = {
 TAKES_NOTHING = {
     "GET /v1/models",
     "GET /models",
+    "GET /models/catalogue",
     "GET /metrics",
     "GET /health",
     "GET /v1/health",

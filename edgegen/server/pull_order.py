@@ -1,0 +1,49 @@
+"""PullOrder: what a client's name means that is to be pulled."""
+
+from dataclasses import dataclass
+
+from edgegen.bundle.catalogue import catalogue, find_offer
+from edgegen.bundle.hub_name import hub_id, pulled_name
+
+SCHEMES = ("int8", "int4")
+"""Of bundles that a server makes; a name without one means the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullOrder:
+    """A model of the hub in a ``scheme``, which becomes the bundle ``model``.
+
+    ``source``: its name in the catalogue, or its ``hub`` id.
+    """
+
+    model: str
+    source: str
+    scheme: str
+    hub: str
+
+    @classmethod
+    def of(cls, name: str) -> "PullOrder":
+        """What pulling ``name`` is to make: as with ``edgegen pull``, but that the bundle of a model of the catalogue
+        may be named too.
+
+        Raises:
+            UsageError: it is no name of the catalogue and no hub id.
+        """
+        return cls.candidates(name)[0]
+
+    @classmethod
+    def candidates(cls, name: str) -> tuple["PullOrder", ...]:
+        """What pulling ``name`` may have made: without a scheme in it, in any.
+
+        Raises:
+            UsageError: as :meth:`of`.
+        """
+        named = name.lower().replace(":", "-")
+        for offer in catalogue():
+            for scheme in SCHEMES:
+                if named == f"{offer.name}-{scheme}":
+                    return (cls(named, offer.name, scheme, offer.hub),)
+        hub = hub_id(name)
+        offer = find_offer(hub)
+        source = offer.name if offer else hub
+        return tuple(cls(pulled_name(source, scheme), source, scheme, hub) for scheme in SCHEMES)
