@@ -67,7 +67,7 @@ COHERE2_MOE = Architecture(
     read=read_cohere2_moe,
     tensors=tensors,
     defaults={
-        **COHERE2.defaults,
+        **{key: value for key, value in COHERE2.defaults.items() if key != "rms_norm_eps"},
         "num_experts": 8,
         "num_experts_per_tok": 2,
         "num_shared_experts": 0,
