@@ -103,8 +103,10 @@ def as_it_is(tensors: Tensors, config: dict[str, Any]) -> Tensors:
 
 def as_orion_config(config: dict[str, Any]) -> dict[str, Any]:
     """As ``OrionConfig`` writes it."""
-    kept = (*("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "num_key_value_heads"),
-            *("intermediate_size", "max_position_embeddings", "rope_theta", "tie_word_embeddings", "hidden_act"))  # fmt: skip
+    kept = """
+        hidden_size num_attention_heads num_hidden_layers vocab_size num_key_value_heads intermediate_size
+        max_position_embeddings rope_theta tie_word_embeddings hidden_act
+    """.split()
     return {**{key: config[key] for key in kept}, "rms_norm_eps": config["layer_norm_eps"], "pretraining_tp": 1}
 
 

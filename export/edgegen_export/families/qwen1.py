@@ -15,8 +15,8 @@ from edgegen_export.families.shared import named
 
 
 def read_qwen(read: ConfigReader) -> DecoderConfig:
-    """``QWenConfig``. Beyond ``seq_length`` its code scales queries and rotations by the length of the text, for which a
-    KV cache would have to be computed again: the context ends there."""
+    """``QWenConfig``. Beyond ``seq_length`` its code scales queries and rotations by the length of the text, for which
+    a KV cache would have to be computed again: the context ends there."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, read.optional("kv_channels", int), hidden, "hidden_size", "num_attention_heads")
     context = read.positive("seq_length")

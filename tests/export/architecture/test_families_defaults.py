@@ -24,12 +24,11 @@ ELSEWHERE = {
     *("lfm2_moe", "lfm3_vl", "telechat3", "dots1", "bailing_moe", "glm4_moe", "orion", "qwen"),
 }
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
-test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are
-mixers, and Nemotron-H has experts, which is refused: test_mixer_configs.py. transformers does not have Baichuan,
-OpenELM, InternLM 2, MiMo, MiniCPM, Orion, the first Qwen, TeleChat 3 and Ling, and writes what each layer of Gemma 4 has: test_baichuan.py,
-test_openelm.py, test_renamed.py, test_minicpm.py, test_gemma4.py. LFM2 MoE has no kinds of layers by default:
-test_lfm.py; dots.llm1 has no number of experts, and the heads of
-GLM-4.5 do not divide its width."""
+test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers,
+and Nemotron-H has experts, which is refused: test_mixer_configs.py. transformers does not have Baichuan, OpenELM,
+InternLM 2, MiMo, MiniCPM, Orion, the first Qwen, TeleChat 3 and Ling, and writes what each layer of Gemma 4 has:
+test_baichuan.py, test_openelm.py, test_renamed.py, test_minicpm.py, test_gemma4.py. LFM2 MoE has no kinds of layers by
+default: test_lfm.py; dots.llm1 has no number of experts, and the heads of GLM-4.5 do not divide its width."""
 
 LATER = {
     *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),

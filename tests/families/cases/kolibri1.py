@@ -1,4 +1,4 @@
-"""Kolibri 1: a norm before and after each sublayer, of which full attention does not rotate, and experts in every layer,
+"""Kolibri 1: a norm before and after each sublayer, no rotation where attention is full, and experts in every layer,
 chosen by their logits with a bias of each and weighed by sigmoids, with a shared one.
 
 Published: 78B with 3B active (81 GB in int8, 49 GB in int4).

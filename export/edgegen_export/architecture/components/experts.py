@@ -30,10 +30,11 @@ class Routing:
     """How the router's logits choose experts and weigh them.
 
     ``scores``: the softmax of all logits, or the sigmoid of each. ``choice_bias``: trained numbers are added to the
-    scores for the choice alone; ``choice_by_logits``: to the logits. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose two best
-    scores have the greatest sum. ``epsilon``: added to the sum that weights are normalized by, which is at least
-    ``least_sum``. ``scaling``: factor of all weights, which is put into the experts; ``expert_scales``: a trained
-    factor of each expert's weight. ``softcap`` c: logits are ``c · tanh(logit / c)``.
+    scores for the choice alone; ``choice_by_logits``: to the logits. ``groups``: experts are chosen from the
+    ``chosen_groups`` of so many whose two best scores have the greatest sum. ``epsilon``: added to the sum that weights
+    are normalized by, which is at least ``least_sum``. ``scaling``: factor of all weights, which is put into the
+    experts; ``expert_scales``: a trained factor of each expert's weight. ``softcap`` c: logits are
+    ``c · tanh(logit / c)``.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
@@ -64,10 +65,10 @@ class Experts(Component):
     by these scores; ``normalized``: the weights of the chosen experts are made to sum to one.
 
     ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, 0 without
-    one; ``shared_gated``: its result times the sigmoid of a gate of its own; ``shared_scaling``: a factor of its result,
-    which is put into it. ``latent``: experts take a projection to
-    so many numbers, and what they give is projected back. ``own_norms``: router and experts take the residual stream,
-    each through a norm of its own, and what the shared expert and the others give is normalized before it is summed.
+    one; ``shared_gated``: its result times the sigmoid of a gate of its own; ``shared_scaling``: a factor of its
+    result, which is put into it. ``latent``: experts take a projection to so many numbers, and what they give is
+    projected back. ``own_norms``: router and experts take the residual stream, each through a norm of its own, and what
+    the shared expert and the others give is normalized before it is summed.
     """
 
     count: int
