@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
 
+from docs.make_coverage import coverage
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
@@ -51,6 +52,10 @@ WRAPPERS
 
 FILES
 
+Of the models that other packages know, these can be exported (`python docs/make_coverage.py` has how they are counted):
+
+COVERAGE
+
 | family (`model_type`) | variants compared | greatest difference |
 |---|---|---|
 """
@@ -74,7 +79,7 @@ _REASON = re.compile(
 def page(figures: Mapping[str, float]) -> str:
     """The page with ``figures`` by case; refused cases need none."""
     sections = [
-        HEAD.replace("WRAPPERS", wrappers()).replace("FILES", gguf_files())
+        HEAD.replace("WRAPPERS", wrappers()).replace("FILES", gguf_files()).replace("COVERAGE", "\n".join(coverage()))
         + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in CASES))
     ]
     sections.append(published())

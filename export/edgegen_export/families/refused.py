@@ -77,6 +77,12 @@ REFUSED: dict[str, str] = {
 }
 """``model_type`` → why it cannot be exported: every causal type of transformers 5 without a family, and some others."""
 
+
+def never() -> frozenset[str]:
+    """The types that no family could be written for: they do not continue a text."""
+    return frozenset(name for names in _NEVER.values() for name in names.split())
+
+
 _LAYERS = {
     "mamba": "Mamba layers",
     "recurrent": "recurrent layers",
