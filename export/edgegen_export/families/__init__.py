@@ -56,6 +56,7 @@ from edgegen_export.families.llama import LLAMA
 from edgegen_export.families.mellum import MELLUM
 from edgegen_export.families.mimo import MIMO
 from edgegen_export.families.minicpm import MINICPM
+from edgegen_export.families.minicpm3 import MINICPM3
 from edgegen_export.families.minimax_m2 import MINIMAX_M2
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MINISTRAL, MISTRAL
@@ -194,6 +195,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     MPT,
     OPENAI_GPT,
     PERSIMMON,
+    MINICPM3,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))
