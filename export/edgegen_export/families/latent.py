@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from edgegen_export.architecture.architecture import TensorMap
@@ -10,9 +12,10 @@ from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import HEAD_DIM_STEP, ConfigReader
-from edgegen_export.architecture.rope import Yarn
+from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS
+from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
 from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope, rope_key
 
 LATENT_DEFAULTS: Mapping[str, Any] = {
@@ -25,9 +28,11 @@ LATENT_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def read_latent(read: ConfigReader, *, interleaved: bool, value: int | None = None) -> DecoderConfig:
+def read_latent(
+    read: ConfigReader, *, interleaved: bool, value: int | None = None, of_whole: bool = False
+) -> DecoderConfig:
     """A Llama with latent attention. ``interleaved``: whether adjacent channels are rotated in pairs; ``value``: the
-    size of values where the file does not say it."""
+    size of values where the file does not say it; ``of_whole``: the share that is rotated is one of whole heads."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rank, rotated = read.positive("kv_lora_rank"), read.positive("qk_rope_head_dim")
@@ -43,7 +48,7 @@ def read_latent(read: ConfigReader, *, interleaved: bool, value: int | None = No
     rotated += rotated % 2
     # Of older or newer files, other names of sizes: all heads share one latent, and rope rotates a part of its own.
     read.ignore("head_dim", "qk_head_dim", "num_key_value_heads", "attention_bias", "mlp_bias")
-    rope = read_rope(read, rotated, positions, interleaved=interleaved)
+    rope = _read_rope(read, rotated, rotated + unrotated if of_whole else rotated, positions, interleaved=interleaved)
     default_context, longest_context = contexts(rope, positions)
     sizes = Latent(rank, unrotated, value, query_rank, Norm("rms", 1e-6))
     scale = (unrotated + rotated) ** -0.5 * _sharpening(read) ** 2
@@ -60,6 +65,16 @@ def read_latent(read: ConfigReader, *, interleaved: bool, value: int | None = No
     )
 
 
+def _read_rope(read: ConfigReader, rotated: int, size: int, positions: int, *, interleaved: bool) -> Rope:
+    """The rotation of ``rotated`` channels; ``size``: those that the file gives the rotated share of."""
+    share = rotated / size
+    rope = read_rope(read, size, positions, interleaved=interleaved, partial=share < 1, share=share)
+    if rope.dim != rotated and read.sound("head_dim", "qk_rope_head_dim"):
+        read.problem(f"partial_rotary_factor: it rotates {rope.dim} channels, and qk_rope_head_dim is {rotated}")
+        return replace(rope, dim=rotated)
+    return rope
+
+
 def _sharpening(read: ConfigReader) -> float:
     """By what YaRN multiplies queries, and keys, in these families: by ``mscale_all_dim``, beside what it does to
     cosines and sines."""
@@ -74,13 +89,15 @@ def _sharpening(read: ConfigReader) -> float:
 _OURS, _THEIRS = "layers.{i}.attn", "layers.{i}.self_attn"
 
 
-def latent_tensors(config: DecoderConfig) -> TensorMap:
-    """Llama's names, but for those of the attention of ``config``."""
+def latent_tensors(config: DecoderConfig, shared: TensorMap = MappingProxyType({})) -> TensorMap:
+    """Llama's names, but for those of the attention of ``config``, and of its experts; ``shared``: those of shared
+    ones, beside the others."""
     own = config.attention
     assert isinstance(own, LatentAttention)
     queries = "q_proj" if own.sizes.query_rank is None else "q_b_proj"
     return {
-        **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours},
+        **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
+        **qwen_mlp_tensors(config, shared),
         **named(f"{_OURS}.q_a", f"{_THEIRS}.q_a_proj"),
         f"{_OURS}.q_a_norm.weight": f"{_THEIRS}.q_a_layernorm.weight",
         **{

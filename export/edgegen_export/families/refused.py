@@ -46,7 +46,7 @@ _NEEDS: Mapping[str, str] = {
     "linear attention of its own kind": "bailing_hybrid qwen4_exp qwen4_exp_text",
     "convolutions of its own kind": "inkling2_loop_text inkling2_text inkling_text zaya",
     _LATENT: """
-        axk1 deepseek_v2 deepseek_v3 glm4_moe_lite kimi_k2 longcat_flash mistral4 sarvam_mla youtu
+        axk1 longcat_flash sarvam_mla
     """,
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
     _EXPERTS: "beam cohere2_moe deepseek doge jetmoe kolibri1 mimo_v2_flash phimoe step3p5",
