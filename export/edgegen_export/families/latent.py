@@ -14,8 +14,9 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import HEAD_DIM_STEP, ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+from edgegen_export.families.experts import by_layer, stacked_expert_tensors
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS
-from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen3_moe import DENSE_MLP, qwen_mlp_tensors
 from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope, rope_key
 
 LATENT_DEFAULTS: Mapping[str, Any] = {
@@ -89,15 +90,20 @@ def _sharpening(read: ConfigReader) -> float:
 _OURS, _THEIRS = "layers.{i}.attn", "layers.{i}.self_attn"
 
 
-def latent_tensors(config: DecoderConfig, shared: TensorMap = MappingProxyType({})) -> TensorMap:
-    """Llama's names, but for those of the attention of ``config``, and of its experts; ``shared``: those of shared
-    ones, beside the others."""
+def latent_tensors(
+    config: DecoderConfig, shared: TensorMap = MappingProxyType({}), *, stacked: bool = False
+) -> TensorMap:
+    """Llama's names, but for those of the attention of ``config``, and of its experts, which may be ``stacked``;
+    ``shared``: those of shared ones, beside the others."""
     own = config.attention
     assert isinstance(own, LatentAttention)
+    mlps = qwen_mlp_tensors(config, shared)
+    if stacked and config.experts:
+        mlps = by_layer(config, {**stacked_expert_tensors(config, "layers.{i}.mlp"), **shared}, DENSE_MLP)
     queries = "q_proj" if own.sizes.query_rank is None else "q_b_proj"
     return {
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
-        **qwen_mlp_tensors(config, shared),
+        **mlps,
         **named(f"{_OURS}.q_a", f"{_THEIRS}.q_a_proj"),
         f"{_OURS}.q_a_norm.weight": f"{_THEIRS}.q_a_layernorm.weight",
         **{

@@ -6,6 +6,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import LLAMA_PREFIXES
@@ -24,6 +25,11 @@ def read_mistral4(read: ConfigReader) -> DecoderConfig:
 
 def tensors(config: DecoderConfig) -> TensorMap:
     return latent_tensors(config, SHARED_EXPERTS)
+
+
+def stacked_tensors(config: DecoderConfig, _shape: Shape) -> TensorMap:
+    """Of a checkpoint whose experts have an axis of their own."""
+    return latent_tensors(config, SHARED_EXPERTS, stacked=True)
 
 
 MISTRAL4 = Architecture(
@@ -63,5 +69,6 @@ MISTRAL4 = Architecture(
         },
     },
     prefixes=LLAMA_PREFIXES,
+    variant=("mlp.experts.gate_up_proj", stacked_tensors),
     aliases={"num_local_experts": "n_routed_experts"},
 )

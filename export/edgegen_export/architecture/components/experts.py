@@ -31,9 +31,9 @@ class Routing:
 
     ``scores``: the softmax of all logits, or the sigmoid of each. ``choice_bias``: trained numbers are added to the
     scores for the choice alone. ``groups``: experts are chosen from the ``chosen_groups`` of so many whose best scores,
-    ``best_of_group`` in each, have the greatest sum. ``epsilon``: added to the sum that weights are normalized by, which is at least
-    ``least_sum``. ``scaling``: factor of all weights, which is put into the experts; ``expert_scales``: a trained
-    factor of each expert's weight. ``softcap`` c: logits are ``c · tanh(logit / c)``.
+    ``best_of_group`` in each, have the greatest sum. ``epsilon``: added to the sum that weights are normalized by,
+    which is at least ``least_sum``. ``scaling``: factor of all weights, which is put into the experts;
+    ``expert_scales``: a trained factor of each expert's weight. ``softcap`` c: logits are ``c · tanh(logit / c)``.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
