@@ -33,7 +33,7 @@ CASES = variants(
         "no experts in any layer": {"first_k_dense_replace": 3},
         "attention bias": {"attention_bias": True},
         "tied": {"tie_word_embeddings": True},
-        "yarn": {"rope_parameters": YARN},
+        "yarn": {"rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}},
         "normalized weights": {"norm_topk_prob": True},
     },
     {"normalized weights": {"refused": "norm_topk_prob = True: the weights of experts are not normalized"}},

@@ -47,8 +47,8 @@ CASES = variants(
         "attention bias": {"attention_bias": True},
         "tied": {"tie_word_embeddings": True},
         "yarn": {"rope_parameters": YARN},
-        "heads that rotate in part": {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
+        "too few experts in groups": {"n_group": 4, "topk_group": 1},
     },
-    {"heads that rotate in part": {"refused": "partial_rotary_factor = 0.5: this family rotates whole heads"}},
+    {"too few experts in groups": {"refused": "num_experts_per_tok = 3: topk_group = 1 groups do not have so many"}},
     oracles=(5,),
 )

@@ -40,6 +40,7 @@ CASES = variants(
         "no multipliers": {"scale_emb": 1.0, "scale_depth": None, "dim_model_base": None},
         "untied": {"tie_word_embeddings": False},
         "theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+        "as published": {"v_head_dim": None, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256},
         "yarn": {"rope_parameters": YARN},
         "latents of an odd size": {"kv_lora_rank": 25},
     },
