@@ -60,9 +60,10 @@ _NEEDS: Mapping[str, str] = {
     _TOWERS: """
         aria blip blip-2 chameleon cohere_compass cosmos3_edge cosmos3_omni deepseek_ocr2 diffusion_gemma
         dots3_note emu3 ernie4_5_vl_moe fuyu git glm4v_moe glm5_next hunyuan_vl hy_v4_vl inkling2 inkling2_loop
-        inkling_mm_model instructblip instructblipvideo kimi_k25 kimi_k3 kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
+        inkling_mm_model instructblip instructblipvideo kimi_k3 kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
         mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
     """,
+    "a reader of the language model inside": "kimi_k25",
     _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder orion phi3_v qwen xglm",
 }
 """What a family of these types would need beyond what the others have."""

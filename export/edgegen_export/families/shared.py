@@ -98,7 +98,8 @@ def read_rope(
     fail. ``share``: that part, where the file does not say it. ``proportional``: the family knows the scaling of that
     name. ``yarn``: what it calls YaRN, and by how much of the factor's logarithm cosines and sines grow.
     """
-    theta, share = read.optional(theta_key, float), read.optional(partial_key, float) or share
+    theta, said = read.optional(theta_key, float), read.optional(partial_key, float)
+    share = share if said is None else said
     inner = _rope_settings(read, layer_type)
     if inner is not None:
         within = rope_key(read)
