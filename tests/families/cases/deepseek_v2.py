@@ -1,7 +1,7 @@
 """DeepSeek-V2: latent attention that rotates adjacent channels of a part of each head, and experts behind the first
 layers, weighed by a softmax that need not add up to one, with shared ones.
 
-Published: DeepSeek-V2-Lite with 16B, 2.4B of them active.
+Published: DeepSeek-V2-Lite with 16B, 2.4B of them active (16 GB in int8, 9.8 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants

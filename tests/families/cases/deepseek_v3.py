@@ -1,7 +1,8 @@
 """DeepSeek-V3 and R1, Moonlight and Kimi K2: latent attention that rotates adjacent channels of a part of each head,
 and experts behind the first layers, chosen from the best groups by sigmoids and a bias of each, with shared ones.
 
-Published: 671B with 37B active.
+Published: Moonlight with 16B, 3B of them active (16 GB in int8, 10 GB in int4); DeepSeek-V3 with 671B, 37B of them
+active (692 GB in int8, 420 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants

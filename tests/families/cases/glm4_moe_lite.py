@@ -1,6 +1,6 @@
 """GLM-4.7-Flash: DeepSeek-V3's attention and routing behind a dense first layer.
 
-Published: 30B with 3B active.
+Published: 30B with 3B active (31 GB in int8, 19 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants

@@ -1,6 +1,6 @@
 """MiniCPM3: MiniCPM's multipliers, and latent attention that rotates halves of a part of each head.
 
-Published: 4B.
+Published: 4B (4.2 GB in int8, 2.5 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants

@@ -1,6 +1,6 @@
 """Youtu-LLM: Llama with DeepSeek-V3's latent attention.
 
-Published: 2B.
+Published: 2B (2.0 GB in int8, 1.2 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
