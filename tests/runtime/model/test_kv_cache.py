@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgegen.bundle.manifest import KVLayer
 from edgegen.errors import UsageError
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.kv_snapshot import snapshot_problem
@@ -125,11 +126,11 @@ class InterruptedCache(KVCache):
 
     allocations_left = 10**6
 
-    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
+    def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
         self.allocations_left -= 1
         if self.allocations_left < 0:
             raise KeyboardInterrupt
-        return super()._empty(index, slots, capacity)
+        return super()._empty(layer, slots, capacity)
 
 
 @pytest.mark.parametrize("done", range(4))
