@@ -2,9 +2,9 @@
 
 python docs/make_coverage.py PYTHON MLX_LM.whl
 
-Writes docs/coverage.json, the lists of names: the types of text decoders of the transformers that PYTHON has, the models
-of a wheel of mlx-lm (pip download --no-deps mlx-lm), and the architectures of the gguf that is installed here. After
-that, and after a family is added, docs/make_families.py counts.
+Writes docs/coverage.json, the lists of names: the types of text decoders of the transformers that PYTHON has, the
+models of a wheel of mlx-lm (pip download --no-deps mlx-lm), and the architectures of the gguf that is installed here.
+After that, and after a family is added, docs/make_families.py counts.
 """
 
 import json

@@ -43,10 +43,8 @@ class Oracle:
         transformers = import_transformers()
         config = transformers.AutoConfig.from_pretrained(str(folder))
         attention = "sdpa" if config.model_type == "falcon" and config.alibi else "eager"
-        causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        auto = "AutoModelForCausalLM" if config.model_type in causal else "AutoModelForMultimodalLM"
         self.model: Any = (
-            getattr(transformers, auto)
+            _auto_class(transformers, config.model_type)
             .from_pretrained(str(folder), config=config, attn_implementation=attention, dtype=self._torch.float32)
             .eval()
         )
@@ -83,6 +81,12 @@ class Oracle:
         return answers
 
 
+def _auto_class(transformers: Any, model_type: str) -> Any:
+    """What makes the language model of this type; some are listed among those with vision only."""
+    causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return getattr(transformers, "AutoModelForCausalLM" if model_type in causal else "AutoModelForMultimodalLM")
+
+
 def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int = 0) -> Path:
     """A random model of any family, written by transformers' own ``save_pretrained``.
 
@@ -95,10 +99,14 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
     # layer_norm_elementwise_affine), and nothing of it is kept.
     moved = int(transformers.__version__.split(".")[0]) > 4
     with import_module(f"transformers.{'initialization' if moved else 'modeling_utils'}").no_init_weights():
-        model = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model(model_type, **deepcopy(dict(config))),  # it writes into dictionaries
-            attn_implementation="eager",
-        ).eval()
+        model = (
+            _auto_class(transformers, model_type)
+            .from_config(
+                transformers.AutoConfig.for_model(model_type, **deepcopy(dict(config))),  # it writes into dictionaries
+                attn_implementation="eager",
+            )
+            .eval()
+        )
     model.tie_weights()
     for module in model.modules():
         if hasattr(module, "reset_parameters"):

@@ -63,7 +63,8 @@ class Source:
 class KVLayer:
     """One layer's cache: tensors [rows, kv_heads, capacity, head_dim] and their names in the graphs.
 
-    ``layer``: which of the model's layers; absent where every layer has one, in order.
+    ``layer``: which of the model's layers; absent where every layer has one, in order. ``latent``: keys and values are
+    the same numbers, and all four names are bound to one memory; absent where they are not.
     """
 
     cache_class: str
@@ -74,6 +75,12 @@ class KVLayer:
     present_key: str
     present_value: str
     layer: int | None = field(default=None, metadata=OPTIONAL, kw_only=True)
+    latent: bool = field(default=False, metadata=OPTIONAL, kw_only=True)
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays it has: keys and values, or one for both."""
+        return 1 if self.latent else 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +152,18 @@ class KVSpec:
         return tuple(one for one in self.shared if one.source == layer.layer)
 
     @property
+    def arrays(self) -> tuple[KVLayer, ...]:
+        """The layer of each array, in the order of layers: of its keys, and of its values unless they are the same."""
+        return tuple(layer for layer in self.layers for _ in range(layer.arrays))
+
+    @property
     def bytes_per_row(self) -> int:
         """Bytes of the fixed states of one sequence, however long it is."""
         return sum(state.nbytes for state in self.fixed)
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of KV cache that one token adds: 2 · layers · kv_heads · head_dim · itemsize."""
+        """Bytes of KV cache that one token adds: arrays · kv_heads · head_dim · itemsize."""
         return sum(map(self.layer_bytes, self.layers))
 
     @property
@@ -169,7 +181,7 @@ class KVSpec:
 
     def layer_bytes(self, layer: KVLayer) -> int:
         """Bytes of KV cache of one token in one layer."""
-        return 2 * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]
+        return layer.arrays * layer.kv_heads * layer.head_dim * _ITEMSIZE[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +370,8 @@ class Manifest:
             for layer in variant["kv"]["layers"]:
                 if layer["layer"] is None:
                     del layer["layer"]
+                if not layer["latent"]:
+                    del layer["latent"]
         return with_digest(json.dumps(content, indent=1))
 
 
@@ -420,6 +434,9 @@ def _cache_problems(kv: KVSpec) -> list[str]:
     in_place, problems = kv.kind == "in_place", list[str]()
     if kv.fixed and not in_place:
         problems.append(f"kv.fixed: none expected for a cache of kind {kv.kind!r}")
+    for n, layer in enumerate(kv.layers if not in_place else ()):
+        if layer.latent:
+            problems.append(f"kv.layers[{n}].latent: false expected for a cache of kind {kv.kind!r}")
     if kv.shared and not in_place:
         problems.append(f"kv.shared: none expected for a cache of kind {kv.kind!r}")
     keeping = {layer.layer for layer in kv.layers}

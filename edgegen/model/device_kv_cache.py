@@ -67,7 +67,7 @@ class DeviceKVCache:
 
     def bytes_for(self, slots: int, length: int) -> int:
         """Bytes of ``slots`` slots with room for ``length`` positions."""
-        per_position = sum(2 * layer.kv_heads * layer.head_dim * HALF.itemsize for layer in self._spec.layers)
+        per_position = sum(layer.kv_heads * layer.head_dim * HALF.itemsize for layer in self._spec.arrays)
         return slots * length * per_position
 
     def reserve(self, slots: int, length: int) -> None:
@@ -149,7 +149,7 @@ class DeviceKVCache:
         self.version += 1  # first, and size last: an interrupted growth starts again
         held, grown = self.slots if int(self.lengths.max(initial=0)) else 0, list[DeviceArray]()
         filler: DeviceArray | None = None
-        for n, layer in enumerate(layer for layer in self._spec.layers for _ in "kv"):
+        for n, layer in enumerate(self._spec.arrays):
             array = DeviceArray(self._device, (slots, layer.kv_heads, capacity, layer.head_dim))
             if held:
                 old, more = self._arrays[n].slots(0, held), capacity - self._capacity

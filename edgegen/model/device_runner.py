@@ -109,7 +109,8 @@ class _Step:
         self._bound = None
         places, kv, bind = iter(cache.buffers(first, rows)), self._variant.kv, self._binding
         for layer in kv.layers:
-            key, value = next(places), next(places)
+            key = next(places)
+            value = key if layer.latent else next(places)
             for one in (layer, *kv.readers(layer)):
                 bind.input(one.past_key, key)
                 bind.input(one.past_value, value)

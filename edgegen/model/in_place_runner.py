@@ -156,7 +156,8 @@ class _Step:
         self._bound = None
         buffers, kv = iter(cache.buffers(first, rows)), self._variant.kv
         for layer in kv.layers:
-            key, value = next(buffers), next(buffers)
+            key = next(buffers)
+            value = key if layer.latent else next(buffers)
             for one in (layer, *kv.readers(layer)):
                 self._binding.input(one.past_key, key)
                 self._binding.input(one.past_value, value)

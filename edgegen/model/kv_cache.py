@@ -1,10 +1,10 @@
 """KVCache: a KV cache of contiguous slots that grows as needed, and that graphs read and append to in place.
 
-Each layer keeps two arrays [slots, kv_heads, capacity, head_dim]. Each sequence of a batch has a slot; the running ones
-are the first, so that a decode step over n sequences reads a view of the first n slots. Positions beyond a slot's
-length are never read. Layers with sliding-window attention keep little more than the window: their slots start at a
-base of their own, and when a slot is full, what the window has passed is dropped and the rest moves to the front.
-Fixed states are kept beside them (:class:`FixedStates`).
+Each layer keeps two arrays [slots, kv_heads, capacity, head_dim], or one where values are the keys. Each sequence of a
+batch has a slot; the running ones are the first, so that a decode step over n sequences reads a view of the first n
+slots. Positions beyond a slot's length are never read. Layers with sliding-window attention keep little more than the
+window: their slots start at a base of their own, and when a slot is full, what the window has passed is dropped and the
+rest moves to the front. Fixed states are kept beside them (:class:`FixedStates`).
 Memory is moved only by the named operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and
 ``restore``, and that of fixed states by ``checkpoint`` and ``truncate`` too. They count what they copy.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import KVSpec
+from edgegen.bundle.manifest import KVLayer, KVSpec
 from edgegen.errors import UsageError
 from edgegen.model.fixed_states import FixedStates
 from edgegen.model.kv_snapshot import KVSnapshot, copied, swap_rows
@@ -59,8 +59,8 @@ class KVCache:
         self._max_context = max_context
         self._before_growth = before_growth
         self._windows = windows
-        self._classes = [layer.cache_class for layer in spec.layers for _ in ("key", "value")]  # of each array
-        self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in range(2 * len(spec.layers))]
+        self._classes = [layer.cache_class for layer in spec.arrays]  # of each array
+        self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in spec.arrays]
         self._fixed = FixedStates(spec.fixed)
         self._capacity = 0
         self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
@@ -137,8 +137,9 @@ class KVCache:
         self._views.clear()
         self._before_growth()
         self.version += 1  # first, and size last: an interrupted growth starts again
-        for i, (old, name) in enumerate(zip(self._arrays, self._classes, strict=True)):
-            new = self._empty(i, slots, self._room(name, capacity, chunk))
+        for i, (old, layer) in enumerate(zip(self._arrays, self._spec.arrays, strict=True)):
+            name = layer.cache_class
+            new = self._empty(layer, slots, self._room(name, capacity, chunk))
             if new.shape == old.shape:
                 continue
             valid = old[:slots, :, : held[name]]
@@ -277,8 +278,8 @@ class KVCache:
         self.lengths[slot] = length
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
-        """Key and value of every layer (k0, v0, k1, …), then the fixed states, as bindable views of ``count`` slots
-        from ``first``."""
+        """Key and value of every layer (k0, v0, k1, …; a latent once), then the fixed states, as bindable views of
+        ``count`` slots from ``first``."""
         key = (first, count)
         if key not in self._views:
             views = [Buffer(array[first : first + count]) for array in self._arrays]
@@ -312,8 +313,7 @@ class KVCache:
         """Positions in the arrays of a class."""
         return min(capacity, self._windows[name].room(chunk)) if name in self._windows else capacity
 
-    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
-        layer = self._spec.layers[index // 2]
+    def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
         shape, dtype = (slots, layer.kv_heads, capacity, layer.head_dim), np.dtype(self._spec.dtype)
         size = math.prod(shape) * dtype.itemsize
         # Untouched pages cost no memory, and outgrown arrays are given back.

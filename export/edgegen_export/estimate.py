@@ -108,7 +108,9 @@ def measure_gflops() -> float:
 def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
     """The shapes of the matrices that can be quantized, by module."""
     required, _ = decoder_tensors(config)
-    found = {name.removesuffix(".weight"): shape for name, shape in required.items() if len(shape) == 2}
+    floats = {f"{layer}{name}" for layer, one in components_of(config) for name in one.numbers(config.hidden_size)}
+    matrices = {name: shape for name, shape in required.items() if len(shape) == 2 and name not in floats}
+    found = {name.removesuffix(".weight"): shape for name, shape in matrices.items()}
     return {name: (shape[0], shape[1]) for name, shape in found.items() if name != "positions" and "norm" not in name}
 
 
@@ -128,7 +130,7 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
     bundle -= _stored_bytes(config, tables, scheme, calibrated=recipe.calibrates)
     logits, bits = config.vocab_size * config.hidden_size, recipe.linear.bits
     weights = weights_in_memory(bundle, bits, logits, with_kernels=True)
-    kv = 2 * sum(config.attentions[i].kv_width for i in config.cached_layers) * (1 if bits <= EIGHT_BITS.bits else 4)
+    kv = sum(config.attentions[i].kept for i in config.cached_layers) * (1 if bits <= EIGHT_BITS.bits else 4)
     chunk = EngineOptions().prefill_chunk
     working = activation_bytes(config.hidden_size, config.vocab_size, chunk=chunk)
     vocabulary = TOKENIZER * _BYTES_OF_TOKEN * config.vocab_size
@@ -154,7 +156,7 @@ def _stored_bytes(
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
-    kv = 8 * sum(config.attentions[i].kv_width for i in config.cached_layers)
+    kv = 4 * sum(config.attentions[i].kept for i in config.cached_layers)
     parity = kv * WINDOW * OF_SMALL.windows + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity

@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import GraphVariant
+from edgegen.bundle.manifest import GraphVariant, KVLayer
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.kv_cache import KVCache
@@ -40,6 +40,5 @@ class _ScratchCache(KVCache):
         self._scratch = scratch
         super().__init__(*args)
 
-    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
-        layer = self._spec.layers[index // 2]
+    def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
         return self._scratch.empty((slots, layer.kv_heads, capacity, layer.head_dim), self._spec.dtype)

@@ -1,4 +1,4 @@
-"""Bundles of models whose layers keep different things, a small random one of each family."""
+"""Bundles of models whose layers keep different things, or a latent, a small random one of each family."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +17,7 @@ SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
 FAMILIES = (
     *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
     *SHARING,
+    "deepseek_v3",
 )
 _NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
 _ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}

@@ -45,6 +45,7 @@ KEPT = {
         [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
         2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
     ),
+    "deepseek_v3": ([(0, "growing"), (1, "growing"), (2, "growing")], 0),
     **dict.fromkeys(
         SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
     ),
@@ -62,6 +63,7 @@ OPERATORS = {
         *(b"TopK", b"OneHot", b"GatherElements", b"ReduceSum", b"Squeeze"),
     },
     "gemma4_text": set[bytes](),
+    "deepseek_v3": {b"QMoE", b"RotaryEmbedding", b"Transpose", *CHOICE},
     "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""

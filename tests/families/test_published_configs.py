@@ -1,8 +1,8 @@
 """More published config.json files, as facts: each is read up to the weights, or refused for a reason that is true.
 
 ``published_configs.json`` has of each checkpoint the keys that are not neutral, with their values; of parts that are
-left out only their kind. ``parameters`` is what transformers 5.24 makes of the file, without towers that are left out;
-none where it does not know the type.
+left out only their kind. ``parameters`` is what transformers 5.24 makes of the file, without towers that are left out,
+and with the biases of experts, which it keeps apart; none where it does not know the type.
 """
 
 import json

@@ -70,6 +70,8 @@ def kv_scales(
                     turning = np.divide(keys[..., : rope.dim], later[: rope.dim], dtype=np.float32)
                     rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
                     reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
+                if cache.latent:  # values are the keys
+                    reached = reached[0], reached[0]
                 del keys, values  # or the next windows' come on top
                 most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):

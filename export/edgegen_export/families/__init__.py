@@ -15,6 +15,8 @@ from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.cohere2_moe import COHERE2_MOE
 from edgegen_export.families.cwm import CWM
 from edgegen_export.families.dbrx import DBRX
+from edgegen_export.families.deepseek_v2 import DEEPSEEK_V2
+from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
 from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
 from edgegen_export.families.ernie4_5_moe import ERNIE4_5_MOE
@@ -29,6 +31,7 @@ from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_UNIFIED, GEMMA4_UNIFIED_WITH_VISION, GEMMA4_WITH_VISION
 from edgegen_export.families.glm import GLM, GLM4
 from edgegen_export.families.glm4_moe import GLM4_MOE
+from edgegen_export.families.glm4_moe_lite import GLM4_MOE_LITE
 from edgegen_export.families.gpt2 import GPT2
 from edgegen_export.families.gpt_bigcode import GPT_BIGCODE
 from edgegen_export.families.gpt_neo import GPT_NEO
@@ -58,9 +61,11 @@ from edgegen_export.families.llama import LLAMA
 from edgegen_export.families.mellum import MELLUM
 from edgegen_export.families.mimo import MIMO
 from edgegen_export.families.minicpm import MINICPM
+from edgegen_export.families.minicpm3 import MINICPM3
 from edgegen_export.families.minimax_m2 import MINIMAX_M2
 from edgegen_export.families.ministral3 import MINISTRAL3, MISTRAL3_WITH_VISION
 from edgegen_export.families.mistral import MINISTRAL, MISTRAL
+from edgegen_export.families.mistral4 import MISTRAL4
 from edgegen_export.families.mixtral import MIXTRAL
 from edgegen_export.families.mpt import MPT
 from edgegen_export.families.nanochat import NANOCHAT
@@ -89,6 +94,7 @@ from edgegen_export.families.stablelm import STABLELM
 from edgegen_export.families.starcoder2 import STARCODER2
 from edgegen_export.families.telechat3 import TELECHAT3
 from edgegen_export.families.wrapped import wrappers
+from edgegen_export.families.youtu import YOUTU
 
 _FAMILIES: tuple[Architecture, ...] = (
     GPT2,
@@ -202,6 +208,12 @@ _FAMILIES: tuple[Architecture, ...] = (
     QWEN,
     COHERE2_MOE,
     KOLIBRI1,
+    MINICPM3,
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
+    GLM4_MOE_LITE,
+    YOUTU,
+    MISTRAL4,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

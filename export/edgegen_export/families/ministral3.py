@@ -36,7 +36,11 @@ MINISTRAL3_DEFAULTS: Mapping[str, Any] = {
 
 def read_ministral3(read: ConfigReader) -> DecoderConfig:
     """``Ministral3Config``."""
-    config = read_mistral(read)
+    return with_query_scale(read, read_mistral(read))
+
+
+def with_query_scale(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+    """``config`` with the scale of queries that the settings of RoPE have."""
     rope = read.inner(rope_key(read))
     if rope is None:
         return config

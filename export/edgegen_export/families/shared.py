@@ -87,6 +87,7 @@ def read_rope(
     interleaved: bool = False,
     layer_type: str = "full_attention",
     partial: bool = False,
+    share: float | None = None,
     proportional: bool = False,
     yarn: Mapping[str, float] = YARN,
 ) -> Rope:
@@ -94,10 +95,11 @@ def read_rope(
     files, in some families per ``layer_type``. ``rope_scaling`` applies to full attention only.
 
     ``partial``: the family may rotate a part of each head; the others of transformers ignore that they should, or
-    fail. ``proportional``: the family knows the scaling of that name. ``yarn``: what it calls YaRN, and by how much of
-    the factor's logarithm cosines and sines grow.
+    fail. ``share``: that part, where the file does not say it. ``proportional``: the family knows the scaling of that
+    name. ``yarn``: what it calls YaRN, and by how much of the factor's logarithm cosines and sines grow.
     """
-    theta, share = read.optional(theta_key, float), read.optional(partial_key, float)
+    theta, said = read.optional(theta_key, float), read.optional(partial_key, float)
+    share = share if said is None else said
     inner = _rope_settings(read, layer_type)
     if inner is not None:
         within = rope_key(read)

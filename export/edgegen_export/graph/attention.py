@@ -83,20 +83,45 @@ def attention(
         query, key, value = packed, NONE, NONE
     if layer in config.sources:
         step.kept[layer] = key, value
-    cos, sin = step.rotary[own.rope] if own.rope and fused_rotation else (NONE, NONE)
+    attended = cached_attention(g, params, own, layer, (query, key, value), cache, step, rotates=fused_rotation)
+    if gate:
+        opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
+        attended = _gated(g, own, attended, opening)
+    projected = linear(g, params.matrix(f"{module}.o"), attended)
+    return Stream(NONE, projected, params.bias(f"{module}.o"))
 
+
+def cached_attention(
+    g: GraphBuilder,
+    params: Parameters,
+    own: Attention,
+    layer: int,
+    packed: tuple[Value, Value, Value],
+    cache: KVLayer,
+    step: StepInputs,
+    *,
+    rotates: bool = False,
+) -> Value:
+    """What queries read of the KV cache, [b, t, h · head_dim], to which the operator appends keys and values first.
+
+    ``packed``: query, key and value, or all three in the first; ``rotates``: whether the operator applies RoPE.
+    """
+    query, key, value = packed
+    cos, sin = step.rotary[own.rope] if own.rope and rotates else (NONE, NONE)
     kv_shape = ["batch", cache.kv_heads, "capacity", cache.head_dim]
     past_key = g.input(cache.past_key, step.kv_dtype, kv_shape)
     past_value = g.input(cache.past_value, step.kv_dtype, kv_shape)
     lengths = step.lengths[cache.cache_class]
     positions = step.positions if cos else NONE
     inputs = [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
-    inputs += [g.weight(params.vector(f"{module}.sinks")) if own.sinks else NONE]
+    inputs += [g.weight(params.vector(f"layers.{layer}.attn.sinks")) if own.sinks else NONE]
     rounding: dict[str, AttributeValue] = {}
     if step.kv_dtype == "int8":
         rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
         keeper = layer if own.source is None else own.source
-        inputs += [g.weight(params.vector(name)) for name in kv_scale_names(keeper)]
+        of_keys, of_values = kv_scale_names(keeper)
+        names = (of_keys, of_keys if cache.latent else of_values)
+        inputs += [g.weight(params.vector(name)) for name in names]
     attended, present_key, present_value = g.node(
         "GroupQueryAttention",
         trimmed(inputs),
@@ -114,11 +139,7 @@ def attention(
     )
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
-    if gate:
-        opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
-        attended = _gated(g, own, attended, opening)
-    projected = linear(g, params.matrix(f"{module}.o"), attended)
-    return Stream(NONE, projected, params.bias(f"{module}.o"))
+    return attended
 
 
 def kv_scale_names(layer: int) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.layer_scale import LayerScale
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
@@ -17,6 +18,7 @@ from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
+from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mixer import mixer
@@ -101,8 +103,12 @@ def _block(
             with g.scope(own.mixer.name):
                 made.append(mixer(g, params, own.mixer, layer, x, fixed_states(kv, layer)))
         if own.attention:
+            cache, attending = kv_layer(kv, layer), own.attention
             with g.scope("attn"):
-                made.append(attention(g, params, config, layer, x, kv_layer(kv, layer), step))
+                if isinstance(attending, LatentAttention):
+                    made.append(latent_attention(g, params, attending, layer, x, cache, step))
+                else:
+                    made.append(attention(g, params, config, layer, x, cache, step))
         return made[0] if len(made) == 1 else _both(g, NONE, *made)
 
     def think(x: Value, residual: Value) -> Stream:

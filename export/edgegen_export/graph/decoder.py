@@ -16,6 +16,7 @@ from edgegen.bundle.manifest import (
     SharedLayer,
 )
 from edgegen_export.architecture.components.attention import QueryScale
+from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
@@ -56,6 +57,7 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
                 present_key=f"present.{i}.key",
                 present_value=f"present.{i}.value",
                 layer=i if len(names) < config.num_layers else None,
+                latent=isinstance(attentions[i], LatentAttention),
             )
             for i, name in names.items()
         ),

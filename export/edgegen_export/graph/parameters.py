@@ -96,6 +96,10 @@ class Parameters(Protocol):
         """A float32 tensor that is not quantized, such as a norm's weight or a router."""
         ...
 
+    def of_heads(self, module: str, count: int) -> Tensor:
+        """The matrices of ``count`` heads, float32 [heads, rows, columns], which are not quantized."""
+        ...
+
 
 class WeightSink(Protocol):
     """The weights file that :class:`StoredParameters` appends to."""
@@ -202,6 +206,10 @@ class StoredParameters:
 
     def vector(self, name: str) -> Tensor:
         return self._store(name, self._tensors[name])
+
+    def of_heads(self, module: str, count: int) -> Tensor:
+        tensor = self.vector(f"{module}.weight")
+        return replace(tensor, shape=_with_heads(tensor.shape, count))
 
     def _store(self, name: str, source: LazyTensor, dtype: np.dtype[Any] = _FLOAT32) -> Tensor:
         if name not in self._vectors:
@@ -334,6 +342,11 @@ class FedParameters:
     def vector(self, name: str) -> Tensor:
         return self._feed(name, self._tensors[name].shape, self._tensors[name].read)
 
+    def of_heads(self, module: str, count: int) -> Tensor:
+        weight = self._tensors[f"{module}.weight"]
+        shape = _with_heads(weight.shape, count)
+        return self._feed(f"{module}.weight", shape, lambda: weight.read().reshape(shape))
+
     def feeds(self) -> dict[str, NDArray[np.float32]]:
         """The weights that the graph asked for, by graph input name; read on all cores, for many need a copy."""
         read = in_threads(lambda reader: reader(), self._readers.values())
@@ -361,6 +374,11 @@ class FedParameters:
     def _feed(self, name: str, shape: Sequence[int], read: Callable[[], NDArray[np.float32]]) -> Tensor:
         self._readers[name] = read
         return Tensor(name, "float32", tuple(shape))
+
+
+def _with_heads(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """``shape`` with an axis for ``count`` heads, which its first one is split into."""
+    return count, shape[0] // count, *shape[1:]
 
 
 def _per_expert(matrix: Matrix, count: int) -> Matrix:

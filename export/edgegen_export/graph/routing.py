@@ -74,11 +74,12 @@ def normalizing_sum(g: GraphBuilder, routing: Routing, total: Value) -> Value:
 
 
 def _in_best_groups(g: GraphBuilder, routing: Routing, count: int, choice: Value) -> Value:
-    """``choice`` [b, t, experts], lowest outside of the groups whose two best have the greatest sum."""
+    """``choice`` [b, t, experts], lowest outside of the groups whose best have the greatest sum."""
     grouped = g.op.Reshape(choice, g.axes(0, 0, routing.groups, count // routing.groups))
-    best, _ = top(g, grouped, 2)
-    first, second = g.node("Split", [best], 2, attributes={"axis": 3, "num_outputs": 2})
-    of_groups = g.op.Squeeze(g.op.Add(first, second), g.axes(3))
+    best, _ = top(g, grouped, routing.best_of_group)
+    if routing.best_of_group == 2:
+        best = g.op.Add(*g.node("Split", [best], 2, attributes={"axis": 3, "num_outputs": 2}))
+    of_groups = g.op.Squeeze(best, g.axes(3))
     _, numbers = top(g, of_groups, routing.chosen_groups)
     each = g.op.OneHot(numbers, g.axes(routing.groups), g.axes(0, 1), axis=-1)
     is_chosen = g.op.Greater(g.op.ReduceMax(each, g.axes(2), keepdims=0), g.axes(0))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 
 from tests.export.checkpoint.gguf_hybrids import Family
@@ -121,10 +122,95 @@ def ernie_moe(writer: GGUFWriter, config: Any) -> None:
         writer.add_expert_shared_feed_forward_length(config.intermediate_size // config.num_key_value_heads)
 
 
+def latent(writer: GGUFWriter, config: Any) -> None:
+    """What it says of latent attention: as the sizes of keys and values those of the KV cache, and their own apart."""
+    sizes(writer, config)
+    rope(writer, config)
+    _ranks(writer, config)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+    writer.add_value_length(config.kv_lora_rank)
+    writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    writer.add_value_length_mla(config.v_head_dim)
+
+
+def old_latent(writer: GGUFWriter, config: Any) -> None:
+    """The same in files whose heads' matrices are whole."""
+    sizes(writer, config)
+    rope(writer, config)
+    _ranks(writer, config)
+    kv_heads(writer, config)
+    writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    writer.add_value_length(config.v_head_dim)
+
+
+def minicpm3(writer: GGUFWriter, config: Any) -> None:
+    """Neither the size of values nor any multiplier."""
+    sizes(writer, config)
+    rope(writer, config)
+    _ranks(writer, config)
+    kv_heads(writer, config)
+    writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+
+
+def _ranks(writer: GGUFWriter, config: Any) -> None:
+    if config.q_lora_rank:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    scaling(writer, config)
+    if share := config.rope_parameters.get("mscale_all_dim"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * share)
+
+
+def latent_experts(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_count(config.n_routed_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    if config.n_group:
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+    as_deepseek(writer, config)
+
+
+def one_dense_layer(writer: GGUFWriter, config: Any) -> None:
+    writer.add_leading_dense_block_count(config.mlp_layer_types.count("dense"))
+
+
+def without_experts(writer: GGUFWriter, config: Any) -> None:
+    writer.add_leading_dense_block_count(config.num_hidden_layers)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+    writer.add_expert_shared_count(0)
+
+
+def softmax(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_gating_func(ExpertGatingFuncType.SOFTMAX)
+
+
+def split_heads(config: Any, arrays: Arrays) -> Arrays:
+    """A matrix for each head's key, turned, and one for its value."""
+    kept: Arrays = {}
+    for key, array in arrays.items():
+        if ".kv_b_proj." not in key:
+            kept[key] = array
+            continue
+        of_heads = array.reshape(config.num_attention_heads, -1, array.shape[1])
+        keys, values = np.split(of_heads, [config.qk_nope_head_dim], axis=1)
+        kept[key.replace("kv_b_proj", "k_b_proj")] = np.ascontiguousarray(keys.swapaxes(1, 2))
+        kept[key.replace("kv_b_proj", "v_b_proj")] = np.ascontiguousarray(values)
+    return kept
+
+
 _DEEPSEEK = (of_experts, sigmoid, as_deepseek)
 _RENAMED = (merged, named_choice_bias)
 FAMILIES_OF_EXPERTS = {
     "afmoe": Family("afmoe", (of_experts, sigmoid, afmoe), _RENAMED, ("plain embeddings", "full attention", "listed")),
+    "deepseek_v2": Family("deepseek2", (old_latent, latent_experts, softmax), (merged,), ("no experts",)),
+    "deepseek_v3": Family(
+        "deepseek2",
+        (latent, latent_experts, sigmoid),
+        (*_RENAMED, split_heads),
+        ("halves rotate", "no experts", "yarn"),
+    ),
     "dots1": Family("dots1", _DEEPSEEK, _RENAMED, ("windows",)),
     "ernie4_5_moe": Family(
         "ernie4_5-moe",
@@ -134,9 +220,22 @@ FAMILIES_OF_EXPERTS = {
     ),
     "exaone_moe": Family("exaone-moe", (*_DEEPSEEK, whole_widths, windows, exaone_moe), _RENAMED, ("listed experts",)),
     "glm4_moe": Family("glm4moe", (*_DEEPSEEK, part_of_head), _RENAMED),
+    "glm4_moe_lite": Family(
+        "deepseek2",
+        (latent, latent_experts, one_dense_layer, sigmoid),
+        (*_RENAMED, split_heads),
+        ("halves rotate", "no experts", "listed layers"),
+    ),
     "hunyuan_v1_moe": Family("hunyuan-moe", (of_experts, hunyuan_moe), (merged,), ("by layer", "stretched base")),
+    "minicpm3": Family(
+        "minicpm3",
+        (minicpm3,),
+        (),
+        ("base", "queries", "values of", "bias", "no multipliers", "untied", "theta", "yarn"),
+    ),
     "minimax_m2": Family("minimax-m2", (of_experts, sigmoid, minimax_m2, part_of_head), _RENAMED),
     "sarvam_moe": Family("bailingmoe2", (*_DEEPSEEK, whole_widths, part_of_head), _RENAMED, ("need not add up",)),
+    "youtu": Family("deepseek2", (latent, without_experts), (split_heads,), ("halves rotate",)),
     "solar_open": Family("glm4moe", (*_DEEPSEEK, part_of_head, scaling), _RENAMED),
 }
 """How checkpoints of a family become files, and which variants llama.cpp's format cannot say."""

@@ -12,7 +12,8 @@ FAMILIES = (
     "glm4 apertus seed_oss lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next falcon_h1 nemotron_h bamba qwen3_5_moe_text "
     "ministral cwm iquestcoder exaone jais2 vaultgemma apertus1p5_text nanochat glm4_moe dots1 "
     "solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint laguna lara_mini "
-    "persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx cohere2_moe kolibri1"
+    "persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx cohere2_moe kolibri1 minicpm3 "
+    "deepseek_v2 deepseek_v3 glm4_moe_lite youtu mistral4"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 

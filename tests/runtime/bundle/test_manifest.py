@@ -347,6 +347,27 @@ def test_the_memory_of_a_token_is_two_vectors_per_layer(raw: dict[str, Any]) -> 
     assert replace(kv, dtype="int8").bytes_per_token == 2 * 1 * 1 + 2 * 3 * 5
 
 
+def test_a_latent_is_kept_once(raw: dict[str, Any]) -> None:
+    layer = raw["variants"][0]["kv"]["layers"][0]
+    raw["variants"][0]["kv"]["layers"] = [layer, layer | {"head_dim": 5, "latent": True}]
+    read = Manifest.from_json(json.dumps(raw))
+    kv = read.variants[0].kv
+    assert kv.bytes_per_token == 2 * 1 * 4 + 5 * 4
+    assert [one.head_dim for one in kv.arrays] == [1, 1, 5]
+    assert Manifest.from_json(read.to_json()) == read
+    assert [sorted(one.keys() & {"latent"}) for one in json.loads(read.to_json())["variants"][0]["kv"]["layers"]] == [
+        [],
+        ["latent"],
+    ]
+
+
+def test_traced_graphs_have_no_latents(raw: dict[str, Any]) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["kind"], kv["layers"][0]["latent"] = "concat", True
+    kv["classes"]["full"] |= {"seqlens": None, "total": None}
+    assert problems(raw) == ["variants[0].kv.layers[0].latent: false expected for a cache of kind 'concat'"]
+
+
 def test_hidden_states_may_be_left_out(raw: dict[str, Any]) -> None:
     """And then nothing is written of them: such bundles are what they were before there were any."""
     (variant,) = raw["variants"]

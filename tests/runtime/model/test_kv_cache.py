@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgegen.bundle.manifest import KVLayer
 from edgegen.errors import UsageError
 from edgegen.model.kv_cache import KVCache
+from edgegen.model.kv_snapshot import snapshot_problem
 from edgegen.model.sliding_window import BEHIND, CHUNK
 from tests.runtime.model.caches import (
     FAR_BYTES,
@@ -39,6 +41,25 @@ def test_an_int8_cache_is_a_quarter_of_it_and_moves_what_it_holds() -> None:
     assert {array.dtype for array in arrays(cache)} == {np.dtype(np.int8)}
     assert cache.nbytes == 2 * 128 * POSITION_BYTES // 4
     assert cache.copied_bytes == 9 * POSITION_BYTES // 4  # three positions of two slots, and of the fork
+
+
+def test_a_latent_is_kept_once_and_moves_with_the_others() -> None:
+    first, last = SPEC.layers
+    spec = replace(SPEC, layers=(replace(first, latent=True), last))
+    cache = KVCache(spec, 1000)
+    cache.reserve(2, 10)
+    append(cache, 0, [1.0, 2.0, 3.0])
+    cache.reserve(2, 100)
+    cache.fork(0, 1)
+    assert [array.shape for array in arrays(cache)] == [(2, 2, 128, 3), (2, 1, 128, 4), (2, 1, 128, 4)]
+    assert (read(cache, 0), read(cache, 1)) == ([1, 2, 3], [1, 2, 3])
+    assert cache.nbytes == 2 * 128 * spec.bytes_per_token
+    snapshot = cache.save(1)
+    assert snapshot_problem(snapshot, spec, "float32") is None
+    assert snapshot_problem(snapshot, SPEC, "float32") == "its KV cache has other shapes or types"
+    other = KVCache(spec, 1000)
+    other.restore(0, snapshot, 2)
+    assert read(other, 0) == [1, 2]
 
 
 def test_an_empty_cache_has_no_memory() -> None:
@@ -105,11 +126,11 @@ class InterruptedCache(KVCache):
 
     allocations_left = 10**6
 
-    def _empty(self, index: int, slots: int, capacity: int) -> NDArray[Any]:
+    def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
         self.allocations_left -= 1
         if self.allocations_left < 0:
             raise KeyboardInterrupt
-        return super()._empty(index, slots, capacity)
+        return super()._empty(layer, slots, capacity)
 
 
 @pytest.mark.parametrize("done", range(4))

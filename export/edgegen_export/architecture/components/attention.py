@@ -88,6 +88,11 @@ class Attention(Component):
         return self.kv_heads * self.head_dim
 
     @property
+    def kept(self) -> int:
+        """Numbers of a token that the KV cache keeps, if it is not another layer's."""
+        return 2 * self.kv_width
+
+    @property
     def gates(self) -> int:
         """Channels of the gate."""
         return {None: 0, "by_head": self.heads, "by_channel": self.width}[self.gate]

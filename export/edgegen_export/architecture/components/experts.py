@@ -31,10 +31,10 @@ class Routing:
 
     ``scores``: the softmax of all logits, or the sigmoid of each. ``choice_bias``: trained numbers are added to the
     scores for the choice alone; ``choice_by_logits``: to the logits. ``groups``: experts are chosen from the
-    ``chosen_groups`` of so many whose two best scores have the greatest sum. ``epsilon``: added to the sum that weights
-    are normalized by, which is at least ``least_sum``. ``scaling``: factor of all weights, which is put into the
-    experts; ``expert_scales``: a trained factor of each expert's weight. ``softcap`` c: logits are
-    ``c · tanh(logit / c)``.
+    ``chosen_groups`` of so many whose best scores, ``best_of_group`` in each, have the greatest sum. ``epsilon``: added
+    to the sum that weights are normalized by, which is at least ``least_sum``. ``scaling``: factor of all weights,
+    which is put into the experts; ``expert_scales``: a trained factor of each expert's weight. ``softcap`` c: logits
+    are ``c · tanh(logit / c)``.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
@@ -42,6 +42,7 @@ class Routing:
     choice_by_logits: bool = False
     groups: int = 1
     chosen_groups: int = 1
+    best_of_group: Literal[1, 2] = 2
     epsilon: float = 0.0
     least_sum: float = 0.0
     scaling: float = 1.0

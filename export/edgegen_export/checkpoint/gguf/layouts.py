@@ -277,6 +277,22 @@ class GroupedHeads(Joined):
 
 
 @dataclass(frozen=True, slots=True)
+class PerLatentHead(Joined):
+    """What makes each head's key of a latent, [heads, latent, key] in the file, and its value, [heads, value, latent].
+
+    In the original the rows of a head's key, and then those of its value, are together.
+    """
+
+    def apply(self, parts: Sequence[LazyTensor], heads: Heads) -> LazyTensor:
+        if any(len(part.shape) != 3 or part.shape[0] != heads.queries for part in parts):
+            raise ValueError(f"a matrix for each of {heads.queries} heads was expected")
+        keys, values = map(members, parts)
+        return LazyTensor.concat(
+            [one for key, value in zip(keys, values, strict=True) for one in (key.transposed(), value)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PerKeyHead(Joined):
     """The rows of a gated delta net: in the original the queries, keys, values and gates of a head of keys together.
 

@@ -44,6 +44,8 @@ class MetadataReader(Fields):
         self._zero_is_none: set[str] = set()
         self.net = NetHeads(1, 1, 1, 1)
         """Of a gated delta net, set by the rule that reads it."""
+        self.own_values = False
+        """Whether a rule reads the sizes of keys and values, which differ."""
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number ≥ ``least``; what is written once per layer must be the same in all that have it.
@@ -121,7 +123,8 @@ class MetadataReader(Fields):
         queries = self.integer("attention.head_count")
         keys = self.integer(_KEY_HEADS, queries)
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
-        self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
+        if not self.own_values:
+            self.refuse("attention.value_length", (size,), "values as wide as keys are supported only")
         if queries % keys:
             self.problems.append(f"{self._prefix}attention.head_count = {queries} is not a multiple of {keys}")
         return Heads(queries, keys, size)

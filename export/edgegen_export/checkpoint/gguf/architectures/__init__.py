@@ -39,6 +39,7 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     QWEN35,
     QWEN35MOE,
 )
+from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, MINICPM3
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     BAICHUAN,
@@ -82,6 +83,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "chatglm": CHATGLM,
     "cohere2": COHERE2,
     "command-r": COMMAND_R,
+    "deepseek2": DEEPSEEK2,
     "dots1": DOTS1,
     "ernie4_5": ERNIE4_5,
     "ernie4_5-moe": ERNIE4_5_MOE,
@@ -113,6 +115,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,
     "minicpm": MINICPM,
+    "minicpm3": MINICPM3,
     "minimax-m2": MINIMAX_M2,
     "mistral3": MISTRAL3,
     "mpt": MPT,

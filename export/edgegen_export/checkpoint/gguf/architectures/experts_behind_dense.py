@@ -34,7 +34,7 @@ def _sigmoid(read: MetadataReader) -> Entries:
     return {}
 
 
-def _counts(count: str, shared: str, dense: str) -> Rule:
+def counts_behind_dense(count: str, shared: str, dense: str) -> Rule:
     """How many experts there are, are used and are shared, and how many layers have none, under the class's keys."""
 
     def rule(read: MetadataReader) -> Entries:
@@ -56,7 +56,7 @@ def _scale(read: MetadataReader) -> float:
     return read.real("expert_weights_scale", 0.0) or 1.0  # 0 is nothing said
 
 
-def _as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
+def as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
     """Experts routed as in DeepSeek-V3, behind layers that have none."""
 
     def routing(read: MetadataReader) -> Entries:
@@ -69,10 +69,10 @@ def _as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
             "routed_scaling_factor": _scale(read),
         }
 
-    return _counts(count, shared, "first_k_dense_replace"), _sigmoid, routing
+    return counts_behind_dense(count, shared, "first_k_dense_replace"), _sigmoid, routing
 
 
-def _without_drafts(read: MetadataReader) -> Entries:
+def without_drafts(read: MetadataReader) -> Entries:
     """The layers that count: the file's last ones may propose further tokens."""
     drafts = read.integer("nextn_predict_layers", 0, least=0)
     return {"num_hidden_layers": max(1, read.layers - drafts)}
@@ -88,7 +88,7 @@ _SHARED_EXPERTS: Modules = {
     "ffn_down_shexp": "mlp.shared_experts.down_proj",
 }
 _EXPERTS: Modules = {**GATED_MLP, **QWEN_EXPERTS, **_SHARED_EXPERTS}
-_DEEPSEEK: Modules = {**_EXPERTS, "exp_probs_b": Parameter("mlp.gate.e_score_correction")}
+DEEPSEEK_EXPERTS: Modules = {**_EXPERTS, "exp_probs_b": Parameter("mlp.gate.e_score_correction")}
 
 GLM4MOE = replace(
     LLAMA,
@@ -101,7 +101,7 @@ GLM4MOE = replace(
             **ATTENTION,
             **QK_NORMS,
             "post_attention_norm": "post_attention_layernorm",
-            **_DEEPSEEK,
+            **DEEPSEEK_EXPERTS,
         },
         PREFIX,
     ),
@@ -111,9 +111,9 @@ GLM4MOE = replace(
         rule.partial_rotary("partial_rotary_factor"),
         rule.bias("attention_bias", "attn_q"),
         rule.text_only,
-        *_as_deepseek("n_routed_experts", "n_shared_experts"),
+        *as_deepseek("n_routed_experts", "n_shared_experts"),
         _qk_norm,
-        _without_drafts,
+        without_drafts,
     ),
 )
 """GLM-4.5 to 4.7; and Solar Open, which is one whose heads rotate whole."""
@@ -128,8 +128,8 @@ DOTS1 = replace(
     QWEN3,
     model_type="dots1",
     hf_class="Dots1ForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **_DEEPSEEK}, PREFIX),
-    rules=(*QWEN3.rules, *_as_deepseek("n_routed_experts", "n_shared_experts"), _no_window),
+    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS}, PREFIX),
+    rules=(*QWEN3.rules, *as_deepseek("n_routed_experts", "n_shared_experts"), _no_window),
 )
 
 BAILINGMOE2 = replace(
@@ -154,16 +154,16 @@ BAILINGMOE2 = replace(
         rule.head_dim,
         rule.partial_rotary("partial_rotary_factor"),
         rule.bias("attention_bias", "attn_qkv"),
-        *_as_deepseek("num_experts", "num_shared_experts"),
+        *as_deepseek("num_experts", "num_shared_experts"),
         _qk_norm,
-        _without_drafts,
+        without_drafts,
     ),
 )
 
 
 def _windows_of_exaone(read: MetadataReader) -> Entries:
     """Flags of the layers that count, or full attention in every fourth."""
-    layers = _without_drafts(read)["num_hidden_layers"]
+    layers = without_drafts(read)["num_hidden_layers"]
     slides = read.flags("attention.sliding_window_pattern", [i % 4 < 3 for i in range(layers)])
     kinds = ["sliding_attention" if layer_slides else "full_attention" for layer_slides in slides]
     return {"sliding_window": read.integer("attention.sliding_window"), "layer_types": kinds}
@@ -182,9 +182,9 @@ EXAONE_MOE = replace(
         rule.grouped_heads,
         rule.head_dim,
         rule.full_rotary,
-        *_as_deepseek("num_experts", "num_shared_experts"),
+        *as_deepseek("num_experts", "num_shared_experts"),
         _windows_of_exaone,
-        _without_drafts,
+        without_drafts,
     ),
 )
 
@@ -229,7 +229,7 @@ AFMOE = replace(
         rule.head_dim,
         rule.full_rotary,
         rule.sliding_layers(4),
-        _counts("num_experts", "num_shared_experts", "num_dense_layers"),
+        counts_behind_dense("num_experts", "num_shared_experts", "num_dense_layers"),
         _sigmoid,
         _one_group,
         _afmoe,

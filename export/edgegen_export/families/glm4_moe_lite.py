@@ -1,0 +1,52 @@
+"""GLM-4.7-Flash: DeepSeek-V3's attention and routing behind a dense first layer."""
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.deepseek_v3 import tensors
+from edgegen_export.families.experts import behind_dense, read_mlp_types, with_deepseek_experts
+from edgegen_export.families.glm4_moe import DRAFTS
+from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
+from edgegen_export.families.llama import LLAMA_PREFIXES
+
+
+def read_glm4_moe_lite(read: ConfigReader) -> DecoderConfig:
+    """``Glm4MoeLiteConfig``."""
+    config = read_latent(read, interleaved=read.flag("rope_interleave"))
+    read.refuse("topk_method", ("noaux_tc",), "experts are chosen with a bias of each in this family")
+    behind = behind_dense(read, "first_k_dense_replace", config.num_layers)
+    return with_deepseek_experts(read, config, read_mlp_types(read, config.num_layers, behind))
+
+
+GLM4_MOE_LITE = Architecture(
+    model_types=("glm4_moe_lite",),
+    classes=("Glm4MoeLiteForCausalLM",),
+    read=read_glm4_moe_lite,
+    tensors=tensors,
+    defaults={
+        **LATENT_DEFAULTS,
+        "vocab_size": 154880,
+        "hidden_size": 2048,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 47,
+        "num_attention_heads": 20,
+        "max_position_embeddings": 202752,
+        "rms_norm_eps": 1e-5,
+        "rope_interleave": True,
+        "q_lora_rank": 768,
+        "qk_nope_head_dim": 192,
+        "v_head_dim": 256,
+        "moe_intermediate_size": 1536,
+        "n_routed_experts": 64,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 4,
+        "routed_scaling_factor": 1.8,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "norm_topk_prob": True,
+    },
+    prefixes=LLAMA_PREFIXES,
+    drafts=DRAFTS,
+    aliases={"num_local_experts": "n_routed_experts"},
+)

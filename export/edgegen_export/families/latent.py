@@ -1,0 +1,122 @@
+"""What families with latent attention share: how configs say it, and the names of its tensors."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from edgegen_export.architecture.architecture import TensorMap
+from edgegen_export.architecture.components.latent_attention import Latent, LatentAttention
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig, Layer
+from edgegen_export.architecture.config_reader import HEAD_DIM_STEP, ConfigReader
+from edgegen_export.architecture.rope import Rope
+from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+from edgegen_export.families.experts import by_layer, stacked_expert_tensors
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS
+from edgegen_export.families.qwen3_moe import DENSE_MLP, qwen_mlp_tensors
+from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope, rope_key
+
+LATENT_DEFAULTS: Mapping[str, Any] = {
+    **LLAMA_DEFAULTS,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+
+
+def read_latent(
+    read: ConfigReader, *, interleaved: bool, value: int | None = None, of_whole: bool = False
+) -> DecoderConfig:
+    """A Llama with latent attention. ``interleaved``: whether adjacent channels are rotated in pairs; ``value``: the
+    size of values where the file does not say it; ``of_whole``: the share that is rotated is one of whole heads."""
+    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
+    positions = read.positive("max_position_embeddings")
+    rank, rotated = read.positive("kv_lora_rank"), read.positive("qk_rope_head_dim")
+    unrotated, value = read.positive("qk_nope_head_dim"), read.positive("v_head_dim", value)
+    query_rank = read.positive("q_lora_rank") if read.has("q_lora_rank") else read.optional("q_lora_rank", int)
+    if rotated % 2 and read.sound("qk_rope_head_dim"):
+        read.problem(f"qk_rope_head_dim = {rotated}: channels are rotated in pairs", "qk_rope_head_dim")
+    elif (rank + rotated) % HEAD_DIM_STEP and read.sound("kv_lora_rank", "qk_rope_head_dim"):
+        read.problem(
+            f"kv_lora_rank + qk_rope_head_dim = {rank + rotated}: latents of this size are not supported, only "
+            f"multiples of {HEAD_DIM_STEP}"
+        )
+    rotated += rotated % 2
+    # Of older or newer files, other names of sizes: all heads share one latent, and rope rotates a part of its own.
+    read.ignore("head_dim", "qk_head_dim", "num_key_value_heads", "attention_bias", "mlp_bias")
+    rope = _read_rope(read, rotated, rotated + unrotated if of_whole else rotated, positions, interleaved=interleaved)
+    default_context, longest_context = contexts(rope, positions)
+    sizes = Latent(rank, unrotated, value, query_rank, Norm("rms", 1e-6))
+    scale = (unrotated + rotated) ** -0.5 * _sharpening(read) ** 2
+    attention = LatentAttention(heads, 1, rotated + rank, scale, rope=rope, sizes=sizes)
+    mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "silu"), gated=True)
+    return DecoderConfig(
+        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
+        hidden_size=hidden,
+        vocab_size=read.positive("vocab_size"),
+        max_positions=default_context,
+        longest_context=longest_context,
+        norm=Norm("rms", read.number("rms_norm_eps", least=0)),
+        tied_head=read.flag("tie_word_embeddings"),
+    )
+
+
+def _read_rope(read: ConfigReader, rotated: int, size: int, positions: int, *, interleaved: bool) -> Rope:
+    """The rotation of ``rotated`` channels; ``size``: those that the file gives the rotated share of."""
+    share = rotated / size
+    rope = read_rope(read, size, positions, interleaved=interleaved, partial=share < 1, share=share)
+    if rope.dim != rotated and read.sound("head_dim", "qk_rope_head_dim"):
+        read.problem(f"partial_rotary_factor: it rotates {rope.dim} channels, and qk_rope_head_dim is {rotated}")
+        return replace(rope, dim=rotated)
+    return rope
+
+
+def _sharpening(read: ConfigReader) -> float:
+    """By what YaRN multiplies queries, and keys, in these families: by ``mscale_all_dim``, beside what it does to
+    cosines and sines."""
+    inner = read.inner(rope_key(read))
+    kind = inner and (inner.optional("rope_type", str) or inner.optional("type", str))
+    if inner is None or kind in (None, "default"):
+        return 1.0
+    share, factor = inner.number("mscale_all_dim", 0.0, least=0), inner.number("factor", 1.0)
+    return 0.1 * share * math.log(factor) + 1.0 if share and factor > 1 else 1.0
+
+
+_OURS, _THEIRS = "layers.{i}.attn", "layers.{i}.self_attn"
+
+
+def latent_tensors(
+    config: DecoderConfig, shared: TensorMap = MappingProxyType({}), *, stacked: bool = False
+) -> TensorMap:
+    """Llama's names, but for those of the attention of ``config``, and of its experts, which may be ``stacked``;
+    ``shared``: those of shared ones, beside the others."""
+    own = config.attention
+    assert isinstance(own, LatentAttention)
+    mlps = qwen_mlp_tensors(config, shared)
+    if stacked and config.experts:
+        mlps = by_layer(config, {**stacked_expert_tensors(config, "layers.{i}.mlp"), **shared}, DENSE_MLP)
+    queries = "q_proj" if own.sizes.query_rank is None else "q_b_proj"
+    return {
+        **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
+        **mlps,
+        **named(f"{_OURS}.q_a", f"{_THEIRS}.q_a_proj"),
+        f"{_OURS}.q_a_norm.weight": f"{_THEIRS}.q_a_layernorm.weight",
+        **{
+            (f"{_OURS}.q.{kind}", f"{_OURS}.q_rotated.{kind}"): Interleaved(f"{_THEIRS}.{queries}.{kind}", own.heads)
+            for kind in ("weight", "bias")
+        },
+        **{
+            (f"{_OURS}.latent.{kind}", f"{_OURS}.k_rotated.{kind}"): Concatenated(
+                f"{_THEIRS}.kv_a_proj_with_mqa.{kind}"
+            )
+            for kind in ("weight", "bias")
+        },
+        f"{_OURS}.latent_norm.weight": f"{_THEIRS}.kv_a_layernorm.weight",
+        (f"{_OURS}.k_b.weight", f"{_OURS}.v_b.weight"): Interleaved(f"{_THEIRS}.kv_b_proj.weight", own.heads),
+        **named(f"{_OURS}.o", f"{_THEIRS}.o_proj"),
+    }

@@ -1,0 +1,74 @@
+"""Mistral 4: latent attention whose queries grow with their position, and experts weighed by a softmax, chosen from the
+best groups, with shared ones."""
+
+from dataclasses import replace
+
+from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.tensor_layouts import Shape
+from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
+from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
+from edgegen_export.families.llama import LLAMA_PREFIXES
+from edgegen_export.families.ministral3 import with_query_scale
+
+
+def read_mistral4(read: ConfigReader) -> DecoderConfig:
+    """``Mistral4Config``."""
+    config = read_latent(read, interleaved=read.flag("rope_interleave"), of_whole=True)
+    config = with_query_scale(read, config)
+    config = with_deepseek_experts(read, config, behind_dense(read, "first_k_dense_replace", config.num_layers))
+    return config.each_experts(
+        lambda own: replace(own, routing=replace(own.routing, scores="softmax", choice_bias=False))
+    )
+
+
+def tensors(config: DecoderConfig) -> TensorMap:
+    return latent_tensors(config, SHARED_EXPERTS)
+
+
+def stacked_tensors(config: DecoderConfig, _shape: Shape) -> TensorMap:
+    """Of a checkpoint whose experts have an axis of their own."""
+    return latent_tensors(config, SHARED_EXPERTS, stacked=True)
+
+
+MISTRAL4 = Architecture(
+    model_types=("mistral4",),
+    classes=("Mistral4ForCausalLM",),
+    read=read_mistral4,
+    tensors=tensors,
+    defaults={
+        **{key: value for key, value in LATENT_DEFAULTS.items() if key != "rope_theta"},
+        "vocab_size": 131072,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "max_position_embeddings": 1048576,
+        "rope_interleave": True,
+        "kv_lora_rank": 256,
+        "q_lora_rank": 1024,
+        "qk_nope_head_dim": 64,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 4,
+        "routed_scaling_factor": 1.0,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 0,
+        "norm_topk_prob": True,
+        "rope_parameters": {
+            "type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 128.0,
+            "original_max_position_embeddings": 8192,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale_all_dim": 1.0,
+            "mscale": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
+    prefixes=LLAMA_PREFIXES,
+    variant=("mlp.experts.gate_up_proj", stacked_tensors),
+    aliases={"num_local_experts": "n_routed_experts"},
+)

@@ -1,0 +1,90 @@
+"""Latent attention of a decoder graph, absorbed: queries meet the latents that the KV cache has, and not the keys of
+each head, which are never made.
+
+Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t tokens in all.
+"""
+
+from edgegen.bundle.manifest import KVLayer
+from edgegen_export.architecture.components.latent_attention import LatentAttention
+from edgegen_export.graph.attention import StepInputs, cached_attention
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.stream import Stream, normalized
+
+
+def latent_attention(
+    g: GraphBuilder,
+    params: Parameters,
+    own: LatentAttention,
+    layer: int,
+    x: Value,
+    cache: KVLayer,
+    step: StepInputs,
+) -> Stream:
+    """Causal attention of [b, t, d] over the latents in the KV cache, to which the operator appends in place: as keys
+    and as values, both the same numbers in the same memory.
+
+    Returns the output projection without its bias, which the stream adds.
+    """
+    name = f"layers.{layer}"
+    module, inputs = f"{name}.attn", tuple(f"{name}.{matrix}" for matrix in own.inputs)
+    sizes, heads, rotated = own.sizes, own.heads, own.rotated
+    packed = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
+    *queries, latent, key = _split(g, packed, *(rows for (rows,) in own.projected.values()))
+    if own.made_of_query:
+        modules = tuple(f"{name}.{matrix}" for matrix in own.made_of_query)
+        low = normalized(g, params, sizes.norm, queries[0], f"{module}.q_a_norm")
+        both = linear(g, params.matrix(*modules), low, params.bias(*modules))
+        queries = _split(g, both, *(rows for (rows,) in own.queries.values()))
+    plain, turning = queries
+    tokens = g.op.Slice(g.op.Shape(x), g.axes(0), g.axes(2))  # [b, t]
+
+    def turned(part: Value, count: int) -> Value:
+        assert own.rope, "latent attention rotates a part of its keys"
+        cos, sin = step.rotary[own.rope]
+        interleaved = int(own.rope.interleaved)
+        return g.ms.RotaryEmbedding(part, step.positions, cos, sin, num_heads=count, interleaved=interleaved)
+
+    def whole(part: Value, size: int) -> Value:
+        """[n, h, size] → [b, t, h · size]"""
+        return g.op.Reshape(part, g.op.Concat(tokens, g.axes(heads * size), axis=0))
+
+    latent = normalized(g, params, sizes.norm, latent, f"{module}.latent_norm")
+    key = g.op.Concat(turned(key, 1), latent, axis=2)
+    turning = g.op.Reshape(turned(turning, heads), g.axes(-1, heads, rotated))
+    plain = g.op.Reshape(plain, g.axes(-1, heads, sizes.unrotated))
+    absorbed = _of_each_head(g, params, f"{module}.k_b", plain, heads)
+    query = whole(g.op.Concat(turning, absorbed, axis=2), own.head_dim)
+    if own.query_scale:
+        query = g.op.Mul(query, step.query_scales[own.query_scale])
+    attended = cached_attention(g, params, own, layer, (query, key, key), cache, step)
+    by_head = g.op.Reshape(attended, g.axes(-1, heads, own.head_dim))
+    latents = g.op.Slice(by_head, g.axes(rotated), g.axes(own.head_dim), g.axes(2))
+    values = whole(_of_each_head(g, params, f"{module}.v_b", latents, heads, transposed=True), sizes.value)
+    return Stream(NONE, linear(g, params.matrix(f"{module}.o"), values), params.bias(f"{module}.o"))
+
+
+def _split(g: GraphBuilder, x: Value, *widths: int) -> tuple[Value, ...]:
+    return g.node("Split", [x, g.axes(*widths)], len(widths), attributes={"axis": 2})
+
+
+def _of_each_head(
+    g: GraphBuilder,
+    params: Parameters,
+    module: str,
+    x: Value,
+    heads: int,
+    *,
+    transposed: bool = False,
+) -> Value:
+    """x [n, h, rows] times the matrix [rows, columns] of each of the ``heads``, or [columns, rows] where it is
+    ``transposed``: [n, h, columns].
+
+    There is one row of zeros more: ONNX Runtime adds in another order where there is a single row, and the bits of a
+    token must not depend on how a text is cut.
+    """
+    weight = g.weight(params.of_heads(module, heads))
+    rows = g.op.Pad(g.op.Transpose(x, perm=[1, 0, 2]), g.axes(0, 0, 0, 0, 1, 0))
+    made = g.ms.FusedMatMul(rows, weight, transB=int(transposed))
+    return g.op.Transpose(g.op.Slice(made, g.axes(0), g.axes(-1), g.axes(1)), perm=[1, 0, 2])
