@@ -15,6 +15,7 @@ from edgegen_export.families.cohere import COHERE, COHERE2
 from edgegen_export.families.cohere2_moe import COHERE2_MOE
 from edgegen_export.families.cwm import CWM
 from edgegen_export.families.dbrx import DBRX
+from edgegen_export.families.deepseek import DEEPSEEK
 from edgegen_export.families.deepseek_v2 import DEEPSEEK_V2
 from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
 from edgegen_export.families.dots1 import DOTS1
@@ -206,6 +207,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     PERSIMMON,
     ORION,
     QWEN,
+    DEEPSEEK,
     COHERE2_MOE,
     KOLIBRI1,
     MINICPM3,

@@ -47,7 +47,7 @@ _NEEDS: Mapping[str, str] = {
     "convolutions of its own kind": "inkling2_loop_text inkling2_text inkling_text zaya",
     _LATENT: "axk1 longcat_flash sarvam_mla",
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
-    _EXPERTS: "beam deepseek doge jetmoe mimo_v2_flash phimoe step3p5",
+    _EXPERTS: "beam doge jetmoe mimo_v2_flash phimoe step3p5",
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",
     "layers that run several times for each token": "dory hrm_text nanbeige",

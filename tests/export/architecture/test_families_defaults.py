@@ -22,7 +22,7 @@ ELSEWHERE = {
     *("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe", "granitemoehybrid", "bamba", "nemotron_h"),
     *("baichuan", "openelm", "internlm2", "mimo", "minicpm", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
     *("lfm2_moe", "lfm3_vl", "telechat3", "dots1", "bailing_moe", "glm4_moe", "deepseek_v2", "kimi_k2"),
-    *("orion", "qwen"),
+    *("orion", "qwen", "deepseek"),
 }
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
 test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers,

@@ -5,6 +5,8 @@ from tests.export.checkpoint.gguf_steps import (
     bare,
     cohere,
     cohere2,
+    dbrx,
+    experts_apart,
     falcon,
     fused,
     gemma2,
@@ -55,7 +57,21 @@ _MPT = {
     "eos_token_id": 2,
 }
 
+_DBRX = {
+    "d_model": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "max_seq_len": 64,
+    "vocab_size": 40,
+    "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.5, "rope_theta": 5000.0},
+    "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+
 BEFORE_2025: dict[str, Case] = {
+    "dbrx": Case("dbrx", "DbrxConfig", "DbrxForCausalLM", _DBRX, (dbrx,), (experts_apart,)),
     "mpt": Case("mpt", "MptConfig", "MptForCausalLM", {**_MPT, "attn_config": {"clip_qkv": 0.5}}, (mpt,)),
     "mpt without a limit": Case("mpt", "MptConfig", "MptForCausalLM", {**_MPT, "n_heads": 2}, (mpt,)),
     "xverse": Case("xverse", "LlamaConfig", "LlamaForCausalLM", LLAMA, LLAMA_STEPS, (permuted,)),

@@ -109,6 +109,34 @@ def mpt(writer: GGUFWriter, config: Any) -> None:
     writer.add_max_alibi_bias(config.attn_config.alibi_bias_max)
 
 
+def dbrx(writer: GGUFWriter, config: Any) -> None:
+    attention, experts = config.attn_config, config.ffn_config
+    writer.add_context_length(config.max_seq_len)
+    writer.add_embedding_length(config.d_model)
+    writer.add_block_count(config.n_layers)
+    writer.add_feed_forward_length(experts.ffn_hidden_size)
+    writer.add_head_count(config.n_heads)
+    writer.add_head_count_kv(attention.kv_n_heads)
+    writer.add_rope_freq_base(attention.rope_theta)
+    writer.add_clamp_kqv(attention.clip_qkv)
+    writer.add_expert_count(experts.moe_num_experts)
+    writer.add_expert_used_count(experts.moe_top_k)
+    writer.add_layer_norm_eps(1e-5)
+
+
+def experts_apart(config: Any, arrays: Arrays) -> Arrays:
+    """The matrices of DBRX's experts on an axis of their own, those of what they give the other way round."""
+    shape = (config.ffn_config.moe_num_experts, config.ffn_config.ffn_hidden_size, config.d_model)
+    changed: Arrays = {}
+    for name, array in arrays.items():
+        if ".experts.mlp." in name:
+            apart = array.reshape(shape)
+            changed[f"{name}.weight"] = apart.swapaxes(1, 2).copy() if name.endswith("w2") else apart
+        else:
+            changed[name] = array
+    return changed
+
+
 def granite(writer: GGUFWriter, config: Any) -> None:
     writer.add_attention_scale(config.attention_multiplier)
     writer.add_embedding_scale(config.embedding_multiplier)

@@ -241,6 +241,17 @@ class Parameter(Layout):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertRows(Layout):
+    """Matrices of experts on an axis; in the original one below the other, each ``transposed`` or as it is."""
+
+    transposed: bool = False
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        matrices = members(tensor)
+        return {self.theirs: LazyTensor.concat([one.transposed() for one in matrices] if self.transposed else matrices)}
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """One tensor of the original that is several of the file's; names are templates, ``parts`` those of layouts.
 

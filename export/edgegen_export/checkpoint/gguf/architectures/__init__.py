@@ -2,6 +2,7 @@
 
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures.experts import (
+    DBRX,
     GPT_OSS,
     GRANITEMOE,
     LLAMA_OR_MIXTRAL,
@@ -12,6 +13,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     AFMOE,
     BAILINGMOE2,
+    DEEPSEEK,
     DOTS1,
     ERNIE4_5_MOE,
     EXAONE_MOE,
@@ -78,11 +80,14 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "apertus": APERTUS,
     "arcee": ARCEE,
     "baichuan": BAICHUAN,
+    "bailingmoe": DEEPSEEK,
     "bailingmoe2": BAILINGMOE2,
     "bloom": BLOOM,
     "chatglm": CHATGLM,
     "cohere2": COHERE2,
     "command-r": COMMAND_R,
+    "dbrx": DBRX,
+    "deepseek": DEEPSEEK,
     "deepseek2": DEEPSEEK2,
     "dots1": DOTS1,
     "ernie4_5": ERNIE4_5,

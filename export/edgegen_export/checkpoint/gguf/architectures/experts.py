@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
@@ -18,7 +18,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     TOP,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
-from edgegen_export.checkpoint.gguf.layouts import Each, Joined, Parameter, Unsqueezed
+from edgegen_export.checkpoint.gguf.layouts import Each, ExpertRows, Joined, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 _SOFTMAX = (0, 1)
@@ -113,6 +113,51 @@ MIXTRAL = replace(
         PREFIX,
     ),
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, expert_counts("num_local_experts"), softmax),
+)
+
+
+def _dbrx(read: MetadataReader) -> Entries:
+    """What its config has inside others."""
+    read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
+    read.refuse("rope.dimension_count", (read.heads.size,), "the whole head rotates in this architecture")
+    read.refuse(LAYER_NORM_EPS, (1e-5,), "the norms of this architecture always have 1e-05")
+    attention: Entries = {"kv_n_heads": read.heads.keys, "rope_theta": read.real("rope.freq_base", 10000.0)}
+    if limit := read.real("attention.clamp_kqv", 0.0):
+        attention["clip_qkv"] = limit
+    experts = {
+        "ffn_hidden_size": read.integer("feed_forward_length"),
+        "moe_num_experts": read.integer("expert_count"),
+        "moe_top_k": read.integer("expert_used_count"),
+    }
+    return {"attn_config": attention, "ffn_config": experts}
+
+
+_DBRX = "norm_attn_norm."
+DBRX = GgufArchitecture(
+    model_type="dbrx",
+    hf_class="DbrxForCausalLM",
+    integers={
+        "context_length": "max_seq_len",
+        "embedding_length": "d_model",
+        "block_count": "n_layers",
+        "attention.head_count": "n_heads",
+    },
+    reals={},
+    modules=modules(
+        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
+        {
+            "attn_norm": f"{_DBRX}norm_1",
+            "attn_qkv": f"{_DBRX}attn.Wqkv",
+            "attn_output": f"{_DBRX}attn.out_proj",
+            "attn_output_norm": f"{_DBRX}norm_2",
+            "ffn_gate_inp": "ffn.router.layer",
+            "ffn_gate_exps": ExpertRows("ffn.experts.mlp.w1"),
+            "ffn_up_exps": ExpertRows("ffn.experts.mlp.v1"),
+            "ffn_down_exps": ExpertRows("ffn.experts.mlp.w2", transposed=True),
+        },
+        "transformer.blocks.{i}.",
+    ),
+    rules=(softmax, _dbrx),
 )
 LLAMA_OR_MIXTRAL = replace(LLAMA, variant=("blk.{i}.ffn_gate_inp.weight", MIXTRAL))
 

@@ -15,6 +15,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     GATED_MLP,
     LLAMA,
     NORMS,
+    PAIRED,
     PREFIX,
     QK_NORMS,
     QWEN3,
@@ -89,6 +90,27 @@ _SHARED_EXPERTS: Modules = {
 }
 _EXPERTS: Modules = {**GATED_MLP, **QWEN_EXPERTS, **_SHARED_EXPERTS}
 DEEPSEEK_EXPERTS: Modules = {**_EXPERTS, "exp_probs_b": Parameter("mlp.gate.e_score_correction")}
+
+
+def _softmax_counts(read: MetadataReader) -> Entries:
+    """Of experts whose weights add up to one where the file says so."""
+    read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
+    return {"norm_topk_prob": read.flag("expert_weights_norm", False)}
+
+
+DEEPSEEK = replace(
+    LLAMA,
+    model_type="deepseek",
+    hf_class="DeepseekForCausalLM",
+    modules=modules(TOP, {**NORMS, **ATTENTION, **PAIRED, **_EXPERTS}, PREFIX),
+    rules=(
+        *LLAMA.rules,
+        counts_behind_dense("n_routed_experts", "n_shared_experts", "first_k_dense_replace"),
+        softmax,
+        _softmax_counts,
+    ),
+)
+"""DeepSeekMoE, and Ling of the first generation, whose queries, keys and values the converter takes apart."""
 
 GLM4MOE = replace(
     LLAMA,
