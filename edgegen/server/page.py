@@ -1,4 +1,4 @@
-"""The web page of ``edgegen serve``: one static file at ``/``, and ``/render``, which turns markdown into safe HTML.
+"""The web page of ``edgegen serve``: static files as one page at ``/``, and ``/render``: markdown as safe HTML.
 
 Clients of ollama look at ``/`` whether the server is there. What does not ask for HTML gets a line of text.
 
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-PAGE = Path(__file__).parent / "static" / "index.html"
+STATIC = Path(__file__).parent / "static"
 
 RUNNING = "Ollama is running (edgegen)"
 """What others than browsers get; some clients look for the words of ollama in it."""
@@ -71,6 +71,20 @@ def render_markdown(text: str) -> str:
     )
 
 
+def assembled_page() -> str:
+    """The page with its styles and scripts in it: browsers ask for one file, and the policy has their hashes."""
+
+    def text(name: str) -> str:
+        return (STATIC / name).read_text("utf-8")
+
+    page = re.sub(
+        r'<link rel="stylesheet" href="([\w.]+)">',
+        lambda found: f"<style>\n{text(found[1])}</style>",
+        text("index.html"),
+    )
+    return re.sub(r'<script src="([\w.]+)"></script>', lambda found: f"<script>\n{text(found[1])}</script>", page)
+
+
 def content_security_policy(page: str) -> str:
     """The policy under which a page runs the scripts and styles that are in it, and asks its own server only."""
     allowed = {
@@ -98,7 +112,7 @@ def _digest(block: str) -> str:
 
 @cache
 def _page_and_headers() -> tuple[str, dict[str, str]]:
-    page = PAGE.read_text("utf-8")
+    page = assembled_page()
     return page, SAFE_HEADERS | {"Content-Security-Policy": content_security_policy(page)}
 
 
