@@ -143,6 +143,7 @@ function turnOf(node) {
     const thinking = h("details", {class: "thinking", hidden: !node.thoughts}, h("summary", {}, "Thinking"), h("div", {}, node.thoughts));
     turn.append(thinking);
   }
+  if (node.live) turn.append(h("p", {class: "reading"}, readingOf(current)));
   turn.append(said);
   if (mine) said.textContent = node.text;
   else if (node.text) { said.textContent = node.text; said.classList.add("plain"); fill(said, node.text); }

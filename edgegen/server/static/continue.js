@@ -12,6 +12,7 @@ function paintText() {
     h("div", {class: "chips"}, ...PROMPTS.map(text => h("button", {onclick: () => { c.parts = [{by: "you", text}]; continueText(); }}, text + (/[.!?]$/.test(text) ? "" : " …")))));
   if ($("paper").value !== textOf(c)) $("paper").value = textOf(c);
   paintUnder();
+  $("text-reading").textContent = readingOf(c);
   const many = c.base && c.takes.length > 1;
   $("takes").replaceChildren(...(many ? [h("button", {"aria-label": "Branch before", disabled: c.take === 0 || !!job, onclick: () => stepTake(-1)}, icon("back")), `${c.take + 1} / ${c.takes.length}`,
     h("button", {"aria-label": "Branch after", disabled: c.take === c.takes.length - 1 || !!job, onclick: () => stepTake(1)}, icon("next"))] : []));

@@ -177,30 +177,42 @@ function markSchema() {
   $("schema").setAttribute("aria-invalid", String(!!problem));
   $("schema-state").textContent = problem ? `Not JSON: ${problem}` : text ? "The answer will be JSON of this schema." : "With a schema here, the answer is JSON that is valid by it.";
 }
+// How much of the prompt the model has read, less what was cached; small prompts are read before it matters.
+const readingWords = () => job && job.isSlow && job.read ? `Reading ${Math.floor(100 * (job.read.processed - job.read.cache) / Math.max(1, job.read.total - job.read.cache))}%` : "";
+const readingOf = c => job && job.conversation === c ? readingWords() : "";
+function paintReading() {
+  for (const place of document.querySelectorAll("[aria-busy=true] .reading, #text-reading")) place.textContent = readingOf(current);
+}
 // Runs one request; onText gets each piece. Returns the words about it, or null where it failed without a piece.
 async function run(path, body, conversation, onText, onThought, again) {
   job = {controller: new AbortController(), conversation};
   hideError(); paintBusy();
-  let began = 0, first = 0, last = 0, pieces = 0, dropped = 0, usage = null, finish = "", error = null;
+  const mine = job;
+  let slow = 0, began = 0, first = 0, last = 0, pieces = 0, dropped = 0, usage = null, finish = "", error = null;
   try {
     await load(body.model, job.controller.signal);
     say("The model is writing.");
     began = performance.now();
-    const response = await ask(path, body, job.controller.signal);
+    slow = setTimeout(() => { mine.isSlow = true; paintReading(); }, 1000);
+    const response = await ask(path, {...body, return_progress: true}, mine.controller.signal);
     dropped = Number(response.headers.get("Edgegen-Dropped-Messages")) || 0;
     for await (const event of events(response)) {
       if (event.usage) usage = event.usage;
+      if (event.prompt_progress) { mine.read = event.prompt_progress; paintReading(); }
       const choice = event.choices && event.choices[0];
       if (!choice) continue;
       const delta = choice.delta || {}, text = choice.text || delta.content || "";
       if (delta.reasoning_content) onThought(delta.reasoning_content);
       if (text || delta.reasoning_content) { last = performance.now(); first ||= last; pieces += 1; }
+      if (first && mine.read) { mine.read = null; paintReading(); }
       if (text) onText(text);
       if (choice.finish_reason) finish = choice.finish_reason;
       if (last > first && conversation === current) $("rate").textContent = `${((pieces - 1) * 1000 / (last - first)).toFixed(1)} tokens/s`;
     }
   } catch (problem) { error = problem; }
+  clearTimeout(slow);
   job = null;
+  paintReading();
   const stopped = error && error.name === "AbortError", tokens = usage ? usage.completion_tokens : pieces, parts = [];
   if (usage) conversation.used = usage.prompt_tokens + usage.completion_tokens;
   if (tokens) parts.push(`${tokens} tokens`);

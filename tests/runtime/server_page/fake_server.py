@@ -41,6 +41,7 @@ class FakeServer:
     needs_key: whether requests need the key.
     unloaded: models that are to be loaded before they are used; loading waits for ``may_load``, and fails with
         ``load_problem``.
+    may_answer: set to let the answer to "slow" begin, of whose prompt 40% has been read.
     thinking: what the chat model's template can be told of thinking.
     """
 
@@ -51,6 +52,7 @@ class FakeServer:
         self.unloaded = set[str]()
         self.may_load = threading.Event()
         self.load_problem = ""
+        self.may_answer = threading.Event()
         self.thinking: dict[str, Any] = {"switch": False, "efforts": [], "thinks": False}
         routes = [
             Route("/models", self._models),
@@ -139,6 +141,10 @@ class FakeServer:
         return StreamingResponse(self._stream(text, body["prompt"], chat=False), media_type="text/event-stream")
 
     async def _stream(self, text: str, told: str, *, chat: bool) -> AsyncIterator[str]:
+        yield _progress(cache=0, processed=0)
+        if told == "slow":
+            yield _progress(cache=500, processed=700)
+            await asyncio.to_thread(self.may_answer.wait, PATIENCE_S)
         pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
         for piece in pieces:
             yield _event({"delta": {"content": piece}} if chat else {"text": piece})
@@ -154,6 +160,11 @@ class FakeServer:
         yield _event({"delta": {"content": ""}, "text": "", "finish_reason": reason})
         usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
+
+
+def _progress(*, cache: int, processed: int) -> str:
+    progress = {"total": 1000, "cache": cache, "processed": processed, "time_ms": 5}
+    return f"data: {json.dumps({'choices': [{'index': 0, 'delta': {}}], 'prompt_progress': progress})}\n\n"
 
 
 def _event(choice: dict[str, Any]) -> str:

@@ -124,6 +124,42 @@ def test_an_answer_is_shown_while_it_streams_and_stopping_frees_the_server(open_
     assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "user"]
 
 
+@pytest.mark.parametrize("view", ["chat", "text"])
+def test_reading_a_long_prompt_is_told_after_a_second(open_page: Open, server: FakeServer, view: str) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.clock.install()
+    if view == "chat":
+        send(page, "slow")
+        place = page.locator(".assistant .reading")
+    else:
+        page.locator("#view-text").click()
+        page.get_by_label("Text to continue").fill("slow")
+        page.keyboard.press("Control+Enter")
+        place = page.locator("#text-reading")
+    wait_for(page, "job && job.read && job.read.processed === 700")
+    assert server.bodies[0]["return_progress"] is True
+    page.clock.fast_forward(2000)
+    wait_for(page, "document.querySelector('[aria-busy=true] .reading, #text-reading:not(:empty)')")
+    assert place.text_content() == "Reading 40%"
+    server.may_answer.set()
+    wait_for(page, "!job")
+    page.clock.run_for(1000)
+    assert "Reading" not in page.locator("main").inner_text()
+
+
+def test_reading_a_short_prompt_is_not_told(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.clock.install()
+    page.clock.pause_at(page.evaluate("Date.now()") + 1000)
+    send(page, "slow")
+    wait_for(page, "job && job.read && job.read.processed === 700")
+    assert page.locator(".assistant .reading").text_content() == ""
+    server.may_answer.set()
+    wait_for(page, "!job")
+
+
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     send(page, "one")
