@@ -20,7 +20,7 @@ const SHORTCUTS = [
 const PROMPTS = ["Once upon a time, there was a little dragon who", "Lily found a tiny key in the garden.", "One day, a robot and a bird", "The old tree had a secret."];
 const QUESTIONS = ["Explain how a rainbow forms, in three sentences.", "Write a short poem about the sea at night.", "Give me a table of five fruits and their colors."];
 const STORE = "edgegen.conversation.", SETTINGS = "edgegen.settings";
-const MOST_RENDERED = 60000;
+const MOST_RENDERED = 60000, MOST_RENDERINGS = 5000;
 
 let listed = [], models = [], props = {}, all = new Map(), current = null, job = null, retry = null;
 let settings = {theme: "auto", model: "", side: true, panel: false, numbers: {}, stops: "", schema: "", thinking: "", thoughts: "", choices: "", grammar: ""};

@@ -40,7 +40,7 @@ async function answer(c, parent, begun) {
   delete node.live;
   node.stats = done.stats;
   node.open = done.open && !!node.text;
-  if (node.text) await rendered(node.text);
+  await Promise.all(withDefinitions(blocksOf(node.text)).map(rendered));
   const atEnd = isAtEnd();
   if (!node.text && !node.thoughts && done.failed) remove(c, node);
   save(c); paintIf(c);
@@ -146,7 +146,7 @@ function turnOf(node) {
   if (node.live) turn.append(h("p", {class: "reading"}, readingOf(current)));
   turn.append(said);
   if (mine) said.textContent = node.text;
-  else if (node.text) { said.textContent = node.text; said.classList.add("plain"); fill(said, node.text); }
+  else if (node.text) { said.textContent = node.text; said.classList.add("plain"); fill(said, node.text, node.live); }
   const siblings = childrenOf(current, node.parent), at = siblings.indexOf(node), tools = h("div", {class: "tools"});
   if (siblings.length > 1) tools.append(h("span", {class: "branch", role: "group", "aria-label": "Branches"},
     h("button", {"aria-label": "Branch before", "data-step": -1, disabled: at === 0, onclick: () => turnTo(node, -1)}, icon("back")), `${at + 1} / ${siblings.length}`,

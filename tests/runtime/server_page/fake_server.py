@@ -34,6 +34,16 @@ TABLE = (
 )
 
 
+ESSAY = [
+    *(f"Paragraph {number} is about *[fruit]* {number}, and goes on to its end." for number in range(12)),
+    "- one\n\n- two\n\n  in two parts",
+    "```python\n" + "".join(f"line({number})\n\n" for number in range(20)) + "```",
+    *(f"{number}. later, at {number}" for number in range(3)),
+    "[fruit]: https://example.com/fruit",
+]
+"""Blocks of markdown; what they are joined with is a blank line."""
+
+
 class FakeServer:
     """Attributes:
     bodies: of the requests for text so far.
@@ -123,7 +133,7 @@ class FakeServer:
         told = body["messages"][-1]["content"]
         if told == "fail":
             return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
-        answers = {"hostile": HOSTILE, "table": TABLE}
+        answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY)}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
         return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream", headers=headers)
@@ -147,6 +157,8 @@ class FakeServer:
             await asyncio.to_thread(self.may_answer.wait, PATIENCE_S)
         pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
         for piece in pieces:
+            if told == "essay":
+                await asyncio.sleep(0.01)  # for the page to paint in between
             yield _event({"delta": {"content": piece}} if chat else {"text": piece})
         if told == "break":
             yield f"data: {json.dumps({'error': {'message': 'the model broke down'}})}\n\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.runtime.server_page.fake_server import BASE, CHAT, KEY, NOTE, FakeServer
+from tests.runtime.server_page.fake_server import BASE, CHAT, ESSAY, KEY, NOTE, FakeServer
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
@@ -158,6 +158,31 @@ def test_reading_a_short_prompt_is_not_told(open_page: Open, server: FakeServer)
     assert page.locator(".assistant .reading").text_content() == ""
     server.may_answer.set()
     wait_for(page, "!job")
+
+
+def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
+    page = open_page()
+    texts = list[str]()
+    page.on(
+        "request", lambda request: texts.extend(request.post_data_json["texts"] if "/render" in request.url else [])
+    )
+    send(page, "essay")
+    answered(page, 1)
+    said = page.locator(".assistant .said")
+    assert said.locator("p", has_text="Paragraph").count() == 12
+    assert said.locator("ul > li").count() == 2
+    assert said.locator("pre").inner_text().count("line(") == 20
+    assert said.locator("ol > li").count() == 3
+    assert said.locator("em > a").count() == 12, "links are defined at the end"
+    definition = f"\n\n{ESSAY[-1]}"
+    whole = [text for text in texts if not text.endswith(definition)]
+    parts = [*ESSAY[:14], "\n\n".join(ESSAY[14:17]), ESSAY[-1]]
+    assert [text for text in whole if not any(part.startswith(text) for part in parts)] == [], "of one block only"
+    assert max(whole.count(part) for part in parts) == 1
+    texts.clear()
+    send(page, "more")
+    answered(page, 2)
+    assert max(map(len, texts)) < 40, "nothing of the first answer"
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
