@@ -43,6 +43,9 @@ TAGS = set("a p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6
 SCHEMES = {"http", "https", "mailto"}
 """Of addresses that a link may lead to, in a tab of its own that knows nothing of this one."""
 
+_LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\s|$)")
+"""What the name of a language looks like at the head of a block of code."""
+
 SAFE_HEADERS = {
     "Cache-Control": "no-cache",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -64,7 +67,13 @@ def render_markdown(text: str) -> str:
     return nh3.clean(
         rendered,
         tags=TAGS,
-        attributes={"ol": {"start"}, "a": {"href", "title"}, "th": {"align"}, "td": {"align"}},
+        attributes={
+            "code": {"data-language"},
+            "ol": {"start"},
+            "a": {"href", "title"},
+            "th": {"align"},
+            "td": {"align"},
+        },
         url_schemes=SCHEMES,
         set_tag_attribute_values={"a": {"target": "_blank"}},
         link_rel="noopener noreferrer",
@@ -167,6 +176,12 @@ def _refusal(status: int, message: str) -> Response:
 
 class _SafeRenderer(mistune.HTMLRenderer):
     """HTML in which images, and links that lead nowhere on the web, are text."""
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        """Code with the name of its language, by which the page colors it."""
+        name = _LANGUAGE.match(unescape(info or "").strip())
+        language = f' data-language="{name[0]}"' if name else ""
+        return f"<pre><code{language}>{escape(code)}</code></pre>\n"
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link that tells its address, unless its words are it; its address alone where it is not of the web."""

@@ -80,14 +80,13 @@ async function fill(element, text, isLive) {
 }
 function openFence(block) {
   const [first, ...lines] = block.split("\n");
-  return h("pre", {}, h("code", {}, lines.join("\n")));
+  return h("pre", {}, h("code", {"data-language": first.replace(/^\s*[`~]+/, "").trim().split(/\s/)[0]}, lines.join("\n")));
 }
 function dress(part) {
   for (const pre of part.querySelectorAll("pre")) {
-    const code = pre.textContent, button = h("button", {"aria-label": "Copy the code", onclick: () => copy(code, button)}, "Copy"), box = h("div", {class: "block"});
-    pre.replaceWith(box);
-    pre.tabIndex = 0;
-    box.append(pre, button);
+    const place = document.createComment("");
+    pre.replaceWith(place);
+    place.replaceWith(codeBlock(pre));
   }
 }
 let painting = false, dirty = null;

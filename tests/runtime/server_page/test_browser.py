@@ -185,6 +185,69 @@ def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
     assert max(map(len, texts)) < 40, "nothing of the first answer"
 
 
+CODE = {
+    "python": (
+        "# why\ndef f(x):\n    return f'{x}' + \"a\" * 0x1F",
+        ["# why"],
+        ["f'{x}'", '"a"'],
+        ["def", "return"],
+        ["0x1F"],
+    ),
+    "ts": ("let a: string = `b${1}`; // c", ["// c"], ["`b${1}`"], ["let", "string"], []),
+    "c++": ("#include <a>\nint x = 1.5e3; /* y */", ["#include", "/* y */"], [], ["int"], ["1.5e3"]),
+    "java": ('final String s = "//"; // 2', ["// 2"], ['"//"'], ["final"], []),
+    "go": ("func f() { return nil } // a", ["// a"], [], ["func", "return", "nil"], []),
+    "rust": ("fn f<'a>(x: &'a str) { let c = 'x'; }", [], ["'x'"], ["fn", "str", "let"], []),
+    "bash": ('for x in a; do echo "$x" # y\ndone', ["# y"], ['"$x"'], ["for", "in", "do", "echo", "done"], []),
+    "json": ('{"a": ["b", true, 1]}', [], ['"b"'], ["true"], ["1"]),
+    "sql": ("SELECT a FROM b WHERE c = 'it''s' -- d", ["-- d"], ["'it''s'"], ["SELECT", "FROM", "WHERE"], []),
+    "html": ('<!-- a --><p class="b">c</p>', ["<!-- a -->"], ['"b"'], ["<p", ">", "</p", ">"], []),
+    "css": ("p { color: #fff; /* a */ margin: 2px; }", ["/* a */"], ["#fff"], ["color", "margin"], ["2px"]),
+    "brainfuck": ("+++ <b>", [], [], [], []),
+}
+
+
+def test_code_is_colored_and_none_of_it_is_lost(open_page: Open) -> None:
+    page = open_page()
+    for language, (code, *kinds) in CODE.items():
+        found: Any = page.evaluate(
+            """([code, language]) => {
+                const pre = h("pre", {}, h("code", {"data-language": language}, code)), box = codeBlock(pre);
+                const kinds = ["comment", "string", "word", "number"];
+                const of = kind => [...box.querySelectorAll(".code-" + kind)].map(one => one.textContent);
+                return [box.querySelector(".language").textContent, pre.textContent, ...kinds.map(of)];
+            }""",
+            [code, language],
+        )
+        assert found == [language, code, *kinds], language
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_block_of_code_has_its_language_and_readable_colors(open_page: Open, scheme: str) -> None:
+    page = open_page()
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    send(page, "table")
+    answered(page, 1)
+    block = page.locator(".assistant .block")
+    assert block.locator(".language").inner_text() == "python"
+    assert block.locator("pre").inner_text() == "print('hi')\n"
+    assert block.locator(".code-string").inner_text() == "'hi'"
+    assert block.get_by_role("button", name="Copy the code").is_visible()
+    ratios: Any = page.evaluate(
+        """() => ["comment", "string", "number", "word", "key"].map(kind => {
+            const span = h("span", {class: "code-" + kind}, "x"), box = document.querySelector(".block");
+            box.append(span);
+            const light = color => color.match(/\\d+/g).slice(0, 3).map(part => part / 255)
+                .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+                .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+            const pair = [light(getComputedStyle(span).color), light(getComputedStyle(box).backgroundColor)];
+            span.remove();
+            return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+        })"""
+    )
+    assert min(ratios) >= 4.5, "the contrast that WCAG asks for"
+
+
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     send(page, "one")

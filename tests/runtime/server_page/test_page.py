@@ -71,7 +71,9 @@ def test_policy_allows_the_pages_own_script_and_style_only(client: TestClient) -
     [
         ("**a** *b* `c` ~~d~~", "<p><strong>a</strong> <em>b</em> <code>c</code> <s>d</s></p>"),
         ("3. a\n4. b", '<ol start="3">\n<li>a</li>\n<li>b</li>\n</ol>'),
-        ("```python\na < b\n```", "<pre><code>a &lt; b\n</code></pre>"),
+        ("```python\na < b\n```", '<pre><code data-language="python">a &lt; b\n</code></pre>'),
+        ("```c++ title\na\n```", '<pre><code data-language="c++">a\n</code></pre>'),
+        ('```"><b>\na\n```', "<pre><code>a\n</code></pre>"),
         ("```\nopen", "<pre><code>open\n</code></pre>"),
         ("[a](http://b.c 'd')", f"<p>{link('http://b.c', 'a')}</p>"),
         ("[a][b]\n\n[b]: https://c.d", f"<p>{link('https://c.d', 'a')}</p>"),
