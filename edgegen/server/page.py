@@ -1,4 +1,4 @@
-"""The web page of ``edgegen serve``: one static file at ``/``, and ``/render``, which turns markdown into safe HTML.
+"""The web page of ``edgegen serve``: static files as one page at ``/``, and ``/render``: markdown as safe HTML.
 
 Clients of ollama look at ``/`` whether the server is there. What does not ask for HTML gets a line of text.
 
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-PAGE = Path(__file__).parent / "static" / "index.html"
+STATIC = Path(__file__).parent / "static"
 
 RUNNING = "Ollama is running (edgegen)"
 """What others than browsers get; some clients look for the words of ollama in it."""
@@ -42,6 +42,9 @@ TAGS = set("a p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6
 
 SCHEMES = {"http", "https", "mailto"}
 """Of addresses that a link may lead to, in a tab of its own that knows nothing of this one."""
+
+_LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\s|$)")
+"""What the name of a language looks like at the head of a block of code."""
 
 SAFE_HEADERS = {
     "Cache-Control": "no-cache",
@@ -64,11 +67,31 @@ def render_markdown(text: str) -> str:
     return nh3.clean(
         rendered,
         tags=TAGS,
-        attributes={"ol": {"start"}, "a": {"href", "title"}, "th": {"align"}, "td": {"align"}},
+        attributes={
+            "code": {"data-language"},
+            "ol": {"start"},
+            "a": {"href", "title"},
+            "th": {"align"},
+            "td": {"align"},
+        },
         url_schemes=SCHEMES,
         set_tag_attribute_values={"a": {"target": "_blank"}},
         link_rel="noopener noreferrer",
     )
+
+
+def assembled_page() -> str:
+    """The page with its styles and scripts in it: browsers ask for one file, and the policy has their hashes."""
+
+    def text(name: str) -> str:
+        return (STATIC / name).read_text("utf-8")
+
+    page = re.sub(
+        r'<link rel="stylesheet" href="([\w.]+)">',
+        lambda found: f"<style>\n{text(found[1])}</style>",
+        text("index.html"),
+    )
+    return re.sub(r'<script src="([\w.]+)"></script>', lambda found: f"<script>\n{text(found[1])}</script>", page)
 
 
 def content_security_policy(page: str) -> str:
@@ -98,7 +121,7 @@ def _digest(block: str) -> str:
 
 @cache
 def _page_and_headers() -> tuple[str, dict[str, str]]:
-    page = PAGE.read_text("utf-8")
+    page = assembled_page()
     return page, SAFE_HEADERS | {"Content-Security-Policy": content_security_policy(page)}
 
 
@@ -153,6 +176,12 @@ def _refusal(status: int, message: str) -> Response:
 
 class _SafeRenderer(mistune.HTMLRenderer):
     """HTML in which images, and links that lead nowhere on the web, are text."""
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        """Code with the name of its language, by which the page colors it."""
+        name = _LANGUAGE.match(unescape(info or "").strip())
+        language = f' data-language="{name[0]}"' if name else ""
+        return f"<pre><code{language}>{escape(code)}</code></pre>\n"
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link that tells its address, unless its words are it; its address alone where it is not of the web."""

@@ -34,6 +34,16 @@ TABLE = (
 )
 
 
+ESSAY = [
+    *(f"Paragraph {number} is about *[fruit]* {number}, and goes on to its end." for number in range(12)),
+    "- one\n\n- two\n\n  in two parts",
+    "```python\n" + "".join(f"line({number})\n\n" for number in range(20)) + "```",
+    *(f"{number}. later, at {number}" for number in range(3)),
+    "[fruit]: https://example.com/fruit",
+]
+"""Blocks of markdown; what they are joined with is a blank line."""
+
+
 class FakeServer:
     """Attributes:
     bodies: of the requests for text so far.
@@ -41,6 +51,7 @@ class FakeServer:
     needs_key: whether requests need the key.
     unloaded: models that are to be loaded before they are used; loading waits for ``may_load``, and fails with
         ``load_problem``.
+    may_answer: set to let the answer to "slow" begin, of whose prompt 40% has been read.
     thinking: what the chat model's template can be told of thinking.
     """
 
@@ -51,6 +62,7 @@ class FakeServer:
         self.unloaded = set[str]()
         self.may_load = threading.Event()
         self.load_problem = ""
+        self.may_answer = threading.Event()
         self.thinking: dict[str, Any] = {"switch": False, "efforts": [], "thinks": False}
         routes = [
             Route("/models", self._models),
@@ -121,7 +133,7 @@ class FakeServer:
         told = body["messages"][-1]["content"]
         if told == "fail":
             return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
-        answers = {"hostile": HOSTILE, "table": TABLE}
+        answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY)}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
         return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream", headers=headers)
@@ -139,8 +151,14 @@ class FakeServer:
         return StreamingResponse(self._stream(text, body["prompt"], chat=False), media_type="text/event-stream")
 
     async def _stream(self, text: str, told: str, *, chat: bool) -> AsyncIterator[str]:
+        yield _progress(cache=0, processed=0)
+        if told == "slow":
+            yield _progress(cache=500, processed=700)
+            await asyncio.to_thread(self.may_answer.wait, PATIENCE_S)
         pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
         for piece in pieces:
+            if told == "essay":
+                await asyncio.sleep(0.01)  # for the page to paint in between
             yield _event({"delta": {"content": piece}} if chat else {"text": piece})
         if told == "break":
             yield f"data: {json.dumps({'error': {'message': 'the model broke down'}})}\n\n"
@@ -154,6 +172,11 @@ class FakeServer:
         yield _event({"delta": {"content": ""}, "text": "", "finish_reason": reason})
         usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
+
+
+def _progress(*, cache: int, processed: int) -> str:
+    progress = {"total": 1000, "cache": cache, "processed": processed, "time_ms": 5}
+    return f"data: {json.dumps({'choices': [{'index': 0, 'delta': {}}], 'prompt_progress': progress})}\n\n"
 
 
 def _event(choice: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.runtime.server_page.fake_server import BASE, CHAT, KEY, NOTE, FakeServer
+from tests.runtime.server_page.fake_server import BASE, CHAT, ESSAY, KEY, NOTE, FakeServer
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
@@ -122,6 +122,130 @@ def test_an_answer_is_shown_while_it_streams_and_stopping_frees_the_server(open_
     send(page, "again")  # the stopped answer is part of the conversation
     answered(page, 2)
     assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("view", ["chat", "text"])
+def test_reading_a_long_prompt_is_told_after_a_second(open_page: Open, server: FakeServer, view: str) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.clock.install()
+    if view == "chat":
+        send(page, "slow")
+        place = page.locator(".assistant .reading")
+    else:
+        page.locator("#view-text").click()
+        page.get_by_label("Text to continue").fill("slow")
+        page.keyboard.press("Control+Enter")
+        place = page.locator("#text-reading")
+    wait_for(page, "job && job.read && job.read.processed === 700")
+    assert server.bodies[0]["return_progress"] is True
+    page.clock.fast_forward(2000)
+    wait_for(page, "document.querySelector('[aria-busy=true] .reading, #text-reading:not(:empty)')")
+    assert place.text_content() == "Reading 40%"
+    server.may_answer.set()
+    wait_for(page, "!job")
+    page.clock.run_for(1000)
+    assert "Reading" not in page.locator("main").inner_text()
+
+
+def test_reading_a_short_prompt_is_not_told(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.clock.install()
+    page.clock.pause_at(page.evaluate("Date.now()") + 1000)
+    send(page, "slow")
+    wait_for(page, "job && job.read && job.read.processed === 700")
+    assert page.locator(".assistant .reading").text_content() == ""
+    server.may_answer.set()
+    wait_for(page, "!job")
+
+
+def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
+    page = open_page()
+    texts = list[str]()
+    page.on(
+        "request", lambda request: texts.extend(request.post_data_json["texts"] if "/render" in request.url else [])
+    )
+    send(page, "essay")
+    answered(page, 1)
+    said = page.locator(".assistant .said")
+    assert said.locator("p", has_text="Paragraph").count() == 12
+    assert said.locator("ul > li").count() == 2
+    assert said.locator("pre").inner_text().count("line(") == 20
+    assert said.locator("ol > li").count() == 3
+    assert said.locator("em > a").count() == 12, "links are defined at the end"
+    definition = f"\n\n{ESSAY[-1]}"
+    whole = [text for text in texts if not text.endswith(definition)]
+    parts = [*ESSAY[:14], "\n\n".join(ESSAY[14:17]), ESSAY[-1]]
+    assert [text for text in whole if not any(part.startswith(text) for part in parts)] == [], "of one block only"
+    assert max(whole.count(part) for part in parts) == 1
+    texts.clear()
+    send(page, "more")
+    answered(page, 2)
+    assert max(map(len, texts)) < 40, "nothing of the first answer"
+
+
+CODE = {
+    "python": (
+        "# why\ndef f(x):\n    return f'{x}' + \"a\" * 0x1F",
+        ["# why"],
+        ["f'{x}'", '"a"'],
+        ["def", "return"],
+        ["0x1F"],
+    ),
+    "ts": ("let a: string = `b${1}`; // c", ["// c"], ["`b${1}`"], ["let", "string"], []),
+    "c++": ("#include <a>\nint x = 1.5e3; /* y */", ["#include", "/* y */"], [], ["int"], ["1.5e3"]),
+    "java": ('final String s = "//"; // 2', ["// 2"], ['"//"'], ["final"], []),
+    "go": ("func f() { return nil } // a", ["// a"], [], ["func", "return", "nil"], []),
+    "rust": ("fn f<'a>(x: &'a str) { let c = 'x'; }", [], ["'x'"], ["fn", "str", "let"], []),
+    "bash": ('for x in a; do echo "$x" # y\ndone', ["# y"], ['"$x"'], ["for", "in", "do", "echo", "done"], []),
+    "json": ('{"a": ["b", true, 1]}', [], ['"b"'], ["true"], ["1"]),
+    "sql": ("SELECT a FROM b WHERE c = 'it''s' -- d", ["-- d"], ["'it''s'"], ["SELECT", "FROM", "WHERE"], []),
+    "html": ('<!-- a --><p class="b">c</p>', ["<!-- a -->"], ['"b"'], ["<p", ">", "</p", ">"], []),
+    "css": ("p { color: #fff; /* a */ margin: 2px; }", ["/* a */"], ["#fff"], ["color", "margin"], ["2px"]),
+    "brainfuck": ("+++ <b>", [], [], [], []),
+}
+
+
+def test_code_is_colored_and_none_of_it_is_lost(open_page: Open) -> None:
+    page = open_page()
+    for language, (code, *kinds) in CODE.items():
+        found: Any = page.evaluate(
+            """([code, language]) => {
+                const pre = h("pre", {}, h("code", {"data-language": language}, code)), box = codeBlock(pre);
+                const kinds = ["comment", "string", "word", "number"];
+                const of = kind => [...box.querySelectorAll(".code-" + kind)].map(one => one.textContent);
+                return [box.querySelector(".language").textContent, pre.textContent, ...kinds.map(of)];
+            }""",
+            [code, language],
+        )
+        assert found == [language, code, *kinds], language
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_block_of_code_has_its_language_and_readable_colors(open_page: Open, scheme: str) -> None:
+    page = open_page()
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    send(page, "table")
+    answered(page, 1)
+    block = page.locator(".assistant .block")
+    assert block.locator(".language").inner_text() == "python"
+    assert block.locator("pre").inner_text() == "print('hi')\n"
+    assert block.locator(".code-string").inner_text() == "'hi'"
+    assert block.get_by_role("button", name="Copy the code").is_visible()
+    ratios: Any = page.evaluate(
+        """() => ["comment", "string", "number", "word", "key"].map(kind => {
+            const span = h("span", {class: "code-" + kind}, "x"), box = document.querySelector(".block");
+            box.append(span);
+            const light = color => color.match(/\\d+/g).slice(0, 3).map(part => part / 255)
+                .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+                .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+            const pair = [light(getComputedStyle(span).color), light(getComputedStyle(box).backgroundColor)];
+            span.remove();
+            return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+        })"""
+    )
+    assert min(ratios) >= 4.5, "the contrast that WCAG asks for"
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:

@@ -8,7 +8,15 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from edgegen.server.page import MOST_ADDRESS, MOST_RENDERED_BYTES, MOST_RENDERED_TEXTS, PAGE, RUNNING, page_routes
+from edgegen.server.page import (
+    MOST_ADDRESS,
+    MOST_RENDERED_BYTES,
+    MOST_RENDERED_TEXTS,
+    RUNNING,
+    STATIC,
+    assembled_page,
+    page_routes,
+)
 from edgegen.server.page import render_markdown as render
 from tests.runtime.server_page.fake_server import HOSTILE
 
@@ -30,7 +38,10 @@ def test_one_small_file_that_loads_nothing(client: TestClient) -> None:
     page = client.get("/", headers=BROWSER)
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert len(page.content) <= 300_000
-    assert page.text == PAGE.read_text("utf-8")
+    assert page.text == assembled_page()
+    assert not re.search(r"<(link|script)[^>]*(stylesheet|src)", page.text)
+    for part in STATIC.iterdir():
+        assert part.suffix == ".html" or part.read_text("utf-8") in page.text, part.name
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page.text))
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of SVG
     assert not re.search(r"<[^>]*\s(style|on\w+)=", page.text)
@@ -50,7 +61,7 @@ def test_policy_allows_the_pages_own_script_and_style_only(client: TestClient) -
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
     assert rules["connect-src"] == "'self'"
-    assert re.fullmatch(r"'sha256-[\w+/]{43}='", rules["script-src"])
+    assert re.fullmatch(r"('sha256-[\w+/]{43}=' ?)+", rules["script-src"])
     assert re.fullmatch(r"'sha256-[\w+/]{43}='", rules["style-src"])
     assert "unsafe" not in policy
 
@@ -60,7 +71,9 @@ def test_policy_allows_the_pages_own_script_and_style_only(client: TestClient) -
     [
         ("**a** *b* `c` ~~d~~", "<p><strong>a</strong> <em>b</em> <code>c</code> <s>d</s></p>"),
         ("3. a\n4. b", '<ol start="3">\n<li>a</li>\n<li>b</li>\n</ol>'),
-        ("```python\na < b\n```", "<pre><code>a &lt; b\n</code></pre>"),
+        ("```python\na < b\n```", '<pre><code data-language="python">a &lt; b\n</code></pre>'),
+        ("```c++ title\na\n```", '<pre><code data-language="c++">a\n</code></pre>'),
+        ('```"><b>\na\n```', "<pre><code>a\n</code></pre>"),
         ("```\nopen", "<pre><code>open\n</code></pre>"),
         ("[a](http://b.c 'd')", f"<p>{link('http://b.c', 'a')}</p>"),
         ("[a][b]\n\n[b]: https://c.d", f"<p>{link('https://c.d', 'a')}</p>"),
