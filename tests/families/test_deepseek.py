@@ -48,8 +48,12 @@ def model_of(normalized: bool, dense: int = EXPERTS["first_k_dense_replace"]) ->
 
     def with_shared(layer: Any) -> None:
         layer.mlp = block(of_experts)
-        of_both, layer.mlp.shared_experts = layer.mlp.forward, models.llama.modeling_llama.LlamaMLP(of_shared)
-        layer.mlp.forward = lambda x: of_both(x)[0] + layer.mlp.shared_experts(x)
+        of_experts_alone, layer.mlp.shared_experts = layer.mlp.forward, models.llama.modeling_llama.LlamaMLP(of_shared)
+
+        def forward(x: Any) -> Any:
+            return of_experts_alone(x)[0] + layer.mlp.shared_experts(x)
+
+        layer.mlp.forward = forward
 
     torch.manual_seed(1)
     model = transformers.LlamaForCausalLM(config).eval().float()
