@@ -53,6 +53,8 @@ class FakeServer:
         ``load_problem``.
     may_answer: set to let the answer to "slow" begin, of whose prompt 40% has been read.
     thinking: what the chat model's template can be told of thinking.
+    offers: the catalogue of models that may be pulled.
+    pulled: lines of the answer to a pull; ``may_pull`` lets the last of them be said, and a model be there.
     """
 
     def __init__(self) -> None:
@@ -64,7 +66,14 @@ class FakeServer:
         self.load_problem = ""
         self.may_answer = threading.Event()
         self.thinking: dict[str, Any] = {"switch": False, "efforts": [], "thinks": False}
+        self.offers: list[dict[str, Any]] = []
+        self.pulled: list[dict[str, Any]] = []
+        self.may_pull = threading.Event()
+        self.left = threading.Event()
+        self._there = [CHAT, BASE]
         routes = [
+            Route("/models/catalogue", self._catalogue),
+            Route("/api/pull", self._pull, methods=["POST"]),
             Route("/models", self._models),
             Route("/models/load", self._load, methods=["POST"]),
             Route("/props", self._props),
@@ -98,10 +107,29 @@ class FakeServer:
 
     async def _models(self, request: Request) -> Response:
         data = [
-            {"id": name, "status": {"value": "unloaded" if name in self.unloaded else "loaded"}}
-            for name in (CHAT, BASE)
+            {"id": name, "status": {"value": "unloaded" if name in self.unloaded else "loaded"}} for name in self._there
         ]
         return self._refused(request) or JSONResponse({"object": "list", "data": data})
+
+    async def _catalogue(self, request: Request) -> Response:
+        told = {"object": "list", "pulls_allowed": bool(self.offers), "data": self.offers}
+        return self._refused(request) or JSONResponse(told)
+
+    async def _pull(self, request: Request) -> Response:
+        name = (await request.json())["model"]
+
+        async def lines() -> AsyncIterator[str]:
+            try:
+                for line in self.pulled[:-1]:
+                    yield json.dumps(line) + "\n"
+                await asyncio.to_thread(self.may_pull.wait, PATIENCE_S)
+                if "error" not in self.pulled[-1]:
+                    self._there.append(name)
+                yield json.dumps(self.pulled[-1]) + "\n"
+            finally:
+                self.left.set()
+
+        return self._refused(request) or StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def _load(self, request: Request) -> Response:
         name = (await request.json())["model"]
