@@ -77,7 +77,7 @@ function checked(value) {
   for (const node of Object.values(value.nodes || {})) {
     if (!node || !isText(node.id) || !/^[a-z][a-z0-9]{1,79}$/.test(node.id) || !["user", "assistant"].includes(node.role) || !isText(node.text)) return null;
     if (node.parent !== null && !Object.hasOwn(c.nodes, node.parent)) return null; // parents come first, so there is no circle
-    c.nodes[node.id] = {id: node.id, parent: node.parent, role: node.role, text: node.text, thoughts: isText(node.thoughts) ? node.thoughts : "", stats: isText(node.stats) ? node.stats : "", open: node.open === true, chosen: null};
+    c.nodes[node.id] = {id: node.id, parent: node.parent, role: node.role, text: node.text, thoughts: isText(node.thoughts) ? node.thoughts : "", files: checkedFiles(node.files), stats: isText(node.stats) ? node.stats : "", open: node.open === true, chosen: null};
   }
   for (const owner of [[null, value], ...Object.values(value.nodes || {}).map(node => [node.id, node])]) {
     const own = owner[0] === null ? c : c.nodes[owner[0]], child = owner[1].chosen;

@@ -71,6 +71,7 @@ function start() {
   });
   on("export", "click", exportAll); on("import", "click", () => $("import-file").click());
   on("import-file", "change", async () => { const [file] = $("import-file").files; if (file) await importFile(file); $("import-file").value = ""; });
+  startAttaching(on);
   document.addEventListener("keydown", keys);
   addEventListener("pagehide", () => { if (job && job.conversation) save(job.conversation); });
 }

@@ -85,7 +85,7 @@ async function describe(first) {
   const known = await (await ask("/props?model=" + encodeURIComponent(name))).json();
   if (name !== $("model").value) return;
   props = known;
-  paintParity(); paintThinking(); paintOwn();
+  paintParity(); paintThinking(); paintOwn(); recountFiles();
   if (first || (isEmpty(current) && !job)) open(fresh(kindOfModel()));
   else { paint(); if (!job) recount(current); }
 }

@@ -141,7 +141,8 @@ class FakeServer:
     async def _count(self, request: Request) -> Response:
         """A token for each character of what is counted."""
         body = await request.json()
-        texts = [body["prompt"]] if "prompt" in body else [message["content"] for message in body["messages"]]
+        whole = [body[name] for name in ("prompt", "content") if name in body]
+        texts = whole or [message["content"] for message in body["messages"]]
         return JSONResponse({"input_tokens": len("".join(texts)), "count": len("".join(texts))})
 
     async def _completion(self, request: Request) -> Response:

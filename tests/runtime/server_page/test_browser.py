@@ -12,7 +12,7 @@ from tests.runtime.server_page.fake_server import BASE, CHAT, ESSAY, KEY, NOTE, 
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page, Request, Route
 
 pytestmark = pytest.mark.slow
 
@@ -163,9 +163,12 @@ def test_reading_a_short_prompt_is_not_told(open_page: Open, server: FakeServer)
 def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
     page = open_page()
     texts = list[str]()
-    page.on(
-        "request", lambda request: texts.extend(request.post_data_json["texts"] if "/render" in request.url else [])
-    )
+
+    def note(request: "Request") -> None:
+        if "/render" in request.url:
+            texts.extend(json.loads(request.post_data or "")["texts"])
+
+    page.on("request", note)
     send(page, "essay")
     answered(page, 1)
     said = page.locator(".assistant .said")
@@ -185,7 +188,7 @@ def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
     assert max(map(len, texts)) < 40, "nothing of the first answer"
 
 
-CODE = {
+CODE: dict[str, tuple[str, list[str], list[str], list[str], list[str]]] = {
     "python": (
         "# why\ndef f(x):\n    return f'{x}' + \"a\" * 0x1F",
         ["# why"],
@@ -246,6 +249,78 @@ def test_a_block_of_code_has_its_language_and_readable_colors(open_page: Open, s
         })"""
     )
     assert min(ratios) >= 4.5, "the contrast that WCAG asks for"
+
+
+def test_text_files_are_attached_counted_and_sent(open_page: Open, server: FakeServer, tmp_path: Path) -> None:
+    notes, code = tmp_path / "notes.md", tmp_path / "a.py"
+    notes.write_bytes("```\nä\n```".encode())
+    code.write_bytes(b"x = 1\n")
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.locator("#attach-file").set_input_files([notes, code])
+    chips = page.locator("#files li")
+    wait_for(page, "document.querySelectorAll('#files li').length === 2")
+    assert chips.all_inner_texts() == ["notes.md\n10 bytes · 9 tokens", "a.py\n6 bytes · 6 tokens"]
+    page.get_by_label("Message", exact=True).press("Enter")  # files alone are a message too
+    answered(page, 1)
+    sent = "File notes.md:\n\n````md\n```\nä\n```\n````\n\nFile a.py:\n\n```py\nx = 1\n```"
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": sent}]
+    assert chips.count() == 0
+    assert page.locator("#list .open").inner_text() == "notes.md, a.py"
+    page.reload()
+    answered(page, 1)
+    page.locator(".user .file", has_text="a.py").locator("summary").click()
+    assert page.locator(".user .file pre:visible").inner_text() == "x = 1\n"
+    page.locator("#attach-file").set_input_files([code])
+    page.get_by_role("button", name="Remove a.py").click()
+    assert chips.count() == 0
+    page.keyboard.press("Alt+e")
+    page.get_by_label("Edit the message").fill("What is it?")
+    page.keyboard.press("Enter")
+    page.locator(".user .branch", has_text="2 / 2").wait_for()
+    answered(page, 1)
+    assert server.bodies[1]["messages"][0]["content"] == f"{sent}\n\nWhat is it?"
+
+
+@pytest.mark.parametrize("way", ["paste", "drop"])
+def test_files_are_pasted_and_dropped(open_page: Open, way: str) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.evaluate(
+        """way => {
+            const data = new DataTransfer();
+            data.items.add(new File(["hello"], "a.txt"));
+            const about = {bubbles: true, cancelable: true};
+            const event = way === "paste" ? new ClipboardEvent("paste", {...about, clipboardData: data})
+                : new DragEvent("drop", {...about, dataTransfer: data});
+            $("message").dispatchEvent(event);
+        }""",
+        way,
+    )
+    page.locator("#files li", has_text="a.txt").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"\x89PNG\0\0", "a.txt is no text in UTF-8: only text files can be attached."),
+        (b"\xff\xfe", "a.txt is no text in UTF-8: only text files can be attached."),
+        (b"a" * 500_001, "a.txt has 500 kB: at most 500 kB can be attached."),
+        (b"a" * 1025, "a.txt has 1025 tokens, and the context of this model is 1024: attach a part of it."),
+    ],
+    ids=["binary", "UTF-16", "too big", "more than the context"],
+)
+def test_a_file_that_cannot_be_attached_is_refused(
+    open_page: Open, tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(content)
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.locator("#attach-file").set_input_files([file])
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#alert-text").inner_text() == sentence
+    assert page.locator("#files li").count() == 0
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
